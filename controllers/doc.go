@@ -12,7 +12,7 @@
 //	shadowpod            creates the pods, within the limits of packages tenancy and quota
 //	shadowendpointslice  creates the EndpointSlices
 //	nodefailure          deletes the pods of failed nodes; off by default
-//	resourceoffer        tells consumers that refractctl peer has joined what this cluster offers
+//	resourceoffer        publishes what this cluster offers to consumers that refractctl peer has joined
 //	resourceslice        creates the Quotas of ResourceSlices, for consumers that joined as Liqo does; off by default
 //	authentication       admits these consumers, with Tenants, ResourceSlices and Renews; off by default
 //

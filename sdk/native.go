@@ -103,7 +103,7 @@ func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
 
 func (s *session) readOnly(m map[string]any) handle {
 	v := newValue(m)
-	v.freeze()
+	v.makeImmutable()
 	return handle{s, v}
 }
 

@@ -163,13 +163,13 @@ func (v *value) removeBelow() {
 	}
 }
 
-func (v *value) freeze() {
+func (v *value) makeImmutable() {
 	v.immutable = true
 	for _, field := range v.fields {
-		field.freeze()
+		field.makeImmutable()
 	}
 	for _, element := range v.list {
-		element.freeze()
+		element.makeImmutable()
 	}
 }
 

@@ -82,8 +82,8 @@ type beat struct {
 	renewed     bool // at that time: the first Lease that this process sees may be old
 }
 
-// heard returns when the Lease was renewed last; nil is one that is not there.
-func (h *heartbeats) heard(cluster string, l *lease, now time.Time) beat {
+// lastBeat returns when the Lease was renewed last; nil is one that is not there.
+func (h *heartbeats) lastBeat(cluster string, l *lease, now time.Time) beat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	known, ok := h.seen[cluster]

@@ -28,20 +28,20 @@ func TestHeartbeatsAreDatedByTheReceiver(t *testing.T) {
 	h := heartbeats{seen: map[string]beat{}}
 	now := time.Now()
 	first := &lease{version: "1", duration: time.Minute}
-	if got := h.heard("rome", first, now); got.renewed || !got.expires.Equal(now.Add(time.Minute)) {
+	if got := h.lastBeat("rome", first, now); got.renewed || !got.expires.Equal(now.Add(time.Minute)) {
 		t.Errorf("the first Lease is %+v: it may be old", got)
 	}
-	if got := h.heard("rome", first, now.Add(time.Second)); !got.at.Equal(now) {
+	if got := h.lastBeat("rome", first, now.Add(time.Second)); !got.at.Equal(now) {
 		t.Errorf("the same Lease is %+v: it was not renewed", got)
 	}
 	later := now.Add(30 * time.Second)
-	if got := h.heard("rome", &lease{version: "2", duration: time.Minute}, later); !got.renewed || !got.at.Equal(later) {
+	if got := h.lastBeat("rome", &lease{version: "2", duration: time.Minute}, later); !got.renewed || !got.at.Equal(later) {
 		t.Errorf("the renewed Lease is %+v", got)
 	}
-	if got := h.heard("rome", nil, later.Add(time.Second)); !got.at.Equal(later) {
+	if got := h.lastBeat("rome", nil, later.Add(time.Second)); !got.at.Equal(later) {
 		t.Errorf("the Lease that is gone is %+v: it counts from when it was last renewed", got)
 	}
-	if got := h.heard("milan", nil, now); got.renewed || !got.expires.After(now) {
+	if got := h.lastBeat("milan", nil, now); got.renewed || !got.expires.After(now) {
 		t.Errorf("a Lease that is gone after a restart is %+v", got)
 	}
 }

@@ -214,7 +214,7 @@ func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdi
 		return verdict{again: refresh} // no heartbeat is expected
 	}
 	now := c.options.Clock.Now()
-	last := c.beats.heard(f.id, f.heartbeat, now)
+	last := c.beats.lastBeat(f.id, f.heartbeat, now)
 	left := last.expires.Sub(now)
 	lease, since := f.tenant+"/"+wire.HeartbeatLease, last.at.UTC()
 	switch {

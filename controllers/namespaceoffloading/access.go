@@ -108,8 +108,8 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 		return
 	case report.Foreign: // has the remedy
 	default:
-		note += "; see that the controller manager may create, patch and delete the RoleBinding " + c.options.ExtendedClusterRole +
-			" and bind the ClusterRole of that name"
+		note += "; grant the controller manager permission to create, patch and delete the RoleBinding " + c.options.ExtendedClusterRole +
+			" and to bind the ClusterRole of that name"
 	}
 	c.report.Warn(nso, accessReason, offloadAction, note)
 }

@@ -106,7 +106,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if nso.Name != offloading.NamespaceOffloadingName {
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
-			"it is ignored: there is one NamespaceOffloading per namespace and its name is %q", offloading.NamespaceOffloadingName))
+			"ignored: the only NamespaceOffloading of a namespace is named %q. Delete this one", offloading.NamespaceOffloadingName))
 		return reconcile.Result{}, nil
 	}
 	providers, err := c.providers(ctx)

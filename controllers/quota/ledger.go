@@ -128,7 +128,7 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 	q := &quotas[i]
 	remedy := fmt.Sprintf("ask an administrator of this cluster to change Quota %s/%s", q.Namespace, q.Name)
 	if q.Spec.Cordoned != nil && *q.Spec.Cordoned && !pod.Again {
-		return &tenancy.Refusal{Field: "spec.pod", Rule: "the Quota is cordoned, which keeps new pods out", Remedy: remedy}, true, nil
+		return &tenancy.Refusal{Field: "spec.pod", Rule: "the Quota is cordoned, so no new pods are admitted", Remedy: remedy}, true, nil
 	}
 	if refusal := l.declared(pod.Spec, q); refusal != nil {
 		return refusal, true, nil

@@ -160,7 +160,7 @@ func TestQuotaUnderLoad(t *testing.T) {
 	})
 }
 
-// A cordon keeps new pods out, and what must be declared is asked for; a pod that was there and is lost comes back.
+// A cordoned Quota admits no new pods, and what must be declared is asked for; a pod that was there and is lost comes back.
 func TestQuotaRules(t *testing.T) {
 	namespace, q := limited(t, "enna", quantities("cpu", "10", "memory", "10Gi"))
 	provider.Delete(t, q)

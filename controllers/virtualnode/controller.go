@@ -225,7 +225,7 @@ func (c *Controller) findTemplate(ctx context.Context, v *virtualNode) error {
 	return nil
 }
 
-// endDrain takes back what a drain has said. This also tells whoever has withdrawn the request that the Node is not cordoned any more.
+// endDrain removes the conditions of a drain. For the client that has withdrawn the request, this means that the Node is no longer cordoned.
 func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	if before := conditionOf(v.VirtualNode, offloading.NodeConditionType); before == nil || before.Status != offloading.DrainingConditionStatus {
 		return nil

@@ -241,7 +241,7 @@ func TestFindings(t *testing.T) {
 		"version older":     {func(p *Patient) { p.versions("0.2.0", "0.1.0") }, "Warning|version|0.1.0 is installed, and this refractctl is of version 0.2.0: upgrade the cluster with refractctl install"},
 		"version newer":     {func(p *Patient) { p.versions("0.1.0", "0.2.0") }, "Warning|version|0.2.0 is installed, and this refractctl is of version 0.1.0: use refractctl of version 0.2.0"},
 		"version same":      {func(p *Patient) { p.versions("0.1.0", "0.1.0") }, "OK|version|0.1.0, as refractctl"},
-		"version of theirs": {func(p *Patient) { p.versions("0.1.0", "mine") }, "OK|version|mine is installed, which cannot be compared"},
+		"version of theirs": {func(p *Patient) { p.versions("0.1.0", "mine") }, "OK|version|version mine is installed; it cannot be compared"},
 
 		"clock ahead":   {func(p *Patient) { p.skew(5*time.Minute, true) }, "Warning|clock|the clock of the API server is 5m0s ahead of that of this computer: synchronise them (NTP)"},
 		"clock behind":  {func(p *Patient) { p.skew(-5*time.Minute, true) }, "is 5m0s behind that of this computer"},

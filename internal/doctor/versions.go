@@ -50,7 +50,7 @@ func (p *Patient) version(_ context.Context, installed *release.Installation) er
 func (p *Patient) versions(own, installed string) {
 	switch difference, known := compareVersions(own, installed); {
 	case !known:
-		p.add("version", OK, "%s is installed, which cannot be compared with that of refractctl, %s", installed, own)
+		p.add("version", OK, "version %s is installed; it cannot be compared with refractctl %s", installed, own)
 	case difference > 0:
 		p.add("version", Warning, "%s is installed, and this refractctl is of version %s: upgrade the cluster with refractctl install, providers before consumers", installed, own)
 	case difference < 0:

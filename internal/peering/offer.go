@@ -156,14 +156,14 @@ func (o *Options) hear(ctx context.Context) error {
 		return err
 	}
 	if slice == nil {
-		o.say("%s: warning: nothing is negotiated with virtual node %s: %s says nothing about what it offers, upgrade it", o.Consumer.ID(), o.VirtualNode, o.Provider.ID())
+		o.say("%s: warning: the resources of virtual node %s were not negotiated, because %s publishes no offers: upgrade it", o.Consumer.ID(), o.VirtualNode, o.Provider.ID())
 		return nil
 	}
 	switch answer, message := negotiation.AnswerOf(slice); answer {
 	case negotiation.Accepted:
 		offer, problems := negotiation.Usable(slice, own, o.Resources)
 		for _, problem := range problems {
-			o.say("%s: warning: some of what %s offers is not used: %s", o.Consumer.ID(), o.Provider.ID(), problem)
+			o.say("%s: warning: part of the offer of %s is ignored: %s", o.Consumer.ID(), o.Provider.ID(), problem)
 		}
 		if own && !covers(offer.Resources, o.Resources) {
 			o.say("%s: warning: granted fewer resources than requested: %.400q", o.Provider.ID(), slice.Status.Condition(auth.ResourcesCondition).Message)
@@ -172,7 +172,7 @@ func (o *Options) hear(ctx context.Context) error {
 	case negotiation.Denied:
 		return fmt.Errorf("cluster %s denies ResourceSlice %s: %s", o.Provider.Name, slice.Name, message)
 	default:
-		o.say("%s: warning: %s has not answered what virtual node %s may offer, nothing is negotiated until then: upgrade it, and set tenants.offers=true there", o.Consumer.ID(), o.Provider.ID(), o.VirtualNode)
+		o.say("%s: warning: %s has not answered the ResourceSlice of virtual node %s: upgrade it, and set tenants.offers=true there", o.Consumer.ID(), o.Provider.ID(), o.VirtualNode)
 	}
 	return nil
 }

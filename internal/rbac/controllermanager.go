@@ -230,11 +230,11 @@ func ControllerManagerAuthentication() Role {
 	}
 }
 
-// ControllerManagerResourceOffers is what the controller manager of a provider needs besides to tell consumers what it offers.
+// ControllerManagerResourceOffers is what the controller manager of a provider needs in addition to publish offers to consumers.
 func ControllerManagerResourceOffers() Role {
 	return Role{
 		Name:    "controller-manager-resource-offers",
-		Purpose: "the controller manager, where it tells consumers what this cluster offers",
+		Purpose: "the controller manager, where it publishes offers to consumers",
 		Scope:   ClusterScope,
 		Rules: []Rule{
 			grant("to know what virtual nodes of consumers are to offer",

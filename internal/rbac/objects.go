@@ -204,7 +204,7 @@ func (m Manager) ResourceSlices() []Object {
 	return m.everywhere(ControllerManagerResourceSlices())
 }
 
-// ResourceOffers returns the role and the binding with which the controller manager of a provider tells consumers what it offers.
+// ResourceOffers returns the role and the binding with which the controller manager of a provider publishes offers to consumers.
 func (m Manager) ResourceOffers() []Object {
 	return m.everywhere(ControllerManagerResourceOffers())
 }

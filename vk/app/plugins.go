@@ -98,13 +98,13 @@ func (p *plugins) Describe(descs chan<- *prometheus.Desc) { descs <- pluginInfo 
 
 // Collect implements prometheus.Collector.
 func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
-	told := map[[3]string]bool{} // a series that came twice would fail the whole scrape
+	collected := map[[3]string]bool{} // a series that came twice would fail the whole scrape
 	for _, plugin := range p.chains.Plugins() {
 		series := [3]string{plugin.Name(), plugin.Version(), plugin.Digest()}
-		if told[series] {
+		if collected[series] {
 			continue
 		}
-		told[series] = true
+		collected[series] = true
 		metrics <- prometheus.MustNewConstMetric(pluginInfo, prometheus.GaugeValue, 1, series[:]...)
 	}
 }

@@ -43,7 +43,7 @@ func run(ctx context.Context, o *options.Options) (err error) {
 	if len(o.Ignored) > 0 {
 		unknown := strings.Join(o.Ignored, ", ")
 		log.Log.Info("Ignoring unknown flags", "flags", unknown)
-		k.report.warn(unknownFlagsReason, "The virtual kubelet ignores flags that it does not know: "+unknown+". See virtual-kubelet --help for what replaces them, or upgrade it")
+		k.report.warn(unknownFlagsReason, "Unknown flags are ignored: "+unknown+". Remove them, or upgrade the virtual kubelet")
 	}
 	// Before the election: a replica that cannot serve must not lead.
 	if k.listener, err = listen(o); err != nil {

@@ -39,8 +39,8 @@ var (
 	cadvisorMemory = prometheus.NewDesc("container_memory_working_set_bytes", "Current working set of the container in bytes", cadvisorLabels, nil)
 )
 
-// serveResource answers /metrics/resource from the provider's metrics API. That tells how many cores a container uses, and a kubelet tells
-// the seconds that it has used since its start: they are summed up here, from one question to the next, with the times of the
+// serveResource answers /metrics/resource from the provider's metrics API. That has the cores that a container uses, and a kubelet reports
+// the seconds used since its start: they are summed up here, from one request to the next, with the times of the
 // provider's measurements. Differences of these give what the provider has measured.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.read(r.Context()).resource())

@@ -139,7 +139,7 @@ func TestFollower(t *testing.T) {
 func TestRefusedCopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	bendTo := func(serviceType string) {
+	mutateTo := func(serviceType string) {
 		l.Chains.Swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 			if err := doc.SetString("spec.type", serviceType); err != nil {
 				return nil, err
@@ -147,7 +147,7 @@ func TestRefusedCopy(t *testing.T) {
 			return reflectiontest.MutateService(doc, env)
 		})
 	}
-	bendTo("Nonsense")
+	mutateTo("Nonsense")
 	l.Local.Create(t, l.Namespace, service("web", ""))
 	l.Start()
 	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "Nonsense")
@@ -158,7 +158,7 @@ func TestRefusedCopy(t *testing.T) {
 		}
 		return nil
 	})
-	bendTo("Gibberish") // Events keep their order: what was said of the first refusal is there by then
+	mutateTo("Gibberish") // Events keep their order: what was said of the first refusal is there by then
 	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "Gibberish")
 	first := slices.DeleteFunc(l.Events(l.Namespace, "Service", "web"), func(text string) bool { return !strings.Contains(text, "Nonsense") })
 	if len(first) != 1 || !strings.Contains(first[0], " x1: ") {

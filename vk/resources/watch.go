@@ -59,12 +59,12 @@ func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 		}
 	}
 	informer := metadatainformer.NewFilteredMetadataInformer(s.metadata, definitionsResource, "", 0, cache.Indexers{}, nil).Informer()
-	heard := func(object any) {
+	changed := func(object any) {
 		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
 			f.definitionChanged(s, name)
 		}
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: heard, UpdateFunc: func(_, o any) { heard(o) }, DeleteFunc: heard})
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, o any) { changed(o) }, DeleteFunc: changed})
 	if err == nil {
 		err = informer.SetTransform(onlyName)
 	}

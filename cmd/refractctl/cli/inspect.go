@@ -39,7 +39,7 @@ func newInspectCommand() *cobra.Command {
 	var output *output
 	command := &cobra.Command{
 		Use:   "inspect FILE.wasm",
-		Short: "Load a plugin on the real host and show what it is",
+		Short: "Load a plugin and show its manifest and permissions",
 		Long: "Load a plugin as a virtual kubelet does: measured, instrumented with fuel, compiled, checked and started\n" +
 			"within its fuel. The output shows its manifest and permissions; if it cannot be loaded, the error says why.",
 		Args:              oneModule,

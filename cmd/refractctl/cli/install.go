@@ -42,7 +42,7 @@ func (r *helmRelease) addFlags(command *cobra.Command) {
 	flags.DurationVar(&r.timeout, "timeout", installPatience, "how long to wait")
 }
 
-// installer returns that of the release, which tells out what it does.
+// installer returns the installer of the release, which reports its progress to out.
 func (r *helmRelease) installer(out io.Writer) (*release.Installer, error) {
 	if err := validTimeout(r.timeout); err != nil {
 		return nil, err

@@ -206,7 +206,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 
 // addUncheckedFlag adds the flag for addresses that only the consumer reaches.
 func addUncheckedFlag(flags *pflag.FlagSet, unchecked *bool, of string) {
-	flags.BoolVar(unchecked, "skip-url-check", false, "do not check that the provider answers at "+of+": the consumer reaches that address, and this computer does not")
+	flags.BoolVar(unchecked, "skip-url-check", false, "do not check that the provider answers at "+of+": for addresses that only the consumer can reach")
 }
 
 func newUnpeerCommand(access *clusterAccess) *cobra.Command {

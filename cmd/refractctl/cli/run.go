@@ -52,9 +52,9 @@ func newRunCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVarP(&t.object, "filename", "f", "", "file with one or more objects, YAML or JSON; - is the standard input")
-	flags.StringVar(&t.context, "context", "", "file with what the plugin may see of the two clusters")
+	flags.StringVar(&t.context, "context", "", "file with the plugin's context: IDs, namespaces and settings of the two clusters")
 	flags.StringVar(&t.config, "config", "", "file with the plugin's configuration")
-	flags.StringVar(&t.hook, "hook", host.Outgoing.String(), "direction of the crossing: outgoing or incoming")
+	flags.StringVar(&t.hook, "hook", host.Outgoing.String(), "hook to run: outgoing or incoming")
 	flags.Int64Var(&t.fuel, "fuel", 0, "fuel of the call; 0 is the plugin's limit, or the default")
 	flags.BoolVar(&t.diff, "diff", false, "print the difference instead of the object")
 	t.output = addOutput(command, "yaml")

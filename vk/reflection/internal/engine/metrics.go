@@ -36,15 +36,15 @@ func newMetrics() *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &metrics{
-		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects of offloaded namespaces evaluated with success.", liqo...),
-		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Evaluations of objects of offloaded namespaces that ended in an error.", liqo...),
-		objects:    counter("refract_reflection_objects_total", "Objects evaluated, by result: unchanged, written, deleted, failed.", "kind", "result"),
+		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects of offloaded namespaces that were reconciled successfully.", liqo...),
+		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Reconciliations of objects of offloaded namespaces that failed.", liqo...),
+		objects:    counter("refract_reflection_objects_total", "Objects reconciled, by result: unchanged, written, deleted, failed.", "kind", "result"),
 		errors:     counter("refract_reflection_errors_total", "Errors by class.", "kind", "class"),
 		chainSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "refract_plugin_duration_seconds", Help: "Time one plugin took for one object.", Buckets: chainBuckets,
 		}, []string{"kind", "hook", "plugin"}),
 		crossing: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "refract_crossing_seconds", Help: "Time from when a change was seen on one side until it was written on the other one.", Buckets: crossingBuckets,
+			Name: "refract_crossing_seconds", Help: "Latency from observing a change in one cluster to writing it to the other.", Buckets: crossingBuckets,
 		}, []string{"kind", "direction"}),
 		fuel:          counter("refract_plugin_fuel_total", "Fuel that plugins used.", "kind", "hook", "plugin"),
 		writes:        counter("refract_api_writes_total", "Writes to the API servers.", "kind", "verb", "cluster"),
@@ -59,7 +59,7 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 		return nil
 	}
 	collectors := []prometheus.Collector{m.items, m.itemErrors, m.objects, m.errors, m.chainSeconds, m.crossing, m.fuel, m.writes, m.eventsDropped, m.namespaces}
-	collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_provider_reachable", Help: "0 from the first call that cannot reach the provider's API server until a probe can, else 1."},
+	collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_provider_reachable", Help: "1 if the provider's API server is reachable, 0 from the first request that fails until a probe succeeds."},
 		func() float64 {
 			if reachable() {
 				return 1
