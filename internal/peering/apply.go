@@ -56,6 +56,10 @@ func (c *Cluster) find(ctx context.Context, object client.Object) (*metav1.Parti
 	return found, kind, nil
 }
 
+// neverStored is a resourceVersion that no object has: an apply that names it is a conflict if there is an object of that name by then. Of two
+// runs of the command at the same time, only one has created the object, and takes it back if it fails.
+const neverStored = "9223372036854775807"
+
 // apply creates an object, or updates it if it is ours. Objects of other owners, such as the chart, are left unchanged.
 func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 	found, kind, err := c.find(ctx, object)
@@ -71,7 +75,18 @@ func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 	desired.SetGroupVersionKind(kind)
 	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
 	unstructured.RemoveNestedField(fields, "status")
-	if err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership); err != nil {
+	if found == nil {
+		desired.SetResourceVersion(neverStored)
+	}
+	err = c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership)
+	if found == nil && apierrors.IsConflict(err) {
+		if found, _, err = c.find(ctx, object); err != nil || found != nil && !IsOurs(found) {
+			return err
+		}
+		desired.SetResourceVersion("")
+		err = c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership)
+	}
+	if err != nil {
 		return fmt.Errorf("cluster %s: applying %s %s, %w", c.Name, kind.Kind, key, err)
 	}
 	if found == nil && isOursAlone(desired) {

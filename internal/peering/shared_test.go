@@ -4,13 +4,17 @@
 package peering
 
 import (
+	"context"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/internal/release"
@@ -40,4 +44,23 @@ func TestTenantOfAPeerIsLeft(t *testing.T) {
 	require.NoError(t, rome.Client.Delete(t.Context(), tenant))
 	leave()
 	assert.Error(t, rome.Client.Get(t.Context(), key, namespace))
+}
+
+// Of two runs at the same time, only one has created an object, and takes it back if it fails.
+func TestObjectOfAnotherRunIsNotTakenBack(t *testing.T) {
+	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0]
+	rome, other := side(t, cluster), side(t, cluster)
+	watching, err := client.NewWithWatch(cluster.Config(), client.Options{Scheme: rome.Client.Scheme()})
+	require.NoError(t, err)
+	object := func() client.Object {
+		return &corev1.Namespace{ObjectMeta: meta("", "liqo-tenant-milan", nil)}
+	}
+	var once sync.Once
+	rome.Client = interceptor.NewClient(watching, interceptor.Funcs{Apply: func(ctx context.Context, c client.WithWatch, applied runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+		once.Do(func() { assert.NoError(t, other.apply(ctx, object())) })
+		return c.Apply(ctx, applied, options...)
+	}})
+	require.NoError(t, rome.apply(t.Context(), object()))
+	assert.Len(t, other.created, 1)
+	assert.Empty(t, rome.created)
 }
