@@ -13,8 +13,8 @@
 //     annotation that names another one than the provider's claim has is left
 //     alone, with a warning.
 //   - spec.accessModes becomes what the annotation liqo.io/remote-access-modes
-//     lists, separated by commas. A list that is empty, or has another word than
-//     the four modes, is an error: the claim would be of no use.
+//     lists, separated by commas. An empty list leaves the modes of the claim; a
+//     word that is not one of the four modes is an error.
 //   - spec.volumeMode is Filesystem if nothing else is asked for.
 //   - What names objects of the consumer goes: selector, volumeName, dataSource,
 //     dataSourceRef, volumeAttributesClassName. A data source is warned of: the
