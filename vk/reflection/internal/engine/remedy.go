@@ -51,21 +51,13 @@ func tooLarge(err error) bool {
 		breaker.Answered(err) && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
 }
 
-// userAnnotations are those that users write.
-var userAnnotations = []string{
-	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation, wire.ForceRemoteNodePortAnnotation, wire.AntiAffinityPresetAnnotation,
-	wire.AntiAffinityLabelsAnnotation, wire.APIServerSupportAnnotation, wire.RemoteServiceAccountNameAnnotation,
-	wire.RemoteRuntimeClassNameAnnotation, wire.RemoteStorageClassAnnotation, wire.RemoteAccessModesAnnotation,
-	wire.UseDirectConnectionsAnnotation,
-}
-
 // misspelt warns of annotations that say nothing because of the case of their letters.
 func (r *reflector) misspelt(w *Worker, object *unstructured.Unstructured) {
 	for name := range raw.Annotations(object.Object) {
 		if !strings.HasPrefix(name, "liqo.io/") {
 			continue
 		}
-		for _, meant := range userAnnotations {
+		for _, meant := range wire.UserAnnotations {
 			if name != meant && strings.EqualFold(name, meant) {
 				w.Warned = true
 				r.m.events.Warn(r.kind.Name, object, InvalidObjectReason, "unknown annotation "+name+"; did you mean "+meant+"?")
