@@ -140,12 +140,12 @@ func (x *Desired) cause() uint64 {
 	return sum
 }
 
-// stored is the hash of what the provider has.
+// stored returns the hash of an object as the provider has stored it.
 func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
 	return ContentHash(remote, r.kind.Copy.Into)
 }
 
-// ContentHash is that of labels, annotations and the fields below the path; at the top, of those that can cross.
+// ContentHash returns the hash of the labels, the annotations and the fields below the path. Without a path, these are the reflected fields.
 func ContentHash(object *unstructured.Unstructured, path []string) uint64 {
 	sum := metadataHash(raw.Labels(object.Object), raw.Annotations(object.Object))
 	if digest, trimmed := digestOf(object); trimmed {

@@ -153,8 +153,9 @@ func set(object map[string]any, path []string, value any) {
 	object[path[len(path)-1]] = value
 }
 
-// Metadata of a replacing write keeps what is not ours to say (finalizers, owners, the resourceVersion); that of an
-// apply says only what we want, and the uid, or that there is none, so that nothing else of that name can be meant.
+// Metadata returns the metadata to write. That of a replacing write keeps fields of other managers (finalizers, owners, the resourceVersion).
+// That of an apply has only the desired fields and the uid, or demands that there is no object, so that it cannot change another object of
+// that name.
 func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[string]any {
 	kind := &x.r.kind
 	labels, annotations := merge(x.labels, x.r.added, kind.Copy.DropLabels), merge(x.annotations, x.Extra, kind.Copy.DropAnnotations)

@@ -75,7 +75,7 @@ func contentHash(content map[string]any, top bool) (sum uint64) {
 	return sum
 }
 
-// contentHash is that of what is carried over.
+// contentHash returns the hash of the content of the copy.
 func (x *Desired) contentHash(w *Worker) (sum uint64) {
 	if payload := x.r.kind.Copy.Payload; payload != "" {
 		view := x.View.Field(payload)

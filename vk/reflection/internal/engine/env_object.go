@@ -36,12 +36,12 @@ func (e ObjectWriter) Pace(key Key) time.Duration {
 	return e.r.paces.wait(key, e.r.m.options.Clock.Now())
 }
 
-// Accepted reports whether the API server is known to make status of what was asked, and Accept says so.
+// Accepted reports whether the API server has stored status before when asked was written; see Accept.
 func (e ObjectWriter) Accepted(key Key, asked, status uint64) bool {
 	return e.r.statuses.Accepted(key, asked, status)
 }
 
-// Accept remembers what the API server has made of a status.
+// Accept remembers what the API server has stored for a status.
 func (e ObjectWriter) Accept(key Key, asked, status uint64) { e.r.statuses.Accept(key, asked, status) }
 
 // Forget drops what is remembered of an object that is gone.

@@ -17,7 +17,7 @@ import (
 // Reader reads what is known of both clusters. Safe for concurrent use.
 type Reader struct{ r *reflector }
 
-// Scope returns that of this kind in an offloaded namespace, or nil.
+// Scope returns the scope of this kind in an offloaded namespace, or nil.
 func (e Reader) Scope(namespace string) *Scope {
 	if t := e.r.m.extension(namespace); t != nil {
 		return t.of(e.r.kind.Name)
@@ -25,7 +25,7 @@ func (e Reader) Scope(namespace string) *Scope {
 	return nil
 }
 
-// Scopes returns those of this kind in all offloaded namespaces.
+// Scopes returns the scopes of this kind in all offloaded namespaces.
 func (e Reader) Scopes() (all []*Scope) {
 	for _, t := range e.r.m.allExtensions() {
 		if s := t.of(e.r.kind.Name); s != nil {
@@ -38,7 +38,7 @@ func (e Reader) Scopes() (all []*Scope) {
 // IsExtended reports whether objects of a namespace are reflected.
 func (e Reader) IsExtended(namespace string) bool { return e.r.m.extension(namespace) != nil }
 
-// NamespaceState says what the NamespaceMap does, and whether it has been read.
+// NamespaceState returns the state of a namespace in the NamespaceMap, and reports whether the NamespaceMap has been read.
 func (e Reader) NamespaceState(namespace string) (state namespaces.State, known bool) {
 	return e.r.m.mapper.State(namespace), e.r.m.mapper.Synced()
 }

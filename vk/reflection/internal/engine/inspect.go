@@ -14,7 +14,7 @@ import (
 
 // The following exposes internals of a Manager to tests of other packages.
 
-// Handler returns that of a kind, or nil.
+// Handler returns the handler of a kind, or nil.
 func (m *Manager) Handler(kind string) Handler {
 	if r := m.reflector(kind); r != nil {
 		return r.handler
@@ -22,7 +22,7 @@ func (m *Manager) Handler(kind string) Handler {
 	return nil
 }
 
-// Scope returns that of a kind in an offloaded namespace, or nil.
+// Scope returns the scope of a kind in an offloaded namespace, or nil.
 func (m *Manager) Scope(kind, namespace string) *Scope {
 	if t := m.extension(namespace); t != nil {
 		return t.of(kind)
@@ -33,7 +33,7 @@ func (m *Manager) Scope(kind, namespace string) *Scope {
 // Evaluated returns the number of evaluations of objects of a kind.
 func (m *Manager) Evaluated(kind string) uint64 { return m.reflector(kind).evaluated.Load() }
 
-// Paced counts the objects of a kind of which it is remembered when their status was written.
+// Paced returns the number of objects of a kind with a remembered time of their last status write.
 func (m *Manager) Paced(kind string) int {
 	p := &m.reflector(kind).paces
 	p.mu.Lock()
@@ -44,7 +44,7 @@ func (m *Manager) Paced(kind string) int {
 // EnqueueAll enqueues every object of a kind again.
 func (m *Manager) EnqueueAll(kind string) { m.reflector(kind).enqueueAll() }
 
-// CachedObjects counts what is kept in memory of either cluster; not nodes and IPs, which others share.
+// CachedObjects returns the number of cached objects of both clusters, without nodes and IPs, which are shared.
 func (m *Manager) CachedObjects() (n int) {
 	m.eachInformer(func(i *informer.Informer) {
 		if i != m.nodes && i != m.ips {
@@ -54,10 +54,10 @@ func (m *Manager) CachedObjects() (n int) {
 	return n
 }
 
-// Env returns that of the handler of a kind.
+// Env returns the environment of the handler of a kind.
 func (m *Manager) Env(kind string) *Env { return newEnv(m.reflector(kind)) }
 
-// EnvOf returns one that has nothing but options.
+// EnvOf returns an environment with options only.
 func EnvOf(options Options) *Env { return newEnv(&reflector{m: &Manager{options: options}}) }
 
 // Prepare returns a scope that is ready and that nothing runs, with an object and its copy.

@@ -16,7 +16,7 @@ func (m *Manager) all() []*reflector {
 	return m.reflectors
 }
 
-// reflector returns that of a kind, or nil.
+// reflector returns the reflector of a kind, or nil.
 func (m *Manager) reflector(kind string) *reflector {
 	for _, r := range m.all() {
 		if r.kind.Name == kind {

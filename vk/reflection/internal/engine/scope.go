@@ -57,7 +57,7 @@ func (s *Scope) LocalNamespace() string { return s.namespace.local }
 // RemoteNamespace returns the namespace of the copies on the provider.
 func (s *Scope) RemoteNamespace() string { return s.namespace.remote }
 
-// Key is that of an object of the namespace.
+// Key returns the key of an object in the local namespace.
 func (s *Scope) Key(name string) Key { return Key{Namespace: s.namespace.local, Name: name} }
 
 // Ready reports whether both sides have been read.
