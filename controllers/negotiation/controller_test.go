@@ -268,8 +268,9 @@ func TestAnOlderProvider(t *testing.T) {
 	asked := resources("4", "10")
 	p.node("milan", asked, nil)
 	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "NotNegotiated").Note, "this cluster may not list ResourceSlices there; upgrade Refract on the provider")
-	vn := p.get("milan")
-	assert.Contains(t, vn.Annotations[wire.OfferAnnotation], "NotNegotiated")
+	vn := p.await("milan", "what was reported", func(vn *offloading.VirtualNode) bool {
+		return strings.Contains(vn.Annotations[wire.OfferAnnotation], "NotNegotiated")
+	})
 	assert.True(t, cpu("4")(vn))
 }
 

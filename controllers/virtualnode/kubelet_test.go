@@ -96,10 +96,13 @@ func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	vn := bare(t, "lucca", "lucca")
 	awaitDeployment(t, vn, "the image", func(d *appsv1.Deployment) bool { return image(d) == "registry.example/vk:1" })
 	consumer.AwaitEvent(t, vn.Namespace, "VirtualNode", "lucca", "VkCreated")
-	consumer.Get(t, vn, vn.Namespace, vn.Name)
-	if patch := vn.Status.EffectiveOffloadingPatch; patch == nil || !slices.Equal(patch.LabelsNotReflected, []string{"internal"}) {
-		t.Errorf("the effective patch is %+v", patch)
-	}
+	controllertest.Eventually(t, "the effective patch", func() error {
+		consumer.Get(t, vn, vn.Namespace, vn.Name)
+		if patch := vn.Status.EffectiveOffloadingPatch; patch == nil || !slices.Equal(patch.LabelsNotReflected, []string{"internal"}) {
+			return fmt.Errorf("it is %+v", patch)
+		}
+		return nil
+	})
 
 	pod := &kubeletPods(t, vn)[0]
 	consumer.PatchStatus(t, pod, `{"status":{"phase":"Pending","containerStatuses":[{"name":"virtual-kubelet","image":"i","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":"ImagePullBackOff","message":"no such image"}}}]}}`)
