@@ -12,6 +12,10 @@ ifdef REFRACT_CACHE
 export REFRACT_CACHE
 endif
 
+# One set of build flags for tests, commands and images: what one of them has compiled, the others find in Go's cache, in every checkout.
+export GOFLAGS := $(strip -trimpath $(GOFLAGS))
+export CGO_ENABLED ?= 0
+
 # The packages whose code runs on several goroutines: `make test-race` runs all of them under the race detector, which takes an hour of
 # processor time. `make test` does so with those that start no clusters, and with the tests of the engine in which everything happens at once.
 CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager
@@ -73,13 +77,14 @@ test: tools ## Run all tests on real control planes, those of concurrency under 
 	all=$$({ printf "$$(go list -m)/%s\n" $(SLOW); go list ./...; } | awk '!seen[$$0]++'); \
 	go test -vet=off -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) $$(grep -vE '$(race_pattern)' <<<"$$all") || status=1; \
 	go test -vet=off -timeout $(TEST_TIMEOUT) -run '^TestFuelPaysForTheHost$$' ./host || status=1; \
+	export CGO_ENABLED=1; \
 	go test -vet=off -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$(grep -E '$(race_pattern)' <<<"$$all") || status=1; \
 	go test -vet=off -race -timeout $(TEST_TIMEOUT) -run '^($(RACE_TESTS))$$' ./vk/reflection || status=1; \
 	exit $$status
 
 .PHONY: test-race
 test-race: tools ## Run every test of concurrent code under the race detector, on real control planes
-	go test -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -E '$(concurrent_pattern)')
+	CGO_ENABLED=1 go test -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -E '$(concurrent_pattern)')
 
 .PHONY: test-real
 test-real: tools node-tools ## Run the tests that need real nodes (Debian, root); `make test` runs them, too, where it can

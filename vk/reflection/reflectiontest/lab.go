@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +25,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/refract-project/refract/api/crds"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/story"
@@ -56,11 +55,17 @@ func Main(m *testing.M) {
 }
 
 func startClusters() {
-	_, here, _, _ := runtime.Caller(0)
-	crds := []string{filepath.Join(filepath.Dir(here), "../../../api/crds")}
+	definitions, err := os.MkdirTemp("", "crds-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(definitions) }()
+		err = os.CopyFS(definitions, crds.FS())
+	}
+	if clusters.err = err; err != nil {
+		return
+	}
 	started, err := testenv.StartAll(context.Background(),
-		testenv.Options{Name: "rome", CRDPaths: crds, NoScheduler: true, AuditLog: true},
-		testenv.Options{Name: "milan", CRDPaths: crds, NoScheduler: true, AuditLog: true})
+		testenv.Options{Name: "rome", CRDPaths: []string{definitions}, NoScheduler: true, AuditLog: true},
+		testenv.Options{Name: "milan", CRDPaths: []string{definitions}, NoScheduler: true, AuditLog: true})
 	if clusters.err = err; err == nil {
 		clusters.consumer, clusters.remote = started[0], started[1]
 	}
