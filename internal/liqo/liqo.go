@@ -104,7 +104,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 	for i := range nodes {
 		vn := &nodes[i]
 		o.say("%s: granting what Liqo's role lacks", vn.Name)
-		if err := rbac.Install(ctx, o.Clientset, rights(vn)...); err != nil {
+		if err := rbac.Install(ctx, o.Clientset, rights(vn, rolePrefix)...); err != nil {
 			return errors.Join(err, o.takeBack(ctx, vn))
 		}
 		o.say("%s: replacing %s with %s", vn.Name, imageOf(vn), o.Image)

@@ -94,7 +94,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	assert.Equal(t, before, vn.Object["spec"])
 	assert.Empty(t, vn.GetAnnotations()[wire.FormerImageAnnotation])
 	lacking()
-	err = c.Get(t.Context(), client.ObjectKey{Name: "refract-virtual-kubelet-local"}, &rbacv1.ClusterRole{})
+	err = c.Get(t.Context(), client.ObjectKey{Name: "refract-adopted-virtual-kubelet-local"}, &rbacv1.ClusterRole{})
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	// Two of the failures above as scripts see them, and one of a VirtualNode that is not Liqo's.
