@@ -61,7 +61,7 @@ func begin(t *testing.T) *world {
 	w.WithWatch = interceptor.NewClient(c, interceptor.Funcs{Patch: w.patch})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "milan"}}}
 	require.NoError(t, client.IgnoreAlreadyExists(w.Create(t.Context(), namespace)))
-	w.template = w.vkOptionsTemplate("virtual-kubelet-default", liqoV1)
+	w.template = w.vkOptionsTemplate(defaultTemplate, liqoV1)
 	t.Cleanup(func() {
 		for _, kind := range []client.Object{&offloading.VirtualNode{}, &offloading.VkOptionsTemplate{}, &appsv1.Deployment{}} {
 			for _, namespace := range []string{tenant, metav1.NamespaceDefault} {
@@ -258,4 +258,116 @@ func TestRightsOfEarlierVersionsAreRevoked(t *testing.T) {
 	}
 	require.NoError(t, w.options("").Revert(t.Context()))
 	assert.Empty(t, w.inventory())
+}
+
+// Virtual nodes that are created after all have been adopted get the image from the VkOptionsTemplate, and no rights.
+func TestVirtualNodesThatAreCreatedLater(t *testing.T) {
+	w := begin(t)
+	custom := w.vkOptionsTemplate("custom", liqoV2)
+	first := w.virtualNode("first", w.template)
+	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
+	w.runs(first, refractV1, liqoV1)
+
+	second, third := w.virtualNode("second", w.template), w.virtualNode("third", custom)
+	assert.Equal(t, refractV1, imageOf(second))
+	checked := func(vn *offloading.VirtualNode) string {
+		found, err := w.options("", vn.Name).Check(t.Context())
+		require.NoError(t, err)
+		return fmt.Sprint(found)
+	}
+	assert.Contains(t, checked(second), "it was created after refractctl liqo adopt: it runs "+refractV1+", instead of "+liqoV1)
+	assert.Regexp(t, "its ServiceAccount may not .*: run refractctl liqo adopt again", checked(second))
+
+	require.NoError(t, w.options(refractV1, "second").Adopt(t.Context()), "with the same image")
+	w.runs(second, refractV1, liqoV1)
+	testenv.Eventually(t, func() error {
+		if found := checked(second); strings.Contains(found, "may not") {
+			return fmt.Errorf("%s", found)
+		}
+		return nil
+	})
+	require.NoError(t, w.options(refractV2).Adopt(t.Context()), "with another image")
+	for vn, former := range map[*offloading.VirtualNode]string{first: liqoV1, second: liqoV1, third: liqoV2} {
+		w.runs(vn, refractV2, former)
+	}
+	// As one that was created while the VkOptionsTemplate still had the other image.
+	w.template.Spec.ContainerImage = refractV1
+	between := w.virtualNodeOf("between", w.template)
+	require.NoError(t, w.options(refractV2, "between").Adopt(t.Context()))
+	w.runs(between, refractV2, liqoV1)
+
+	fourth, fifth := w.virtualNode("fourth", w.template), w.virtualNode("fifth", custom)
+	require.NoError(t, w.options("", "fourth").Revert(t.Context()))
+	w.runs(fourth, liqoV1, "")
+	require.NoError(t, w.options("").Revert(t.Context()))
+	for vn, image := range map[*offloading.VirtualNode]string{first: liqoV1, second: liqoV1, third: liqoV2, between: liqoV1, fourth: liqoV1, fifth: liqoV2} {
+		w.runs(vn, image, "")
+	}
+	assert.Empty(t, w.inventory())
+	for template, image := range map[*offloading.VkOptionsTemplate]string{w.template: liqoV1, custom: liqoV2} {
+		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(template), template))
+		assert.Equal(t, image, template.Spec.ContainerImage)
+		assert.Equal(t, []string{"--later=1"}, template.Spec.ExtraArgs)
+		assert.Empty(t, template.Annotations)
+	}
+}
+
+// A revert that is interrupted after the VkOptionsTemplates were restored still knows which image a virtual node is to run.
+func TestAnInterruptedRevertGoesOn(t *testing.T) {
+	w := begin(t)
+	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
+	later := w.virtualNode("later", w.template)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	o := w.options("")
+	o.Client = interceptor.NewClient(w.WithWatch, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			err := c.Patch(ctx, object, patch, options...)
+			if _, restored := object.(*offloading.VkOptionsTemplate); restored {
+				interrupt()
+			}
+			return err
+		},
+	})
+	require.ErrorIs(t, o.Revert(ctx), context.Canceled)
+	w.runs(later, refractV1, liqoV1)
+	require.NoError(t, w.options("").Revert(t.Context()))
+	w.runs(later, liqoV1, "")
+}
+
+// An upgrade of Liqo restores the VkOptionsTemplate, but for the annotation.
+func TestAnUpgradeOfLiqo(t *testing.T) {
+	w := begin(t)
+	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
+	old := w.virtualNode("old", w.template)
+	w.template.Spec.ContainerImage, w.template.Spec.ExtraArgs = liqoV2, []string{"--later=1"}
+	require.NoError(t, w.Update(t.Context(), w.template))
+	vn := w.virtualNode("milan", w.template)
+	require.NoError(t, w.options("").Revert(t.Context()))
+	w.runs(old, liqoV1, "")
+	w.runs(vn, liqoV2, "")
+	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
+	w.runs(vn, refractV1, liqoV2)
+	require.NoError(t, w.options("").Revert(t.Context()))
+	w.runs(vn, liqoV2, "")
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(w.template), w.template))
+	assert.Equal(t, liqoV2, w.template.Spec.ContainerImage)
+}
+
+// Without a VkOptionsTemplate that tells which image a virtual node had, adopting it could not be reverted.
+func TestTheImageToPutBackIsKnown(t *testing.T) {
+	w := begin(t)
+	vn := w.virtualNode("milan", w.vkOptionsTemplate("of-the-user", refractV1))
+	const remedy = "set its annotation " + wire.FormerImageAnnotation + " to that of Liqo's virtual kubelet"
+	require.ErrorContains(t, w.options(refractV1).Adopt(t.Context()), remedy)
+	w.runs(vn, refractV1, "")
+
+	w.template.Spec = offloading.VkOptionsTemplateSpec{ContainerImage: refractV1, ExtraArgs: []string{"--later=1", ignoreUnknown}} // before it was reverted
+	later := w.virtualNodeOf("later", w.template)
+	require.ErrorContains(t, w.options(refractV2, "later").Adopt(t.Context()), remedy)
+	assert.Empty(t, w.inventory())
+	metav1.SetMetaDataAnnotation(&later.ObjectMeta, wire.FormerImageAnnotation, liqoV1)
+	require.NoError(t, w.Update(t.Context(), later))
+	require.NoError(t, w.options("", "later").Revert(t.Context()))
+	w.runs(later, liqoV1, "")
 }
