@@ -4,6 +4,7 @@
 package liqo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ import (
 type Options struct {
 	Client    client.Client
 	Clientset kubernetes.Interface
-	// Nodes are the virtual nodes; none are all, and those that are made later.
+	// Nodes are the virtual nodes; none are all, and the VkOptionsTemplates, from which virtual nodes are created later. Those get the image, and
+	// their rights when Adopt is called again.
 	Nodes []string
 	// Image of Refract's virtual kubelet.
 	Image string
@@ -50,7 +52,9 @@ const (
 	containerName = "virtual-kubelet"
 	// ignoreUnknown has the virtual kubelet start with flags of a later version of Liqo.
 	ignoreUnknown = "--ignore-unknown-flags"
-	fieldOwner    = client.FieldOwner("refractctl")
+	// defaultTemplate is the VkOptionsTemplate in Liqo's chart, of virtual nodes that name none.
+	defaultTemplate = "virtual-kubelet-default"
+	fieldOwner      = client.FieldOwner("refractctl")
 )
 
 // containers of the Deployment in a VirtualNode.
@@ -69,21 +73,30 @@ func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 			found = append(found, doctor.Finding{Subject: "virtual node " + vn.Name, Level: level, Message: fmt.Sprintf(format, arguments...)})
 		}
 		image := imageOf(vn)
-		switch former := vn.Annotations[wire.FormerImageAnnotation]; {
-		case image == "":
+		if image == "" {
 			add(doctor.Error, "its VirtualNode has no spec.template with a container %s, which Liqo's webhook writes: nothing to adopt", containerName)
 			continue
-		case former != "":
-			add(doctor.OK, "it was adopted: it runs %s, and ran %s", image, former)
-		default:
+		}
+		former, err := o.former(ctx, vn)
+		if err != nil {
+			return nil, err
+		}
+		remedy := "run refractctl liqo adopt again"
+		switch {
+		case former == "":
 			add(doctor.OK, "it runs %s: replace that with refractctl liqo adopt %s --image=IMAGE", image, vn.Name)
+			remedy = "refractctl liqo adopt grants that"
+		case vn.Annotations[wire.FormerImageAnnotation] == "":
+			add(doctor.OK, "it was created after refractctl liqo adopt: it runs %s, instead of %s", image, former)
+		default:
+			add(doctor.OK, "it was adopted: it runs %s, and ran %s", image, former)
 		}
 		missing, err := o.lacks(ctx, vn)
 		if err != nil {
 			return nil, err
 		}
 		if len(missing) > 0 {
-			add(doctor.Warning, "its ServiceAccount may not %s: refractctl liqo adopt grants that", strings.Join(missing, ", nor "))
+			add(doctor.Warning, "its ServiceAccount may not %s: %s", strings.Join(missing, ", nor "), remedy)
 		}
 	}
 	return found, nil
@@ -97,14 +110,14 @@ func (o *Options) Adopt(ctx context.Context) error {
 		return err
 	}
 	for i := range nodes { // before any of them is changed
-		if imageOf(&nodes[i]) == "" {
-			return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it created by Liqo?", client.ObjectKeyFromObject(&nodes[i]), containerName)
+		if err := o.adoptable(ctx, &nodes[i]); err != nil {
+			return err
 		}
 	}
 	for i := range nodes {
 		vn := &nodes[i]
 		o.say("%s: granting what Liqo's role lacks", vn.Name)
-		if err := rbac.Install(ctx, o.Clientset, rights(vn)...); err != nil {
+		if err := rbac.Install(ctx, o.Clientset, rights(vn, rolePrefix)...); err != nil {
 			return errors.Join(err, o.takeBack(ctx, vn))
 		}
 		o.say("%s: replacing %s with %s", vn.Name, imageOf(vn), o.Image)
@@ -124,7 +137,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 		if template.Annotations == nil {
 			template.Annotations = map[string]string{}
 		}
-		if template.Annotations[wire.FormerImageAnnotation] == "" {
+		if !isAdopted(template) {
 			template.Annotations[wire.FormerImageAnnotation] = template.Spec.ContainerImage
 		}
 		template.Spec.ContainerImage = o.Image
@@ -134,15 +147,34 @@ func (o *Options) Adopt(ctx context.Context) error {
 	})
 }
 
+// adoptable refuses a VirtualNode without an image to replace, and one of which no annotation tells the image to put back.
+func (o *Options) adoptable(ctx context.Context, vn *offloading.VirtualNode) error {
+	image := imageOf(vn)
+	if image == "" {
+		return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it created by Liqo?", client.ObjectKeyFromObject(vn), containerName)
+	}
+	former, err := o.former(ctx, vn)
+	if err == nil && former == "" && (image == o.Image || ignoresUnknown(vn)) {
+		return fmt.Errorf("VirtualNode %s runs %s, which is not Liqo's, and it is unknown which image to put back: set its annotation %s to that of Liqo's virtual kubelet",
+			client.ObjectKeyFromObject(vn), image, wire.FormerImageAnnotation)
+	}
+	return err
+}
+
 // Revert makes adopted virtual nodes run their previous image, and revokes the granted permissions.
 func (o *Options) Revert(ctx context.Context) error {
 	nodes, err := o.nodes(ctx)
 	if err != nil {
 		return err
 	}
+	for i := range nodes {
+		if err := o.remember(ctx, &nodes[i]); err != nil {
+			return err
+		}
+	}
 	err = o.templates(ctx, func(template *offloading.VkOptionsTemplate) {
-		if former := template.Annotations[wire.FormerImageAnnotation]; former != "" && len(o.Nodes) == 0 {
-			template.Spec.ContainerImage = former
+		if isAdopted(template) && len(o.Nodes) == 0 {
+			template.Spec.ContainerImage = template.Annotations[wire.FormerImageAnnotation]
 			template.Spec.ExtraArgs = slices.DeleteFunc(template.Spec.ExtraArgs, func(arg string) bool { return arg == ignoreUnknown })
 			delete(template.Annotations, wire.FormerImageAnnotation)
 		}
@@ -186,6 +218,49 @@ func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happe
 		return err
 	}
 	return o.withdraw(ctx, current, len(adopted) == 0)
+}
+
+// remember writes the former image of a virtual node that was created from an adopted VkOptionsTemplate into its annotation, before the
+// VkOptionsTemplate is restored.
+func (o *Options) remember(ctx context.Context, vn *offloading.VirtualNode) error {
+	former, err := o.former(ctx, vn)
+	if err != nil || former == "" || vn.Annotations[wire.FormerImageAnnotation] != "" {
+		return err
+	}
+	before := vn.DeepCopy()
+	metav1.SetMetaDataAnnotation(&vn.ObjectMeta, wire.FormerImageAnnotation, former)
+	if err := o.Client.Patch(ctx, vn, client.MergeFrom(before), fieldOwner); err != nil {
+		return fmt.Errorf("annotating VirtualNode %s, %w", client.ObjectKeyFromObject(before), err)
+	}
+	return nil
+}
+
+// former returns the image that an adopted virtual node ran before; "" if it is not adopted. One without the annotation that ignores unknown flags was
+// created from an adopted VkOptionsTemplate: its former image is that of the template. Its own may be any that the template has had since.
+func (o *Options) former(ctx context.Context, vn *offloading.VirtualNode) (string, error) {
+	former := vn.Annotations[wire.FormerImageAnnotation]
+	if former != "" || !ignoresUnknown(vn) {
+		return former, nil
+	}
+	all := &offloading.VkOptionsTemplateList{}
+	if err := o.Client.List(ctx, all); err != nil {
+		return "", fmt.Errorf("listing VkOptionsTemplates, %w", err)
+	}
+	for i := range all.Items {
+		template := &all.Items[i]
+		if ref := vn.Spec.VkOptionsTemplateRef; ref != nil && (ref.Name != template.Name || cmp.Or(ref.Namespace, vn.Namespace) != template.Namespace) {
+			continue
+		}
+		if former == "" || template.Name == defaultTemplate {
+			former = template.Annotations[wire.FormerImageAnnotation]
+		}
+	}
+	return former, nil
+}
+
+// isAdopted reports whether a VkOptionsTemplate is as Adopt has left it: an upgrade of Liqo restores all but the annotation.
+func isAdopted(template *offloading.VkOptionsTemplate) bool {
+	return template.Annotations[wire.FormerImageAnnotation] != "" && slices.Contains(template.Spec.ExtraArgs, ignoreUnknown)
 }
 
 // adopted returns the virtual nodes that are.
@@ -251,21 +326,38 @@ func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error
 
 // imageOf the virtual kubelet of a VirtualNode, "" when it does not say.
 func imageOf(vn *offloading.VirtualNode) string {
-	if vn.Spec.Template == nil {
-		return ""
-	}
-	for _, c := range vn.Spec.Template.Spec.Template.Spec.Containers {
-		if c.Name == containerName {
-			return c.Image
-		}
+	if container := containerOf(vn); container != nil {
+		return container.Image
 	}
 	return ""
+}
+
+// ignoresUnknown reports whether the virtual kubelet of a VirtualNode has the flag that only Adopt gives, to it or to its VkOptionsTemplate.
+func ignoresUnknown(vn *offloading.VirtualNode) bool {
+	container := containerOf(vn)
+	return container != nil && slices.Contains(container.Args, ignoreUnknown)
+}
+
+// containerOf the virtual kubelet in a VirtualNode, nil without one.
+func containerOf(vn *offloading.VirtualNode) *corev1.Container {
+	if vn.Spec.Template == nil {
+		return nil
+	}
+	all := vn.Spec.Template.Spec.Template.Spec.Containers
+	if i := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == containerName }); i >= 0 {
+		return &all[i]
+	}
+	return nil
 }
 
 // replace the image in a VirtualNode. All other fields stay as written, including those unknown to this program. With the former
 // image it is as it was.
 func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKeyFromObject(vn)
+	former, err := o.former(ctx, vn)
+	if err != nil {
+		return err
+	}
 	current := &unstructured.Unstructured{}
 	current.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))
 	if err := o.Client.Get(ctx, key, current); err != nil {
@@ -286,8 +378,8 @@ func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image
 		if !ok || container["name"] != containerName {
 			continue
 		}
-		if former, _ := container["image"].(string); annotations[wire.FormerImageAnnotation] == "" {
-			annotations[wire.FormerImageAnnotation] = former
+		if before, _ := container["image"].(string); annotations[wire.FormerImageAnnotation] == "" {
+			annotations[wire.FormerImageAnnotation] = cmp.Or(former, before)
 		}
 		container["image"] = image
 		arguments, _, err := unstructured.NestedStringSlice(container, "args")

@@ -11,7 +11,6 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,21 +19,25 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// rolePrefix of the roles that virtual kubelets get in addition to Liqo's.
-const rolePrefix = "refract"
+const (
+	// rolePrefix of the roles that virtual kubelets get in addition to Liqo's. No installation has it, so that no role of one is overwritten.
+	rolePrefix = "refract-adopted"
+	// formerRolePrefix was that of earlier versions. The chart has it as well, with adoptLiqo.
+	formerRolePrefix = "refract"
+)
 
 const (
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "refractctl-liqo"
 )
 
-// rights are the roles and bindings of one virtual kubelet.
-func rights(vn *offloading.VirtualNode) []rbac.Object {
+// rights are the roles and bindings of one virtual kubelet, with a prefix.
+func rights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	secret := ""
 	if vn.Spec.KubeconfigSecretRef != nil {
 		secret = vn.Spec.KubeconfigSecretRef.Name
 	}
-	kubelet := rbac.Kubelet{Prefix: rolePrefix, NodeName: vn.Name, TenantNamespace: vn.Namespace, KubeconfigSecret: secret, Subject: rbac.ServiceAccount(vn.Namespace, vn.Name)}
+	kubelet := rbac.Kubelet{Prefix: prefix, NodeName: vn.Name, TenantNamespace: vn.Namespace, KubeconfigSecret: secret, Subject: rbac.ServiceAccount(vn.Namespace, vn.Name)}
 	objects := append(kubelet.Objects(), kubelet.Everywhere())
 	for _, object := range objects {
 		object.SetLabels(map[string]string{managedByLabel: managedBy})
@@ -44,7 +47,7 @@ func rights(vn *offloading.VirtualNode) []rbac.Object {
 
 // lacks asks the API server which rights a virtual kubelet has not.
 func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missing []string, err error) {
-	for _, object := range rights(vn) {
+	for _, object := range rights(vn, rolePrefix) {
 		var rules []rbacv1.PolicyRule
 		switch role := object.(type) {
 		case *rbacv1.ClusterRole:
@@ -70,27 +73,53 @@ func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missin
 	return missing, nil
 }
 
-// withdraw deletes the rights that were granted to a virtual kubelet; those that all share go with the last one.
+// withdraw deletes the rights that were granted to a virtual kubelet, also by earlier versions; those that all share go with the last one.
 func (o *Options) withdraw(ctx context.Context, vn *offloading.VirtualNode, last bool) error {
-	for _, object := range slices.Backward(rights(vn)) {
-		if _, role := object.(*rbacv1.ClusterRole); role && !last && !strings.HasSuffix(object.GetName(), "-"+vn.Name) {
-			continue
-		}
-		whole, ok := object.(client.Object)
-		if !ok {
-			continue
-		}
-		found := whole.DeepCopyObject().(client.Object)
-		err := o.Client.Get(ctx, client.ObjectKeyFromObject(whole), found)
-		if apierrors.IsNotFound(err) || err == nil && found.GetLabels()[managedByLabel] != managedBy {
-			continue
-		}
-		if err == nil {
-			err = client.IgnoreNotFound(o.Client.Delete(ctx, found))
-		}
-		if err != nil {
-			return fmt.Errorf("deleting %T %s, %w", whole, client.ObjectKeyFromObject(whole), err)
+	for _, prefix := range []string{rolePrefix, formerRolePrefix} {
+		shared := []string{rbac.VirtualKubeletLocal().Named(prefix), rbac.VirtualKubeletExtended().Named(prefix)}
+		for _, object := range slices.Backward(rights(vn, prefix)) {
+			isShared := slices.Contains(shared, object.GetName())
+			if isShared && !last {
+				continue
+			}
+			if err := o.withdrawOne(ctx, object, isShared); err != nil {
+				return fmt.Errorf("deleting %T %s, %w", object, client.ObjectKeyFromObject(object), err)
+			}
 		}
 	}
 	return nil
+}
+
+// withdrawOne deletes an object that this command has made, and a shared role only if nobody else has bound it: an earlier version has overwritten
+// those of the chart.
+func (o *Options) withdrawOne(ctx context.Context, object client.Object, shared bool) error {
+	found := object.DeepCopyObject().(client.Object)
+	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(object), found); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if found.GetLabels()[managedByLabel] != managedBy {
+		return nil
+	}
+	if shared {
+		if bound, err := o.boundByOthers(ctx, object.GetName()); err != nil || bound {
+			return err
+		}
+	}
+	return client.IgnoreNotFound(o.Client.Delete(ctx, found))
+}
+
+// boundByOthers reports whether a binding that this command has not made refers to a ClusterRole.
+func (o *Options) boundByOthers(ctx context.Context, role string) (bool, error) {
+	clusterRoleBindings, roleBindings := &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}
+	if err := o.Client.List(ctx, clusterRoleBindings); err != nil {
+		return false, fmt.Errorf("listing ClusterRoleBindings, %w", err)
+	}
+	if err := o.Client.List(ctx, roleBindings); err != nil {
+		return false, fmt.Errorf("listing RoleBindings, %w", err)
+	}
+	others := func(of metav1.ObjectMeta, to rbacv1.RoleRef) bool {
+		return of.Labels[managedByLabel] != managedBy && to.Kind == "ClusterRole" && to.Name == role
+	}
+	return slices.ContainsFunc(clusterRoleBindings.Items, func(b rbacv1.ClusterRoleBinding) bool { return others(b.ObjectMeta, b.RoleRef) }) ||
+		slices.ContainsFunc(roleBindings.Items, func(b rbacv1.RoleBinding) bool { return others(b.ObjectMeta, b.RoleRef) }), nil
 }

@@ -717,7 +717,7 @@ func (w *world) adopted() {
 	assert.Contains(w, runs(), former+" ")
 	assert.NotContains(w, runs(), "--ignore-unknown-flags")
 	testenv.Eventually(w, func() error { // what was granted is taken back
-		if now := w.inventory(w.rome); strings.Contains(now, "refract-virtual-kubelet") && !strings.Contains(before, "refract-virtual-kubelet") {
+		if now := w.inventory(w.rome); strings.Contains(now, "refract-adopted") && !strings.Contains(before, "refract-adopted") {
 			return errors.New(now)
 		}
 		return nil

@@ -71,8 +71,9 @@ func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
 		Use:   "adopt [NODE...]",
 		Short: "Replace Liqo's virtual kubelet with Refract's",
 		Long: "Run Refract's virtual kubelet for virtual nodes created by Liqo: grant it the permissions that Liqo's role lacks, replace the image, and wait\n" +
-			"until the node is ready. A node that does not become ready is reverted. Without names, all virtual nodes are adopted, including\n" +
-			"those created later. Running pods are not affected. Use refractctl liqo revert to undo it.",
+			"until the node is ready. A node that does not become ready is reverted. Without names, all virtual nodes are adopted, and those created\n" +
+			"later get the image, but no permissions: run adopt again for virtual nodes that are created later. Running pods are not affected.\n" +
+			"Use refractctl liqo revert to undo it.",
 		Example: "  refractctl liqo adopt milan --image=registry.example.com/refract/virtual-kubelet:v1\n" +
 			"  refractctl liqo adopt --image=registry.example.com/refract/virtual-kubelet:v1",
 		ValidArgsFunction: access.completeVirtualNodes,
@@ -97,7 +98,7 @@ func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
 		Use:   "revert [NODE...]",
 		Short: "Put Liqo's virtual kubelet back",
 		Long: "Restore the previous image of adopted virtual nodes, and revoke the permissions that were granted. Without names, all adopted nodes\n" +
-			"are reverted. Running pods are not affected.",
+			"are reverted, and those that got the image because they were created later. Running pods are not affected.",
 		Example: "  refractctl liqo revert\n" +
 			"  refractctl liqo revert milan",
 		ValidArgsFunction: access.completeVirtualNodes,

@@ -47,8 +47,8 @@ spec:
             - {name: virtual-kubelet, image: "liqo/virtual-kubelet:v1", command: [/usr/bin/virtual-kubelet], args: [--nodename=adoptable, --later=1], futureField: kept}
 `
 
-// A cluster without nodes runs no virtual kubelet: what is adopted does not get ready, and is put back as it was. (That it does where there
-// are nodes, package test/join shows.)
+// A cluster without nodes runs no virtual kubelet: what is adopted does not get ready, and is put back as it was. (Package
+// test/liqo adopts on real nodes, under Liqo's own controllers; package test/join has a stand-in for Liqo's webhook.)
 func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	c := admin(t)
 	vn := &unstructured.Unstructured{}
@@ -94,7 +94,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	assert.Equal(t, before, vn.Object["spec"])
 	assert.Empty(t, vn.GetAnnotations()[wire.FormerImageAnnotation])
 	lacking()
-	err = c.Get(t.Context(), client.ObjectKey{Name: "refract-virtual-kubelet-local"}, &rbacv1.ClusterRole{})
+	err = c.Get(t.Context(), client.ObjectKey{Name: "refract-adopted-virtual-kubelet-local"}, &rbacv1.ClusterRole{})
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	// Two of the failures above as scripts see them, and one of a VirtualNode that is not Liqo's.
