@@ -162,11 +162,11 @@ type invitationEndedError struct {
 }
 
 func (e *invitationEndedError) Error() string {
-	cause := "was withdrawn, or is of another cluster"
+	cause := "the invitation was withdrawn, or is of another cluster"
 	if !e.expiry.IsZero() && !time.Now().Before(e.expiry) {
-		cause = "expired at " + e.expiry.UTC().Format(time.RFC3339)
+		cause = "the invitation expired at " + e.expiry.UTC().Format(time.RFC3339)
 	}
-	return fmt.Sprintf("cluster %s: the invitation %s: ask its administrator to run refractctl generate peering-user %s again", e.cluster, cause, e.consumer)
+	return fmt.Sprintf("cluster %s: %s: ask its administrator to run refractctl generate peering-user %s again", e.cluster, cause, e.consumer)
 }
 
 // resume accesses a provider whose invitation has ended with the token that the consumer has renewed since it was joined. It is sent to
