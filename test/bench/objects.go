@@ -145,11 +145,11 @@ func (b *bench) plainObjects(ctx context.Context) error {
 	if err := b.plainServicesOnce(ctx); err != nil {
 		return err
 	}
-	both, err := b.plainServices(ctx, "the same in both clusters at once", b.Consumer, b.Provider)
-	if err != nil {
+	var err error
+	if b.plain.both.creation, err = b.plainServices(ctx, "the same in both clusters at once", b.Consumer, b.Provider); err != nil {
 		return err
 	}
-	_, used := both.ratio(b.plain.creation)
+	_, used := b.plain.both.creation.ratio(b.plain.creation)
 	b.found("ratio to one, in processor time", "%.2f", used)
 	configMap := *b.kinds()[1]
 	configMap.plain = b.Consumer
@@ -257,8 +257,10 @@ func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
 		if err := b.plainServicesOnce(ctx); err != nil {
 			return err
 		}
-		_, ratio := cost{used: used}.ratio(b.plain.creation)
+		reflected := cost{used: used}
+		_, ratio := reflected.ratio(b.plain.creation)
 		b.atMostTime("ratio to the mean of Services that are not reflected, in processor time", ratio, 2, "")
+		b.againstBoth(reflected, b.plain.both.creation)
 	}
 	b.perObject(writes, k, "creation", k.onCreation)
 	if isService {

@@ -50,16 +50,15 @@ func (b *bench) plainPods(ctx context.Context) error {
 	}
 	progress("the same in both clusters at once")
 	plain.places = append(plain.places, place{b.Provider, plainNamespace})
-	both, err := b.deployed(ctx, plain, "the same in both clusters at once")
-	if err != nil {
+	if b.plain.both.rollout, err = b.deployed(ctx, plain, "the same in both clusters at once"); err != nil {
 		return err
 	}
-	_, used := both.ratio(b.plain.rollout)
+	_, used := b.plain.both.rollout.ratio(b.plain.rollout)
 	b.found("ratio to one, in processor time", "%.2f", used)
-	if both, err = b.removed(ctx, plain, "the same deleted"); err != nil {
+	if b.plain.both.deletion, err = b.removed(ctx, plain, "the same deleted"); err != nil {
 		return err
 	}
-	_, used = both.ratio(b.plain.deletion)
+	_, used = b.plain.both.deletion.ratio(b.plain.deletion)
 	b.found("ratio to one, in processor time", "%.2f", used)
 	_, err = b.settled(ctx)
 	return err
@@ -89,9 +88,11 @@ func (b *bench) comparedPods(ctx context.Context) error {
 	took, used := b.rollout.ratio(b.plain.rollout)
 	b.found("rollout on the virtual node, compared with the mean on plain nodes", "%.2f", took)
 	b.atMostTime("   in processor time", used, 2.8, "")
+	b.againstBoth(b.rollout, b.plain.both.rollout)
 	took, used = b.deletion.ratio(b.plain.deletion)
 	b.found("deletion on the virtual node, compared with the mean on plain nodes", "%.2f", took)
 	b.atMostTime("   in processor time", used, 3, "")
+	b.againstBoth(b.deletion, b.plain.both.deletion)
 	_, err := b.settled(ctx)
 	return err
 }
