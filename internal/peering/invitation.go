@@ -4,6 +4,7 @@
 package peering
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -169,18 +170,17 @@ func (e *invitationEndedError) Error() string {
 	return fmt.Sprintf("cluster %s: %s: ask its administrator to run refractctl generate peering-user %s again", e.cluster, cause, e.consumer)
 }
 
-// resume accesses a provider whose invitation has ended with the token that the consumer has renewed since it was joined. It is sent to
-// the server in the invitation alone.
+// resume accesses a provider whose invitation has ended with the token that the consumer has renewed since it was joined.
 func (o *Options) resume(ctx context.Context, ended *invitationEndedError) error {
-	token, err := o.currentToken(ctx)
+	current, err := o.currentAccess(ctx)
 	if err != nil {
 		return err
 	}
 	config := rest.CopyConfig(o.Provider.Config)
-	if config.BearerToken == token || token == "" {
+	if current == nil || current.BearerToken == config.BearerToken || !leadsTo(config, current) {
 		return ended
 	}
-	config.BearerToken, config.BearerTokenFile = token, ""
+	config.BearerToken, config.BearerTokenFile = current.BearerToken, ""
 	resumed := &Cluster{Name: o.Provider.Name, Config: config, invitation: o.Provider.invitation}
 	if resumed.Client, err = client.New(config, client.Options{Scheme: o.Consumer.Client.Scheme()}); err != nil {
 		return fmt.Errorf("cluster %s: %w", o.Provider.Name, err)
@@ -198,21 +198,32 @@ func (o *Options) resume(ctx context.Context, ended *invitationEndedError) error
 	return nil
 }
 
-// currentToken returns the token with which the consumer accesses its provider, "" if there is none.
-func (o *Options) currentToken(ctx context.Context) (string, error) {
+// leadsTo reports whether a kubeconfig leads to the same API server as the one that is in use: a file from elsewhere must not get its token.
+func leadsTo(config, inUse *rest.Config) bool {
+	switch {
+	case config.Insecure:
+		return false
+	case len(config.CAData) > 0:
+		return bytes.Equal(config.CAData, inUse.CAData)
+	}
+	return config.Host == inUse.Host
+}
+
+// currentAccess returns how the consumer accesses its provider, nil if it does not.
+func (o *Options) currentAccess(ctx context.Context) (*rest.Config, error) {
 	provider := o.Provider.invitation.Provider
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: secretName(provider)}
 	if err := o.Consumer.Client.Get(ctx, key, secret); err != nil {
 		if apierrors.IsNotFound(err) {
-			return "", nil
+			return nil, nil //nolint:nilnil // as documented
 		}
-		return "", fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
+		return nil, fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
 	}
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
-		return "", fmt.Errorf("cluster %s: reading Secret %s, %w", o.Consumer.Name, key, err)
+		return nil, fmt.Errorf("cluster %s: reading Secret %s, %w", o.Consumer.Name, key, err)
 	}
-	return config.BearerToken, nil
+	return config, nil
 }
 
 // fits checks the resources of a virtual node against those that the provider gives, which are the default.

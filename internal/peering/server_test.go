@@ -112,3 +112,22 @@ func TestOverlapOfJoinedClusters(t *testing.T) {
 		assert.Error(t, o.checkRanges(t.Context()), name)
 	}
 }
+
+// The token of a peering goes to the API server of the provider alone, whatever file names that provider.
+func TestWhereATokenIsSent(t *testing.T) {
+	inUse := &rest.Config{Host: "https://milan.example", BearerToken: "renewed", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("milan")}}
+	for name, test := range map[string]struct {
+		config rest.Config
+		want   bool
+	}{
+		"another address of the same authority":    {rest.Config{Host: "https://10.0.0.1", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("milan")}}, true},
+		"the same address, a public authority":     {rest.Config{Host: "https://milan.example"}, true},
+		"another address, a public authority":      {rest.Config{Host: "https://evil.example"}, false},
+		"another address of another authority":     {rest.Config{Host: "https://evil.example", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("evil")}}, false},
+		"the same address, whoever answers there":  {rest.Config{Host: "https://milan.example", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, false},
+		"the same address of another authority":    {rest.Config{Host: "https://milan.example", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("evil")}}, false},
+		"the same authority, which is not checked": {rest.Config{Host: "https://evil.example", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, false},
+	} {
+		assert.Equal(t, test.want, leadsTo(&test.config, inUse), name)
+	}
+}
