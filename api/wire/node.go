@@ -105,6 +105,9 @@ const APIServerURLAnnotation = "plugins.refract.io/api-server-url"
 // FormerImageAnnotation, on a VirtualNode and a VkOptionsTemplate, is the image of the virtual kubelet before refractctl liqo adopt.
 const FormerImageAnnotation = "plugins.refract.io/former-image"
 
+// AdoptedImageAnnotation, on a VkOptionsTemplate, is the image that refractctl liqo adopt has set.
+const AdoptedImageAnnotation = "plugins.refract.io/adopted-image"
+
 // DrainAnnotation, "true" on a VirtualNode, has its Node cordoned and drained, until the annotation is removed and the Node uncordoned.
 const DrainAnnotation = "plugins.refract.io/drain"
 

@@ -111,9 +111,10 @@ func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	if err != nil || pods == nil {
 		return t.results, err
 	}
+	made := t.results
 	t.check(ctx, pods)
 	if ctx.Err() != nil { // the checks have failed for no other reason
-		return nil, progress.Ended(ctx, ctx.Err())
+		return made, progress.Ended(ctx, ctx.Err())
 	}
 	return t.results, nil
 }

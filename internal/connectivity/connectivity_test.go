@@ -48,7 +48,7 @@ func testOf(t *testing.T, config *rest.Config, name string) (*Test, *[]string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, corev1.LabelHostname: name}}}
 	require.NoError(t, client.IgnoreAlreadyExists(clientOf(t, cluster.Config()).Create(t.Context(), node)))
 	said := &[]string{}
-	return &Test{Client: clientOf(t, config), Config: config, VirtualNode: name, Image: "controller-manager", PodTimeout: time.Second, CheckTimeout: time.Second,
+	return &Test{Client: clientOf(t, config), Config: config, VirtualNode: name, Image: "controller-manager", PodTimeout: 3 * time.Second, CheckTimeout: time.Second,
 		Progress: func(line string) { *said = append(*said, line) }}, said
 }
 
@@ -72,7 +72,7 @@ func TestOffloadingIsBounded(t *testing.T) {
 	results, err := test.Run(t.Context())
 	require.NoError(t, err)
 	require.Len(t, results, 1)
-	assert.Equal(t, Result{Check: "the namespace is offloaded to milan", Message: "not after 1s: waiting for the controller manager of this cluster, which does not answer: check that it runs (refractctl doctor)"}, results[0])
+	assert.Equal(t, Result{Check: "the namespace is offloaded to milan", Message: "not after 3s: waiting for the controller manager of this cluster, which does not answer: check that it runs (refractctl doctor)"}, results[0])
 	assert.Less(t, time.Since(begun), time.Minute)
 	assert.Empty(t, tests(t), "%q", *said)
 
@@ -90,7 +90,7 @@ func TestOffloadingIsBounded(t *testing.T) {
 	results, err = test.Run(t.Context())
 	require.NoError(t, err)
 	require.Len(t, results, 1)
-	assert.Equal(t, "not after 1s: InProgress; milan: CreationLoopBackOff, the name is reserved", results[0].Message)
+	assert.Equal(t, "not after 3s: InProgress; milan: CreationLoopBackOff, the name is reserved", results[0].Message)
 }
 
 // What was found is returned also if the namespace cannot be removed.

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	nodeutil "k8s.io/component-helpers/node/util"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -243,9 +244,11 @@ func (p *Patient) virtualNode(vn *offloading.VirtualNode) {
 // nodeRemedy returns what to do about a condition of a VirtualNode.
 func nodeRemedy(vn *offloading.VirtualNode, condition *offloading.VirtualNodeCondition) string {
 	switch {
-	case condition.Status == offloading.DrainingConditionStatus:
+	case condition.Status == offloading.DrainingConditionStatus && vn.DeletionTimestamp == nil && ptr.Deref(vn.Spec.CreateNode, true):
 		return "wait until it is drained, or stop that with refractctl uncordon virtualnode " + vn.Name
-	case condition.Status == offloading.DeletingConditionStatus:
+	case condition.Status == offloading.DrainingConditionStatus && vn.DeletionTimestamp == nil:
+		return "wait until it is drained"
+	case condition.Status == offloading.DeletingConditionStatus || condition.Status == offloading.DrainingConditionStatus:
 		return fmt.Sprintf("wait until it is deleted, or see what it waits for with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
 	case condition.Type == offloading.VirtualKubeletConditionType && condition.Status == offloading.CreatingConditionStatus:
 		return fmt.Sprintf("see its pods with kubectl -n %s describe deployment,pods -l %s=%s", vn.Namespace, wire.VirtualNodeLabel, vn.Name)

@@ -140,7 +140,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 		if !isAdopted(template) {
 			template.Annotations[wire.FormerImageAnnotation] = template.Spec.ContainerImage
 		}
-		template.Spec.ContainerImage = o.Image
+		template.Spec.ContainerImage, template.Annotations[wire.AdoptedImageAnnotation] = o.Image, o.Image
 		if !slices.Contains(template.Spec.ExtraArgs, ignoreUnknown) {
 			template.Spec.ExtraArgs = append(template.Spec.ExtraArgs, ignoreUnknown)
 		}
@@ -154,7 +154,11 @@ func (o *Options) adoptable(ctx context.Context, vn *offloading.VirtualNode) err
 		return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it created by Liqo?", client.ObjectKeyFromObject(vn), containerName)
 	}
 	former, err := o.former(ctx, vn)
-	if err == nil && former == "" && (image == o.Image || ignoresUnknown(vn)) {
+	if err != nil || former != "" || image != o.Image && !ignoresUnknown(vn) {
+		return err
+	}
+	template, err := o.templateOf(ctx, vn)
+	if err == nil && (template == nil || !isOfUpgrade(vn, template)) {
 		return fmt.Errorf("VirtualNode %s runs %s, which is not Liqo's, and it is unknown which image to put back: set its annotation %s to that of Liqo's virtual kubelet",
 			client.ObjectKeyFromObject(vn), image, wire.FormerImageAnnotation)
 	}
@@ -173,11 +177,15 @@ func (o *Options) Revert(ctx context.Context) error {
 		}
 	}
 	err = o.templates(ctx, func(template *offloading.VkOptionsTemplate) {
-		if isAdopted(template) && len(o.Nodes) == 0 {
-			template.Spec.ContainerImage = template.Annotations[wire.FormerImageAnnotation]
-			template.Spec.ExtraArgs = slices.DeleteFunc(template.Spec.ExtraArgs, func(arg string) bool { return arg == ignoreUnknown })
-			delete(template.Annotations, wire.FormerImageAnnotation)
+		if template.Annotations[wire.FormerImageAnnotation] == "" || len(o.Nodes) > 0 {
+			return
 		}
+		if isAdopted(template) {
+			template.Spec.ContainerImage = template.Annotations[wire.FormerImageAnnotation]
+		}
+		template.Spec.ExtraArgs = slices.DeleteFunc(template.Spec.ExtraArgs, func(arg string) bool { return arg == ignoreUnknown })
+		delete(template.Annotations, wire.FormerImageAnnotation)
+		delete(template.Annotations, wire.AdoptedImageAnnotation)
 	})
 	if err != nil {
 		return err
@@ -223,8 +231,17 @@ func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happe
 // remember writes the former image of a virtual node that was created from an adopted VkOptionsTemplate into its annotation, before the
 // VkOptionsTemplate is restored.
 func (o *Options) remember(ctx context.Context, vn *offloading.VirtualNode) error {
+	if vn.Annotations[wire.FormerImageAnnotation] != "" {
+		return nil
+	}
 	former, err := o.former(ctx, vn)
-	if err != nil || former == "" || vn.Annotations[wire.FormerImageAnnotation] != "" {
+	if err == nil && former == "" && ignoresUnknown(vn) {
+		var template *offloading.VkOptionsTemplate
+		if template, err = o.templateOf(ctx, vn); template != nil && isOfUpgrade(vn, template) {
+			former = imageOf(vn) // it only has an argument that Liqo's virtual kubelet does not know
+		}
+	}
+	if err != nil || former == "" {
 		return err
 	}
 	before := vn.DeepCopy()
@@ -238,29 +255,52 @@ func (o *Options) remember(ctx context.Context, vn *offloading.VirtualNode) erro
 // former returns the image that an adopted virtual node ran before; "" if it is not adopted. One without the annotation that ignores unknown flags was
 // created from an adopted VkOptionsTemplate: its former image is that of the template. Its own may be any that the template has had since.
 func (o *Options) former(ctx context.Context, vn *offloading.VirtualNode) (string, error) {
-	former := vn.Annotations[wire.FormerImageAnnotation]
-	if former != "" || !ignoresUnknown(vn) {
+	if former := vn.Annotations[wire.FormerImageAnnotation]; former != "" || !ignoresUnknown(vn) {
 		return former, nil
 	}
-	all := &offloading.VkOptionsTemplateList{}
-	if err := o.Client.List(ctx, all); err != nil {
-		return "", fmt.Errorf("listing VkOptionsTemplates, %w", err)
+	template, err := o.templateOf(ctx, vn)
+	switch {
+	case err != nil || template == nil || template.Annotations[wire.FormerImageAnnotation] == "" || isOfUpgrade(vn, template):
+		return "", err
+	case isAdopted(template):
+		return template.Annotations[wire.FormerImageAnnotation], nil
 	}
-	for i := range all.Items {
-		template := &all.Items[i]
-		if ref := vn.Spec.VkOptionsTemplateRef; ref != nil && (ref.Name != template.Name || cmp.Or(ref.Namespace, vn.Namespace) != template.Namespace) {
-			continue
-		}
-		if former == "" || template.Name == defaultTemplate {
-			former = template.Annotations[wire.FormerImageAnnotation]
-		}
-	}
-	return former, nil
+	return template.Spec.ContainerImage, nil // of an upgrade of Liqo
 }
 
-// isAdopted reports whether a VkOptionsTemplate is as Adopt has left it: an upgrade of Liqo restores all but the annotation.
+// templateOf returns the VkOptionsTemplate of a virtual node; nil if it is not known which one that is.
+func (o *Options) templateOf(ctx context.Context, vn *offloading.VirtualNode) (found *offloading.VkOptionsTemplate, err error) {
+	all := &offloading.VkOptionsTemplateList{}
+	if err := o.Client.List(ctx, all); err != nil {
+		return nil, fmt.Errorf("listing VkOptionsTemplates, %w", err)
+	}
+	ref := vn.Spec.VkOptionsTemplateRef
+	for i := range all.Items {
+		template := &all.Items[i]
+		if ref == nil && template.Namespace != all.Items[0].Namespace {
+			return nil, nil //nolint:nilnil // as documented: whoever may create one elsewhere must not choose the image
+		}
+		if ref != nil && (ref.Name != template.Name || cmp.Or(ref.Namespace, vn.Namespace) != template.Namespace) {
+			continue
+		}
+		if found == nil || template.Name == defaultTemplate {
+			found = template
+		}
+	}
+	return found, nil
+}
+
+// isOfUpgrade reports whether a virtual node was created after an upgrade of Liqo has changed the image of an adopted VkOptionsTemplate.
+func isOfUpgrade(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) bool {
+	return template.Annotations[wire.FormerImageAnnotation] != "" && !isAdopted(template) && imageOf(vn) == template.Spec.ContainerImage
+}
+
+// isAdopted reports whether a VkOptionsTemplate is as Adopt has left it. An upgrade of Liqo sets another image, and keeps annotations and
+// arguments or not.
 func isAdopted(template *offloading.VkOptionsTemplate) bool {
-	return template.Annotations[wire.FormerImageAnnotation] != "" && slices.Contains(template.Spec.ExtraArgs, ignoreUnknown)
+	adopted, known := template.Annotations[wire.AdoptedImageAnnotation]
+	return template.Annotations[wire.FormerImageAnnotation] != "" && slices.Contains(template.Spec.ExtraArgs, ignoreUnknown) &&
+		(!known || adopted == template.Spec.ContainerImage) // earlier versions have not noted it
 }
 
 // adopted returns the virtual nodes that are.

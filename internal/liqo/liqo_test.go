@@ -335,20 +335,39 @@ func TestAnInterruptedRevertGoesOn(t *testing.T) {
 	w.runs(later, liqoV1, "")
 }
 
-// An upgrade of Liqo restores the VkOptionsTemplate, but for the annotation.
+// An upgrade of Liqo changes the image of the VkOptionsTemplate, and keeps the arguments or not.
 func TestAnUpgradeOfLiqo(t *testing.T) {
+	for name, arguments := range map[string][]string{"with Liqo's arguments": {"--later=1"}, "with ours": {"--later=1", ignoreUnknown}} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t)
+			require.NoError(t, w.options(refractV1).Adopt(t.Context()))
+			old := w.virtualNode("old", w.template)
+			w.template.Spec.ContainerImage, w.template.Spec.ExtraArgs = liqoV2, arguments
+			require.NoError(t, w.Update(t.Context(), w.template))
+			vn := w.virtualNode("milan", w.template)
+			require.NoError(t, w.options(refractV1).Adopt(t.Context()))
+			w.runs(vn, refractV1, liqoV2)
+			require.NoError(t, w.options("").Revert(t.Context()))
+			w.runs(old, liqoV2, "")
+			w.runs(vn, liqoV2, "")
+			require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(w.template), w.template))
+			assert.Equal(t, liqoV2, w.template.Spec.ContainerImage)
+			assert.NotContains(t, w.template.Spec.ExtraArgs, ignoreUnknown)
+			assert.Empty(t, w.template.Annotations)
+		})
+	}
+}
+
+// A revert after an upgrade of Liqo leaves the image of the upgrade.
+func TestARevertAfterAnUpgradeOfLiqo(t *testing.T) {
 	w := begin(t)
 	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
 	old := w.virtualNode("old", w.template)
-	w.template.Spec.ContainerImage, w.template.Spec.ExtraArgs = liqoV2, []string{"--later=1"}
+	w.template.Spec.ContainerImage = liqoV2
 	require.NoError(t, w.Update(t.Context(), w.template))
 	vn := w.virtualNode("milan", w.template)
 	require.NoError(t, w.options("").Revert(t.Context()))
-	w.runs(old, liqoV1, "")
-	w.runs(vn, liqoV2, "")
-	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
-	w.runs(vn, refractV1, liqoV2)
-	require.NoError(t, w.options("").Revert(t.Context()))
+	w.runs(old, liqoV2, "")
 	w.runs(vn, liqoV2, "")
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(w.template), w.template))
 	assert.Equal(t, liqoV2, w.template.Spec.ContainerImage)

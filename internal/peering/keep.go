@@ -36,6 +36,7 @@ func DefaultResources() corev1.ResourceList {
 // changes nothing else.
 func (o *Options) keep(ctx context.Context) error {
 	o.given = maps.Clone(o.Resources)
+	o.networkKept = o.Network == "" && o.OverlappingRanges == nil && len(o.ConsumerRanges)+len(o.ProviderRanges) == 0
 	if err := o.keepNode(ctx); err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (o *Options) keepNetwork(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cluster %s: getting PeerNetwork %s, %w", o.Consumer.Name, key, err)
 	}
-	o.joined, o.networkKept = true, o.Network == "" && o.OverlappingRanges == nil && len(o.ConsumerRanges)+len(o.ProviderRanges) == 0
+	o.joined = true
 	if o.Network == "" {
 		o.Network = declared.Spec.Mode
 	}

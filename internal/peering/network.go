@@ -51,7 +51,7 @@ func (o *Options) checkRanges(ctx context.Context) error {
 // runs must not lose its credentials for it.
 func (o *Options) overlap(format string, arguments ...any) error {
 	err := fmt.Errorf(format, arguments...)
-	if !o.networkKept {
+	if !o.joined || !o.networkKept {
 		return err
 	}
 	o.say("%s: warning: %v", o.Consumer.ID(), err)

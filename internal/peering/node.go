@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,7 +85,7 @@ func (o *Options) createNode(ctx context.Context) error {
 		return err
 	}
 	o.network = o.Network
-	checks := []error{o.checkNode(ctx), o.findPullSecrets(ctx), o.Consumer.lacks(ctx, nodeRights)}
+	checks := []error{o.checkNode(ctx), o.findPullSecrets(ctx), o.Consumer.lacks(ctx, slices.Concat(nodeRights, only(foundRights, "list", "patch")))}
 	if reached && o.Provider.invitation == nil {
 		checks = append(checks, o.Provider.lacks(ctx, []right{manage(auth.GroupVersion.Group, "resourceslices")}))
 	}

@@ -54,7 +54,7 @@ type Options struct {
 	given corev1.ResourceList
 	// joined: there is a peering already.
 	joined bool
-	// networkKept: there is one, and no flag changes its network.
+	// networkKept: no flag changes the network of one that exists.
 	networkKept bool
 	// renews: the provider renews the certificate that the consumer has.
 	renews  bool
@@ -262,7 +262,7 @@ func (o *Options) unfinished(ctx context.Context) (string, error) {
 }
 
 func (o *Options) await(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
-	return progress.Await(ctx, o.Progress, what, look)
+	return progress.Await(ctx, func(line string) { o.say("%s", line) }, what, look)
 }
 
 func (o *Options) say(format string, arguments ...any) {

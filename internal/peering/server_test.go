@@ -105,7 +105,7 @@ func TestOverlapOfJoinedClusters(t *testing.T) {
 		"Services": {pods: map[*Cluster][]netip.Prefix{rome: ranges}, services: map[*Cluster][]netip.Prefix{milan: ranges}},
 	} {
 		var said []string
-		o := &Options{Consumer: rome, Provider: milan, Progress: func(line string) { said = append(said, line) }, ranges: test.pods, serviceRanges: test.services, networkKept: true}
+		o := &Options{Consumer: rome, Provider: milan, Progress: func(line string) { said = append(said, line) }, ranges: test.pods, serviceRanges: test.services, joined: true, networkKept: true}
 		require.NoError(t, o.checkRanges(t.Context()), name)
 		assert.Contains(t, strings.Join(said, "\n"), "overlap", name)
 		o.networkKept = false

@@ -34,7 +34,10 @@ import (
 func (o *Options) Unpeer(ctx context.Context) error { return progress.Ended(ctx, o.unpeer(ctx)) }
 
 func (o *Options) unpeer(ctx context.Context) error {
-	err := o.inspect(ctx)
+	if err := o.Consumer.inspect(ctx); err != nil {
+		return err
+	}
+	err := o.Provider.inspectAsProvider(ctx)
 	if ended := (*invitationEndedError)(nil); errors.As(err, &ended) {
 		err = o.resume(ctx, ended)
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -129,11 +130,16 @@ func TestUninstallListsWhatIsInUse(t *testing.T) {
 	}
 
 	create(t, &plugins.ReflectedResource{ObjectMeta: metav1.ObjectMeta{Name: "certificates.cert-manager.io"}, Spec: plugins.ReflectedResourceSpec{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}},
-		&plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "milan"}, Spec: plugins.PeerNetworkSpec{ClusterID: "milan"}})
+		&plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "milan"}, Spec: plugins.PeerNetworkSpec{ClusterID: "milan"}},
+		&offloading.VkOptionsTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "large"}},
+		&offloading.VkOptionsTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "of-the-chart", Labels: map[string]string{InstanceLabel: "refract"}}},
+		&offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "bari"}, Spec: offloading.QuotaSpec{User: "bari", Resources: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}}})
 	assert.Empty(t, uses(false), "the CRDs stay")
 	assert.Equal(t, []string{
 		"ReflectedResource certificates.cert-manager.io: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectedresource certificates.cert-manager.io",
 		"PeerNetwork shop/milan: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete peernetwork milan",
+		"VkOptionsTemplate shop/large: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete vkoptionstemplate large",
+		"Quota shop/bari: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete quota.offloading.liqo.io bari",
 	}, uses(true))
 }
 

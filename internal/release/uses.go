@@ -74,6 +74,12 @@ var (
 		{plugins.GroupVersion.WithKind(plugins.PeerNetworkKind), func(o client.Object) string {
 			return fmt.Sprintf("it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n %s delete peernetwork %s", o.GetNamespace(), o.GetName())
 		}},
+		{offloading.GroupVersion.WithKind("VkOptionsTemplate"), func(o client.Object) string {
+			return fmt.Sprintf("it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n %s delete vkoptionstemplate %s", o.GetNamespace(), o.GetName())
+		}},
+		{offloading.GroupVersion.WithKind("Quota"), func(o client.Object) string {
+			return fmt.Sprintf("it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n %s delete quota.offloading.liqo.io %s", o.GetNamespace(), o.GetName())
+		}},
 	}
 )
 
@@ -96,15 +102,18 @@ func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
 		controlled = append(controlled, requested...)
 	}
 	found := &listing{named: sets.New[string]()}
-	if err := i.find(ctx, found, controlled, nil); err != nil {
+	if err := i.find(ctx, found, controlled, func(client.Object) bool { return false }); err != nil {
 		return err
 	}
 	if err := i.findPeerings(ctx, found); err != nil {
 		return err
 	}
 	if withCRDs && !liqo { // whose CRDs stay
-		// The end of a peering that is listed takes its PeerNetwork along.
-		if err := i.find(ctx, found, written, found.named.Clone()); err != nil {
+		// The end of a peering that is listed takes its PeerNetwork and Quotas along, and the chart its own objects.
+		peerings := found.named.Clone()
+		if err := i.find(ctx, found, written, func(o client.Object) bool {
+			return peerings.Has(o.GetNamespace()) || o.GetLabels()[InstanceLabel] == i.Name
+		}); err != nil {
 			return err
 		}
 	}
@@ -137,8 +146,8 @@ func (l *listing) add(kind string, objects []client.Object, remedy func(client.O
 	}
 }
 
-// find adds the objects of these kinds, but for those in skipped namespaces.
-func (i *Installer) find(ctx context.Context, found *listing, uses []use, skipped sets.Set[string]) error {
+// find adds the objects of these kinds, but for those that are skipped.
+func (i *Installer) find(ctx context.Context, found *listing, uses []use, skipped func(client.Object) bool) error {
 	for _, use := range uses {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(use.kind.GroupVersion().WithKind(use.kind.Kind + "List"))
@@ -151,7 +160,7 @@ func (i *Installer) find(ctx context.Context, found *listing, uses []use, skippe
 		}
 		var objects []client.Object
 		for n := range list.Items {
-			if object := &list.Items[n]; !skipped.Has(object.Namespace) {
+			if object := &list.Items[n]; !skipped(object) {
 				objects = append(objects, object)
 			}
 		}

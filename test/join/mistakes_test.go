@@ -190,7 +190,13 @@ func (w *world) again() {
 	}
 	assert.Equal(w, secret.Data, w.secret().Data)
 
+	// An earlier version did not note that ranges may overlap, or did not compare all of them: what is joined stays joined.
 	typed := w.typed(w.rome.Config())
+	network := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan"}}
+	require.NoError(w, typed.Patch(w.Context(), network, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, wire.OverlappingRangesAnnotation))))
+	assert.Contains(w, w.must("peer", "--remote-context=milan"), "warning: the pod ranges overlap")
+	w.refused([]string{"peer", "--remote-context=milan", "--network=reachable"}, "the pod ranges overlap")
+
 	lost := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan", Annotations: map[string]string{wire.PermanentlyUnreachableAnnotation: "true"}}, Spec: core.ForeignClusterSpec{ClusterID: "milan"}}
 	require.NoError(w, typed.Create(w.Context(), lost))
 	w.must("peer", "--remote-context=milan", "--cpu=5")

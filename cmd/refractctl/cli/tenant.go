@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -106,15 +105,6 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 	case len(tenants) == 0 && len(quotas) == 0:
 		return fmt.Errorf("consumer %s has neither a Tenant nor a Quota of its own in this cluster: check its cluster id (refractctl info), and that Quotas are enforced (controllerManager.config.enableResourceEnforcement)", consumer)
 	}
-	for i := range tenants {
-		if err := patchTo(ctx, c, &tenants[i], map[string]any{"spec": map[string]any{"tenantCondition": limit}}); err != nil {
-			return err
-		}
-		if err := awaitTenant(ctx, c, &tenants[i], limit, cmd.ErrOrStderr()); err != nil {
-			return err
-		}
-		resultOf(cmd).add("", auth.TenantKind, tenants[i].Namespace, tenants[i].Name)
-	}
 	if limit != auth.TenantDrained {
 		for i := range quotas {
 			if err := patchTo(ctx, c, &quotas[i], map[string]any{"spec": map[string]any{"cordoned": limit == auth.TenantCordoned}}); err != nil {
@@ -122,6 +112,20 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 			}
 			resultOf(cmd).add("", "Quota", quotas[i].Namespace, quotas[i].Name)
 		}
+	}
+	for i := range tenants {
+		if err := patchTo(ctx, c, &tenants[i], map[string]any{"spec": map[string]any{"tenantCondition": limit}}); err != nil {
+			return err
+		}
+	}
+	for i := range tenants {
+		if err := awaitTenant(ctx, c, &tenants[i], limit, cmd); err != nil {
+			return err
+		}
+		resultOf(cmd).add("", auth.TenantKind, tenants[i].Namespace, tenants[i].Name)
+	}
+	if limit == auth.TenantDrained && len(quotas) > 0 {
+		return fmt.Errorf("consumer %s is drained, but has also joined with refractctl peer, and keeps that access: revoke it with refractctl delete peering-user %s", consumer, consumer)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", consumer, map[auth.TenantCondition]string{auth.TenantCordoned: "cordoned", auth.TenantActive: "uncordoned", auth.TenantDrained: "drained"}[limit])
 	return nil
@@ -151,8 +155,8 @@ func quotasOf(ctx context.Context, c client.Client, consumer string) ([]offloadi
 func missingKind(err error) bool { return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
 // awaitTenant returns when what the consumer has requested is as the Tenant says.
-func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limit auth.TenantCondition, out io.Writer) error {
-	return awaitOne(ctx, out, "tenant", string(tenant.Spec.ClusterID), remaining(ctx), func(ctx context.Context) (bool, string, error) {
+func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limit auth.TenantCondition, cmd *cobra.Command) error {
+	return awaitOne(ctx, cmd.ErrOrStderr(), "tenant", string(tenant.Spec.ClusterID), timeoutOf(cmd), func(ctx context.Context) (bool, string, error) {
 		requests, maps := &auth.ResourceSliceList{}, &offloading.NamespaceMapList{}
 		for _, one := range []client.ObjectList{requests, maps} {
 			if err := c.List(ctx, one, client.InNamespace(tenant.Namespace), client.MatchingLabels{wire.ReplicatedLabel: "true"}); err != nil {
@@ -199,10 +203,13 @@ func drainedTenant(requests []auth.ResourceSlice, maps []offloading.NamespaceMap
 	return false, "being deleted: " + strings.Join(left, ", "), nil
 }
 
-// remaining is how much time a context has left, in seconds.
-func remaining(ctx context.Context) time.Duration {
-	deadline, _ := ctx.Deadline()
-	return time.Until(deadline).Round(time.Second)
+// timeoutOf returns the value of the flag --timeout.
+func timeoutOf(cmd *cobra.Command) time.Duration {
+	timeout, err := cmd.Flags().GetDuration("timeout")
+	if err != nil {
+		return 0
+	}
+	return timeout
 }
 
 func newCordonResourceSliceCommand(access *clusterAccess) *cobra.Command {
@@ -240,7 +247,7 @@ func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Com
 			consumer := ptr.Deref(slice.Spec.ConsumerClusterID, "")
 			return fmt.Errorf("ResourceSlice %s stays cordoned, because consumer %s is: run refractctl uncordon tenant %s", client.ObjectKeyFromObject(slice), consumer, consumer)
 		}
-		if err := awaitQuota(ctx, c, slice, cordon, cmd.ErrOrStderr()); err != nil {
+		if err := awaitQuota(ctx, c, slice, cordon, cmd); err != nil {
 			return err
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, map[bool]string{true: "cordoned", false: "uncordoned"}[cordon])
@@ -270,13 +277,13 @@ func findResourceSlice(ctx context.Context, c client.Client, namespace, name str
 }
 
 // awaitQuota returns when the Quota of a ResourceSlice is cordoned, or no longer is. Without a Quota a user gets no new pods.
-func awaitQuota(ctx context.Context, c client.Client, slice *auth.ResourceSlice, cordon bool, out io.Writer) error {
+func awaitQuota(ctx context.Context, c client.Client, slice *auth.ResourceSlice, cordon bool, cmd *cobra.Command) error {
 	key := client.ObjectKey{Namespace: slice.Namespace, Name: auth.ResourceSliceUser(slice.Name, string(ptr.Deref(slice.Spec.ConsumerClusterID, "")))}
 	// The Quota of one that is denied stays cordoned, or there is none.
 	if slice.Status.Decision(auth.ResourcesCondition) != auth.ResourceSliceAccepted {
 		return nil
 	}
-	return awaitOne(ctx, out, "resourceslice", slice.Name, remaining(ctx), func(ctx context.Context) (bool, string, error) {
+	return awaitOne(ctx, cmd.ErrOrStderr(), "resourceslice", slice.Name, timeoutOf(cmd), func(ctx context.Context) (bool, string, error) {
 		quota := &offloading.Quota{}
 		switch err := c.Get(ctx, key, quota); {
 		case apierrors.IsNotFound(err):

@@ -71,8 +71,8 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 		require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant))
 		return tenant.Spec.TenantCondition
 	}
-	const waits = "not done after 1s: waiting for the controller manager of this cluster, which does not answer"
-	_, _, err := refractctl(t, onCluster("cordon", "tenant", "pavia", "--timeout=1s")...)
+	const waits = "not done after 3s: waiting for the controller manager of this cluster, which does not answer"
+	_, _, err := refractctl(t, onCluster("cordon", "tenant", "pavia", "--timeout=3s")...)
 	require.ErrorContains(t, err, "tenant pavia: "+waits)
 	assert.Equal(t, auth.TenantCordoned, condition())
 	patch(t, slice, `{"metadata":{"annotations":{"`+wire.CordonTenantAnnotation+`":"true"}}}`)
@@ -82,7 +82,7 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 
 	_, _, err = refractctl(t, onCluster("uncordon", "resourceslice", "share")...)
 	require.ErrorContains(t, err, "ResourceSlice liqo-tenant-pavia/share stays cordoned, because consumer pavia is: run refractctl uncordon tenant pavia")
-	_, _, err = refractctl(t, onCluster("uncordon", "tenant", "pavia", "--timeout=1s")...)
+	_, _, err = refractctl(t, onCluster("uncordon", "tenant", "pavia", "--timeout=3s")...)
 	require.ErrorContains(t, err, "tenant pavia: "+waits)
 	assert.Equal(t, auth.TenantActive, condition())
 	patch(t, slice, `{"metadata":{"annotations":null}}`)
@@ -92,7 +92,7 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 
 	require.NoError(t, admin(t).Status().Patch(t.Context(), slice, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Resources","status":"Accepted"}]}}`))))
 	quota := quotaOf(t, "pavia", auth.ResourceSliceUser("share", "pavia"))
-	_, _, err = refractctl(t, onCluster("cordon", "resourceslice", "share", "--timeout=1s")...)
+	_, _, err = refractctl(t, onCluster("cordon", "resourceslice", "share", "--timeout=3s")...)
 	require.ErrorContains(t, err, "resourceslice share: "+waits)
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(slice), slice))
 	assert.Equal(t, "true", slice.Annotations[wire.CordonAnnotation])
@@ -106,7 +106,7 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(slice), slice))
 	assert.NotContains(t, slice.Annotations, wire.CordonAnnotation)
 
-	_, _, err = refractctl(t, onCluster("drain", "tenant", "pavia", "--timeout=1s")...)
+	_, _, err = refractctl(t, onCluster("drain", "tenant", "pavia", "--timeout=3s")...)
 	require.ErrorContains(t, err, "tenant pavia: "+waits)
 	assert.Equal(t, auth.TenantDrained, condition())
 	require.NoError(t, admin(t).Delete(t.Context(), slice))

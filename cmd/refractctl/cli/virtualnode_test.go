@@ -126,8 +126,8 @@ func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	assert.Contains(t, shown.String(), "milan: 2 pods are left on the node\nmilan: The node is drained\n")
 
 	// As long as the controller drains the node it would cordon it again.
-	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan", "--timeout=300ms")...)
-	require.ErrorContains(t, err, "virtual node milan: not done after 300ms: waiting for the controller manager of this cluster, which does not answer")
+	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan", "--timeout=3s")...)
+	require.ErrorContains(t, err, "virtual node milan: not done after 3s: waiting for the controller manager of this cluster, which does not answer")
 	require.ErrorContains(t, err, "node milan stays cordoned: run the command again when the controller manager runs")
 	assert.Equal(t, exitTimedOut, exitCode(err))
 	assert.True(t, unschedulable(t, "milan"))
@@ -154,8 +154,8 @@ func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{draining("Drained", "The node is drained")}}})
 	require.NoError(t, err)
 	require.NoError(t, admin(t).Status().Patch(t.Context(), vn, client.RawPatch(types.MergePatchType, patch)))
-	drain := onCluster("drain", "virtualnode", "udine", "--timeout=300ms")
-	const waits = "virtual node udine: not done after 300ms: waiting for the controller manager of this cluster"
+	drain := onCluster("drain", "virtualnode", "udine", "--timeout=3s")
+	const waits = "virtual node udine: not done after 3s: waiting for the controller manager of this cluster"
 	_, _, err = refractctl(t, drain...)
 	require.ErrorContains(t, err, waits, "the node is not cordoned")
 
@@ -171,7 +171,7 @@ func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
 	require.ErrorContains(t, err, waits, "a pod runs there")
 
 	require.NoError(t, admin(t).Delete(t.Context(), web, client.GracePeriodSeconds(0)))
-	_, progress, err := refractctl(t, drain...)
+	_, progress, err := refractctl(t, onCluster("drain", "virtualnode", "udine")...)
 	require.NoError(t, err)
 	assert.Equal(t, "udine: The node is drained\n", progress)
 }
@@ -207,8 +207,8 @@ func TestVirtualNodesAreRemoved(t *testing.T) {
 
 	cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: core.ForeignClusterSpec{ClusterID: "turin"}}
 	create(t, cluster)
-	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "turin", "--timeout=300ms")...)
-	require.ErrorContains(t, err, "virtual node turin: not done after 300ms: waiting for the controller manager of this cluster, which does not answer")
+	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "turin", "--timeout=3s")...)
+	require.ErrorContains(t, err, "virtual node turin: not done after 3s: waiting for the controller manager of this cluster, which does not answer")
 	shown := &printed{}
 	done := controller(t, shown, vn, func(vn *offloading.VirtualNode) bool { return vn.DeletionTimestamp != nil }, draining("Draining", "1 pod is left on the node"))
 	require.NoError(t, refractctlTo(t, shown, onCluster("delete", "virtualnode", "turin", "--force")...))

@@ -74,6 +74,9 @@ func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout tim
 	said := ""
 	err := progress.Poll(ctx, func(ctx context.Context) (bool, error) {
 		done, state, err := look(ctx)
+		if cmdutil.Away(err) && ctx.Err() == nil {
+			said = "waiting for the API server, " + err.Error()
+		}
 		if err == nil && state != said {
 			said = state
 			waiting(out, name, state)
@@ -87,7 +90,7 @@ func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout tim
 		if said == noController {
 			said += ", which does not answer (does it run?)"
 		}
-		if cmdutil.Away(err) {
+		if said == "" {
 			said = err.Error()
 		}
 		return withCode(exitTimedOut, fmt.Errorf("%s %s: not done after %s: %s; the controllers continue (check with: refractctl info, or set a longer --timeout)", kind, name, timeout, said))
