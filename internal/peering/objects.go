@@ -173,7 +173,7 @@ func (o *Options) secret(kubeconfig []byte) *corev1.Secret {
 }
 
 // virtualNode returns a VirtualNode whose virtual kubelet is scheduled as the controller manager is. It has the fields that it needs, and
-// no others: the template of its Deployment is stored without a schema, with whatever is in it.
+// no others: our CRD stores the template of its Deployment without a schema, with whatever is in it.
 func (o *Options) virtualNode(ctx context.Context) (*unstructured.Unstructured, error) {
 	provider := o.Provider.ID()
 	node := &offloading.VirtualNode{
@@ -200,7 +200,10 @@ func (o *Options) virtualNode(ctx context.Context) (*unstructured.Unstructured, 
 	}
 	delete(scheduling, "containers") // which ToUnstructured writes as null
 	if len(scheduling) > 0 {
-		if err := unstructured.SetNestedMap(fields, scheduling, "spec", "template", "spec", "template", "spec"); err != nil {
+		// The CRD of Liqo, which may have stayed in the cluster, requires a container and a selector. The controller manager merges both into its own.
+		scheduling["containers"] = []any{map[string]any{"name": "virtual-kubelet"}}
+		template := map[string]any{"spec": map[string]any{"selector": map[string]any{}, "template": map[string]any{"spec": scheduling}}}
+		if err := unstructured.SetNestedMap(fields, template, "spec", "template"); err != nil {
 			return nil, fmt.Errorf("encoding the template of VirtualNode %s, %w", o.VirtualNode, err)
 		}
 	}

@@ -30,6 +30,7 @@ import (
 // images of Liqo, by the name that its chart gives them, with the command in each.
 var images = map[string]string{
 	"liqo-controller-manager": "liqo-controller-manager", "crd-replicator": "crd-replicator", "webhook": "liqo-webhook", "virtual-kubelet": "liqo-virtual-kubelet",
+	"uninstaller": "uninstaller",
 }
 
 // values leave out what has nothing to do with joining and offloading.
@@ -268,7 +269,12 @@ func TestMigration(t *testing.T) {
 		for ; len(lines) > 0 && (to == "" || !strings.HasPrefix(lines[0], to)); lines = lines[1:] {
 			words := strings.Fields(lines[0])
 			require.GreaterOrEqual(t, len(words), 2, lines[0])
-			w.run("%s", lines[0]+besides[words[0]+" "+words[1]])
+			line := lines[0] + besides[words[0]+" "+words[1]]
+			if strings.HasPrefix(line, "liqoctl uninstall") {
+				w.uninstalls(line)
+			} else {
+				w.run("%s", line)
+			}
 			followed++
 		}
 		require.Positive(t, followed, "the page has no commands from %s to %s", from, to)
@@ -288,6 +294,19 @@ func TestMigration(t *testing.T) {
 	w.run("kubectl delete namespace shop")
 	w.shop()
 	w.works("with Liqo again")
+}
+
+// uninstalls Liqo. Its ForeignCluster may still say that a peering is active after liqoctl unpeer has ended that, until its controller manager
+// starts again: the page says so.
+func (w *world) uninstalls(line string) {
+	w.Helper()
+	if _, err := w.try("%s", line); err == nil {
+		return
+	}
+	context := strings.Fields(line)[2]
+	w.run("kubectl %s --namespace=liqo rollout restart deployment/liqo-controller-manager", context)
+	w.run("kubectl %s --namespace=liqo rollout status deployment/liqo-controller-manager --timeout=2m", context)
+	testenv.Eventually(w.T, func() error { _, err := w.try("%s", line); return err })
 }
 
 // consumerListing prints what there is at the consumer of what a peering makes.
