@@ -5,6 +5,11 @@ package peering
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 
@@ -13,10 +18,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/release"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -63,4 +70,27 @@ func TestObjectOfAnotherRunIsNotTakenBack(t *testing.T) {
 	require.NoError(t, rome.apply(t.Context(), object()))
 	assert.Len(t, other.created, 1)
 	assert.Empty(t, rome.created)
+}
+
+// An expired invitation that was changed to lead to another server does not get the token of the peering.
+func TestTokenIsSentToTheProviderAlone(t *testing.T) {
+	rome := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0])
+	require.NoError(t, rome.makeTenant(t.Context(), &Cluster{installation: &release.Installation{ClusterID: "milan"}}))
+	var requests []string
+	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		requests = append(requests, request.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer elsewhere.Close()
+	kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: milan, contexts: [{name: milan, context: {cluster: milan, user: rome}}],
+		clusters: [{name: milan, cluster: {server: "https://milan.example", certificate-authority-data: %s}}], users: [{name: rome, user: {token: renewed}}]}`,
+		base64.StdEncoding.EncodeToString([]byte("milan")))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: secretName("milan")}, Data: map[string][]byte{wire.KubeconfigSecretKey: []byte(kubeconfig)}}
+	require.NoError(t, rome.Client.Create(t.Context(), secret))
+	invited := &Cluster{Name: "milan", invitation: &Invitation{Consumer: "rome", Provider: "milan"}, Config: &rest.Config{Host: elsewhere.URL, BearerToken: "expired",
+		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: elsewhere.Certificate().Raw})}}}
+	o := &Options{Consumer: rome, Provider: invited, Progress: func(line string) { t.Log(line) }}
+	assert.Error(t, o.resume(t.Context(), &invitationEndedError{cluster: "milan", consumer: "rome"}))
+	assert.Empty(t, requests)
+	assert.Same(t, invited, o.Provider)
 }
