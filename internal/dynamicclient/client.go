@@ -5,8 +5,8 @@
 //
 // client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope,
 // to read the kind of the object, to check whether it is a list, and to build it, each with its own validation. For a
-// virtual kubelet, which mostly watches, that is half of all processor time; for the controllers, a quarter. Here one
-// pass finds the end of an event and a second one builds the object. Everything that is not a single object (lists,
+// virtual kubelet, which mostly watches, that is half of all processor time; for the controllers, a quarter. Here a
+// scan for brackets finds the end of an event, and one pass validates and builds the object. Everything that is not a single object (lists,
 // errors) is decoded by client-go.
 package dynamicclient
 
@@ -20,10 +20,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// Options of a client. The zero value decodes objects as client-go does.
+type Options struct {
+	// DropManagedFields leaves the managedFields of objects and of watch events out; those of lists stay.
+	DropManagedFields bool
+}
+
 // New returns a client like that of dynamic.NewForConfig. It is safe for concurrent use.
-func New(config *rest.Config) (dynamic.Interface, error) {
+func New(config *rest.Config, options Options) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
-	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &parsers{}}
+	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &parsers{dropManagedFields: options.DropManagedFields}}
 	config.GroupVersion, config.APIPath = nil, "/" // the client names whole paths
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {

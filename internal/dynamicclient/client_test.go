@@ -4,6 +4,7 @@
 package dynamicclient
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,13 +14,13 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
@@ -42,10 +43,10 @@ func same(t *testing.T, theirs, ours runtime.Decoder, data []byte, into func() r
 	if wantErr != nil {
 		return
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("%.200s (-want +got):\n%s", data, diff)
 	}
-	if diff := cmp.Diff(wantKind, gotKind); diff != "" {
+	if diff := gocmp.Diff(wantKind, gotKind); diff != "" {
 		t.Errorf("%.200s: kind (-want +got):\n%s", data, diff)
 	}
 }
@@ -86,6 +87,8 @@ func TestDecodesLikeClientGo(t *testing.T) {
 		`{"object":` + documents[0] + `,"type":"DELETED"}`,
 		`{"type":"ERROR","object":` + documents[2] + `}`,
 		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7"}}}`,
+		`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","s":"}]\\\""}}`, "{\"type\":\"ADDED\",\"object\":" + documents[0] + "} ", `{"type":"ADD\u0045D","object":` + documents[0] + `}`,
+		`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod"},"object":{"apiVersion":"v1","kind":"Service"}}`,
 		`{"type":"ADDED"}`, `{"type":7,"object":{}}`, `{"other":1,"type":"ADDED","object":{}}`, `{"type":"ADDED","object":{}`, ``,
 	} {
 		same(t, theirs.StreamSerializer.Serializer, ours.StreamSerializer.Serializer, []byte(event), func() runtime.Object { return &metav1.WatchEvent{} })
@@ -108,7 +111,7 @@ func FuzzDecode(f *testing.F) {
 		_, object := want.(*unstructured.Unstructured)
 		_, status := want.(*metav1.Status)
 		if wantErr == nil && gotErr == nil && (object || status) {
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := gocmp.Diff(want, got); diff != "" {
 				t.Errorf("%q (-want +got):\n%s", data, diff)
 			}
 		}
@@ -160,10 +163,37 @@ func TestLostConnectionsAreNoRubbish(t *testing.T) {
 			t.Errorf("%s: %v, want exactly %v", name, err, tc.want)
 		}
 	}
-	var rubbish *jsontext.SyntacticError
-	if _, err := readFrame(ours.StreamSerializer.NewFrameReader(io.NopCloser(strings.NewReader("<html>")))); !errors.As(err, &rubbish) {
-		t.Errorf("rubbish is %v", err)
+	_, err := readFrame(ours.StreamSerializer.NewFrameReader(io.NopCloser(strings.NewReader("<html>"))))
+	require.EqualError(t, err, "the stream has '<' where a JSON object should begin")
+}
+
+// TestObjectsThatNeverEnd are not collected: the reader of the stream gets what there is, and gives up on what is too long.
+func TestObjectsThatNeverEnd(t *testing.T) {
+	_, ours := serializers()
+	endless := io.MultiReader(strings.NewReader(`{"a":"`), &repeated{text: []byte("x")})
+	decoder := streaming.NewDecoder(ours.StreamSerializer.NewFrameReader(io.NopCloser(endless)), ours.StreamSerializer.Serializer)
+	_, _, err := decoder.Decode(nil, &metav1.WatchEvent{})
+	require.ErrorIs(t, err, streaming.ErrObjectTooLarge)
+}
+
+func TestManagedFieldsAreDropped(t *testing.T) {
+	usual := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer
+	dropping := negotiated{usual, &parsers{dropManagedFields: true}}.SupportedMediaTypes()[0].Serializer
+	entries := `[{"manager":"somebody","fieldsV1":{"f:spec":{}}}]`
+	for given, want := range map[string]string{
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","managedFields":` + entries + `,"uid":"1"}}`: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"1"}}`,
+		// What only has that name is the user's.
+		`{"apiVersion":"v1","kind":"Odd","managedFields":1,"metadata":{"labels":{"managedFields":"a"}},"spec":{"metadata":{"managedFields":[]}}}`: "",
+		`{"apiVersion":"v1","kind":"Odd","metadata":"none"}`: "",
+	} {
+		object, _, err := dropping.Decode([]byte(given), nil, &unstructured.Unstructured{})
+		require.NoError(t, err)
+		text, err := json.Marshal(object)
+		require.NoError(t, err)
+		require.JSONEq(t, cmp.Or(want, given), string(text))
 	}
+	_, _, err := dropping.Decode([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"managedFields":[}}`), nil, &unstructured.Unstructured{})
+	require.Error(t, err)
 }
 
 // TestParsersAreUsedAgain, by several at once, whatever they read before: an object that is cut off, or one with more keys
@@ -209,7 +239,8 @@ func readFrame(r io.Reader) (string, error) {
 func BenchmarkEvent(b *testing.B) {
 	event := podEvent(b)
 	theirs, ours := serializers()
-	for name, info := range map[string]runtime.SerializerInfo{"client-go": theirs, "one-pass": ours} {
+	dropping := negotiated{dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer, &parsers{dropManagedFields: true}}.SupportedMediaTypes()[0]
+	for name, info := range map[string]runtime.SerializerInfo{"client-go": theirs, "one-pass": ours, "without-managed-fields": dropping} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(event)))

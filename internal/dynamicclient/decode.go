@@ -30,6 +30,30 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 
 // takeApart reads {"type":"…","object":…}; it reports false for everything else.
 func takeApart(data []byte, event *metav1.WatchEvent) bool {
+	return takeUsual(data, event) || takeAny(data, event)
+}
+
+// takeUsual reads an envelope as API servers write it. Whoever decodes the object validates it.
+func takeUsual(data []byte, event *metav1.WatchEvent) bool {
+	rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`))
+	if !ok {
+		return false
+	}
+	text, rest, ok := bytes.Cut(rest, []byte(`","object":`))
+	if !ok || len(rest) == 0 || rest[0] != '{' || bytes.ContainsAny(text, `"\\`) {
+		return false
+	}
+	var s scan
+	end := s.end(rest)
+	if end < 0 || string(rest[end:]) != "}" {
+		return false
+	}
+	event.Type, event.Object.Raw = string(text), rest[:end]
+	return true
+}
+
+// takeAny reads an envelope in any form.
+func takeAny(data []byte, event *metav1.WatchEvent) bool {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(data), lenient...)
 	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
 		return false

@@ -4,70 +4,137 @@
 package dynamicclient
 
 import (
-	"errors"
+	"bytes"
+	"fmt"
 	"io"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
-// frameReader returns one JSON value after the other from a stream, one a Read, as runtime.Framer wants it.
+// frameReader returns one JSON object after the other from a stream, one a Read, as runtime.Framer wants it. It does not validate them:
+// whoever decodes them does.
 type frameReader struct {
-	stream  io.ReadCloser
-	decoder *jsontext.Decoder
-	// rest of a value that did not fit into the last Read's buffer.
-	rest []byte
-	// lost is the error of the stream itself.
-	lost error
+	stream io.ReadCloser
+	unread []byte // of buffer
+	buffer [4 << 10]byte
+	lost   error // of the stream, once all before it is read
+	scan   scan
 }
 
-func newFrameReader(stream io.ReadCloser) *frameReader {
-	f := &frameReader{stream: stream}
-	f.decoder = jsontext.NewDecoder(readFunc(f.read), lenient...)
-	return f
-}
+func newFrameReader(stream io.ReadCloser) *frameReader { return &frameReader{stream: stream} }
 
-type readFunc func([]byte) (int, error)
-
-func (r readFunc) Read(p []byte) (int, error) { return r(p) }
-
-func (f *frameReader) read(p []byte) (int, error) {
-	n, err := f.stream.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // readers return it bare
-		f.lost = err
-	}
-	return n, err
-}
-
-// lenient accepts what client-go accepts: the last of two equal keys counts, and bytes that are no text are replaced.
-var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
-
-// Read copies the next value, or as much of it as fits: then the error is io.ErrShortBuffer and the next Read goes on.
-func (f *frameReader) Read(p []byte) (int, error) {
-	if len(f.rest) == 0 {
-		value, err := f.decoder.ReadValue()
-		if err != nil {
-			return 0, f.plain(err)
+// Read copies the next object, or as much of it as fits: then the error is io.ErrShortBuffer and the next Read goes on. Errors of the
+// stream are returned as they are: a watch whose connection is lost goes on where it was, while one that is thought to send rubbish is
+// restarted, by a list, and later.
+func (f *frameReader) Read(p []byte) (n int, err error) {
+	if !f.scan.within() {
+		if err := f.skipSpace(); err != nil {
+			return 0, err
 		}
-		f.rest = value
 	}
-	n := copy(p, f.rest)
-	if f.rest = f.rest[n:]; len(f.rest) > 0 {
-		return n, io.ErrShortBuffer
+	for n < len(p) {
+		if err := f.fill(); err == io.EOF { //nolint:errorlint // readers return it bare
+			return n, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return n, err
+		}
+		next := f.unread[:min(len(f.unread), len(p)-n)]
+		end := f.scan.end(next)
+		if end >= 0 {
+			next = next[:end]
+		}
+		n += copy(p[n:], next)
+		f.unread = f.unread[len(next):]
+		if end >= 0 {
+			return n, nil
+		}
 	}
-	return n, nil
+	return n, io.ErrShortBuffer
 }
 
-// plain returns the error of the stream itself where there is one. A watch whose connection is lost goes on where it was;
-// one that is thought to send rubbish is restarted, by a list, and later.
-func (f *frameReader) plain(err error) error {
-	switch {
-	case f.lost != nil:
-		return f.lost
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return io.ErrUnexpectedEOF
-	default:
-		return err
+// skipSpace goes to the next object.
+func (f *frameReader) skipSpace() error {
+	for {
+		if err := f.fill(); err != nil {
+			return err
+		}
+		for i, c := range f.unread {
+			switch c {
+			case ' ', '\t', '\r', '\n':
+				continue
+			case '{':
+				f.unread = f.unread[i:]
+				return nil
+			}
+			return fmt.Errorf("the stream has %q where a JSON object should begin", c)
+		}
+		f.unread = nil
 	}
+}
+
+// fill makes sure that something is unread.
+func (f *frameReader) fill() error {
+	for len(f.unread) == 0 {
+		if f.lost != nil {
+			return f.lost
+		}
+		var n int
+		n, f.lost = f.stream.Read(f.buffer[:])
+		f.unread = f.buffer[:n]
+	}
+	return nil
 }
 
 func (f *frameReader) Close() error { return f.stream.Close() }
+
+// scan finds the end of a JSON object or list by its brackets.
+type scan struct {
+	depth             int
+	inString, escaped bool
+}
+
+// within reports whether an object has begun and not ended.
+func (s *scan) within() bool { return s.depth > 0 }
+
+// end returns where the object ends that data goes on with, -1 if that is not in data.
+func (s *scan) end(data []byte) int {
+	for i := 0; i < len(data); i++ {
+		if s.inString {
+			skipped := s.skipString(data[i:])
+			if skipped < 0 {
+				return -1
+			}
+			i += skipped
+			continue
+		}
+		switch data[i] {
+		case '"':
+			s.inString = true
+		case '{', '[':
+			s.depth++
+		case '}', ']':
+			if s.depth--; s.depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return -1
+}
+
+// skipString returns the index of the quote that closes the string that data goes on with, -1 if that is not in data.
+func (s *scan) skipString(data []byte) int {
+	if quote := bytes.IndexByte(data, '"'); !s.escaped && quote >= 0 && bytes.IndexByte(data[:quote], '\\') < 0 {
+		s.inString = false
+		return quote
+	}
+	for i, c := range data {
+		switch {
+		case s.escaped:
+			s.escaped = false
+		case c == '\\':
+			s.escaped = true
+		case c == '"':
+			s.inString = false
+			return i
+		}
+	}
+	return -1
+}

@@ -77,7 +77,7 @@ const byCluster = "cluster"
 // New returns Networks that follow the Configurations of the cluster at config, once a
 // manager starts it.
 func New(config *rest.Config) (*Networks, error) {
-	client, err := dynamicclient.New(config)
+	client, err := dynamicclient.New(config, dynamicclient.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("creating the client of Configurations, %w", err)
 	}

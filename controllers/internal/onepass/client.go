@@ -27,7 +27,7 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
 		config.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{})
 	}
-	dynamicClient, err := dynamicclient.New(config)
+	dynamicClient, err := dynamicclient.New(config, dynamicclient.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the client, %w", err)
 	}

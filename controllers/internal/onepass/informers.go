@@ -31,7 +31,7 @@ type InformerConstructor = func(toolscache.ListerWatcher, runtime.Object, time.D
 // narrowed to namespaces, and everything that is not unstructured, is read as
 // usual.
 func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject) (InformerConstructor, error) {
-	dynamicClient, err := dynamicclient.New(config)
+	dynamicClient, err := dynamicclient.New(config, dynamicclient.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the informers, %w", err)
 	}

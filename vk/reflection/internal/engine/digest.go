@@ -97,7 +97,6 @@ func (x *Desired) contentHash(w *Worker) (sum uint64) {
 
 // trim reduces an answer of the provider's API server to what is kept of it.
 func (r *reflector) trim(copied *unstructured.Unstructured) {
-	informer.DropManagedFields(copied)
 	if r.trimCopy != nil {
 		r.trimCopy(copied)
 	}
@@ -119,7 +118,6 @@ func (r *reflector) whole(ctx context.Context, object *unstructured.Unstructured
 	if err != nil {
 		return nil, fmt.Errorf("reading %s %s/%s, %w", r.kind.SourceKind().Kind, object.GetNamespace(), object.GetName(), err)
 	}
-	informer.DropManagedFields(found)
 	return found, nil
 }
 
@@ -136,6 +134,5 @@ func (r *reflector) wholeCopy(ctx context.Context, s *Scope, copied *unstructure
 	if found == nil || found.GetUID() != copied.GetUID() {
 		return nil, r.replaced(s, s.Key(r.localName(copied.GetName())), copied, found)
 	}
-	informer.DropManagedFields(found)
 	return found, nil
 }

@@ -120,7 +120,8 @@ func (m *Manager) connect() error {
 	local.QPS, remote.QPS = -1, -1
 	var faults []error
 	var err error
-	if m.local, err = dynamicclient.New(local); err != nil {
+	decoded := dynamicclient.Options{DropManagedFields: true} // nothing here uses them
+	if m.local, err = dynamicclient.New(local, decoded); err != nil {
 		faults = append(faults, fmt.Errorf("creating a client for this cluster, %w", err))
 	}
 	if m.core, err = v1.NewForConfig(local); err != nil {
@@ -132,7 +133,7 @@ func (m *Manager) connect() error {
 		m.breaker = m.newBreaker(probe.RESTClient())
 	}
 	remote.Wrap(m.breaker.Transport)
-	if m.remote, err = dynamicclient.New(remote); err != nil {
+	if m.remote, err = dynamicclient.New(remote, decoded); err != nil {
 		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	}
 	strings := informer.NewStrings()

@@ -18,7 +18,6 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/jsonpatch"
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -78,6 +77,5 @@ func (m *Manager) patch(ctx context.Context, resource schema.GroupVersionResourc
 	case err != nil:
 		return nil, fmt.Errorf("patching %s, %w", name, err)
 	}
-	informer.DropManagedFields(stored)
 	return stored, nil
 }

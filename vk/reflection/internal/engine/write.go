@@ -17,7 +17,6 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
@@ -272,7 +271,6 @@ func (r *reflector) read(ctx context.Context, s *Scope, name string) (found *uns
 	if err != nil {
 		return nil, fmt.Errorf("getting %s %s/%s, %w", r.kind.targetKind(), s.namespace.remote, name, err)
 	}
-	informer.DropManagedFields(found)
 	return found, nil
 }
 

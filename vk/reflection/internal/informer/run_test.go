@@ -53,7 +53,7 @@ func stream(t *testing.T, comes <-chan string) *httptest.Server {
 // A watch that runs has no goroutine that only waits for a resync, and goes on without it.
 func TestWatchesGoOnWithoutResync(t *testing.T) {
 	comes := make(chan string)
-	client, err := dynamicclient.New(&rest.Config{Host: stream(t, comes).URL})
+	client, err := dynamicclient.New(&rest.Config{Host: stream(t, comes).URL}, dynamicclient.Options{})
 	require.NoError(t, err)
 	i := (&Source{Client: client}).New(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Options{Selection: Selection{Namespace: "shop"}})
 	seen := make(chan string, 1)

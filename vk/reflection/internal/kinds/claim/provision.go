@@ -19,7 +19,6 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -129,7 +128,6 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	if err != nil {
 		return refused(wire.ProvisioningFailedReason, fmt.Errorf("creating PersistentVolume %s, %w", name, err))
 	}
-	informer.DropManagedFields(stored)
 	h.Counted("create", "local")
 	h.volumes.writes.Wrote(engine.Key{Name: name}, nil, stored)
 	w.Wrote(engine.Back)

@@ -162,7 +162,6 @@ func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimVie
 	if err != nil {
 		return nil, fmt.Errorf("getting PersistentVolume %s, %w", name, err)
 	}
-	informer.DropManagedFields(found)
 	if !isFor(found, v.local) || !h.isOurs(found) {
 		return nil, nil
 	}
