@@ -271,5 +271,5 @@ func cacheOptions(config *rest.Config) (cache.Options, error) {
 		maps.Copy(byObject, options)
 	}
 	newInformer, err := onepass.NewInformer(config, byObject)
-	return cache.Options{ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields(), NewInformer: newInformer}, err
+	return cache.Options{ByObject: byObject, DefaultTransform: onepass.DropManagedFields, NewInformer: newInformer}, err
 }
