@@ -52,7 +52,8 @@ func keep(spec map[string]any) map[string]any {
 // Handler implements engine.Handler: it offloads pods.
 type Handler struct {
 	engine.Base
-	states sync.Map // engine.Key to *podState
+	states  sync.Map // engine.Key to *podState
+	batches batches
 }
 
 // Extend watches the provider's pods.

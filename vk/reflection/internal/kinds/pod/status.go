@@ -54,6 +54,9 @@ func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) 
 	if wait := h.settling(v); wait > 0 {
 		return &engine.RetryAfter{After: wait}
 	}
+	if wait := h.batched(v, next); wait > 0 {
+		return &engine.RetryAfter{After: wait}
+	}
 	if wait := h.Pace(v.key); wait > 0 {
 		return &engine.RetryAfter{After: wait}
 	}
@@ -226,6 +229,15 @@ func (h *Handler) settling(v *podView) time.Duration {
 		v.state.held, v.state.since = v.remote.GetUID(), now
 	}
 	return h.Options().SettleAfter - now.Sub(v.state.since)
+}
+
+// batched is how long a status waits for those of other pods. The end of a pod does not wait: once the provider's pod is gone, it
+// could not be shown any more.
+func (h *Handler) batched(v *podView, next map[string]any) time.Duration {
+	if v.local.GetDeletionTimestamp() != nil || podend.Finished(pods.Phase(next)) {
+		return 0
+	}
+	return h.batches.wait(h.Clock().Now(), &v.state.due)
 }
 
 func unschedulable(status map[string]any) bool {
