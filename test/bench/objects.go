@@ -290,6 +290,9 @@ func (b *bench) perObject(writes []lab.Write, k *kind, what string, goal float64
 		b.atMost(fmt.Sprintf("our Events per %s, %s", k.name, what), float64(n)/float64(k.count), 1, "")
 	}
 	b.atMost(fmt.Sprintf("our writes per %s, %s", k.name, what), float64(len(writes)-n)/float64(k.count), goal, "")
+	if b.figures[len(b.figures)-1].missed {
+		b.tally(writes, 1)
+	}
 }
 
 // copyOf returns the copy of an object, nil when there is none.
