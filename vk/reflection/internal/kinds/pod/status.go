@@ -34,6 +34,9 @@ func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) 
 	if why := interruption(v); why != "" {
 		return h.showInterruption(ctx, w, v, why)
 	}
+	if wait := h.settling(v); wait > 0 {
+		return &engine.RetryAfter{After: wait}
+	}
 	next, err := h.incomingStatus(ctx, w, v)
 	if err != nil {
 		return err
@@ -50,9 +53,6 @@ func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) 
 			return nil
 		}
 		next = nil // the label is all that is missing
-	}
-	if wait := h.settling(v); wait > 0 {
-		return &engine.RetryAfter{After: wait}
 	}
 	if wait := h.batched(v, next); wait > 0 {
 		return &engine.RetryAfter{After: wait}
