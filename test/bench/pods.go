@@ -55,6 +55,9 @@ func (b *bench) plainPods(ctx context.Context) error {
 	}
 	_, used := b.plain.both.rollout.ratio(b.plain.rollout)
 	b.found("ratio to one, in processor time", "%.2f", used)
+	if _, err := b.settled(ctx); err != nil {
+		return err
+	}
 	if b.plain.both.deletion, err = b.removed(ctx, plain, "the same deleted"); err != nil {
 		return err
 	}
@@ -72,6 +75,9 @@ func (b *bench) plainOnce(ctx context.Context) (load, error) {
 		return plain, err
 	}
 	b.plain.rollout = append(b.plain.rollout, c)
+	if _, err := b.settled(ctx); err != nil { // as those on the virtual node, before they are deleted
+		return plain, err
+	}
 	if c, err = b.removed(ctx, plain, "the same deleted"); err != nil {
 		return plain, err
 	}
