@@ -378,3 +378,27 @@ func TestStatusesRunNoOutgoingChain(t *testing.T) {
 		return nil
 	})
 }
+
+// TestStatusesOfManyPods, which change at once, are all shown: those that wait for others, and the last of several changes.
+func TestStatusesOfManyPods(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.ChainsForPods()
+	l.Start()
+	var names []string
+	for n := range 20 {
+		names = append(names, fmt.Sprint("web-", n))
+		l.Pod(names[n])
+	}
+	for _, name := range names {
+		l.RunRemote(name, running(0))
+	}
+	for n := range 3 {
+		for _, name := range names {
+			l.RemoteStatus(name, running(n+1))
+		}
+	}
+	for _, name := range names {
+		l.Present(l.Local, "Pod", l.Namespace, name, restarts(3))
+	}
+}

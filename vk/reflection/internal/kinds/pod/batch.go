@@ -6,6 +6,11 @@ package pod
 import (
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refract-project/refract/internal/podend"
+	"github.com/refract-project/refract/vk/pods"
 )
 
 // During a rollout the controllers of this cluster react to each pod that becomes Ready: a ReplicaSet and a Deployment have their status
@@ -24,23 +29,34 @@ type batches struct {
 	atOnce int       // statuses of that period that were not held back
 }
 
-// wait returns how long a status is held back, 0 to write it now. due is kept with the pod, and is zero as long as it has nothing to write.
+// wait returns how long a status is held back, 0 to write it now. due is when that status may be written; it is zero before the first
+// call, and whoever writes the status, or finds that there is nothing to write, makes it zero again.
 func (b *batches) wait(now time.Time, due *time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !now.Before(b.end) {
 		b.end, b.atOnce = now.Add(batchPeriod), 0
 	}
-	if due.IsZero() {
-		if b.atOnce < batchAtOnce {
-			b.atOnce++
-			return 0
-		}
+	switch {
+	case !due.IsZero():
+	case b.atOnce < batchAtOnce:
+		b.atOnce++
+		*due = now
+	default:
 		*due = b.end
 	}
-	if wait := due.Sub(now); wait > 0 {
-		return wait
+	return max(0, due.Sub(now))
+}
+
+// isUrgent reports whether a status does not wait for those of other pods. A pod that is no longer Ready must get no traffic. The end of a
+// pod could not be shown any more once the provider's pod is gone. A status of nil stands for the present one.
+func isUrgent(v *podView, next map[string]any) bool {
+	if next == nil {
+		next = v.status
 	}
-	*due = time.Time{}
-	return 0
+	return v.local.GetDeletionTimestamp() != nil || podend.Finished(pods.Phase(next)) || isReady(v.status) && !isReady(next)
+}
+
+func isReady(status map[string]any) bool {
+	return pods.Condition(status, corev1.PodReady)["status"] == string(corev1.ConditionTrue)
 }

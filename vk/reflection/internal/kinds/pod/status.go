@@ -48,19 +48,26 @@ func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) 
 		noted, _ := raw.Annotations(v.local.Object)[GatesAnnotation].(string)
 		next, m.Gates = pods.Conditions(next, v.status, readinessGates(v.local), followedGates(v.local), noted, h.Clock().Now())
 	}
-	if raw.Equal(next, v.status) {
+	if raw.Equal(next, v.status) || h.isAccepted(v.local, next) {
 		if raw.Labels(v.local.Object)[wire.OffloadedPodLabel] == "true" {
+			v.state.due = time.Time{}
 			return nil
 		}
 		next = nil // the label is all that is missing
 	}
-	if wait := h.batched(v, next); wait > 0 {
-		return &engine.RetryAfter{After: wait}
+	if !isUrgent(v, next) {
+		if wait := h.batches.wait(h.Clock().Now(), &v.state.due); wait > 0 {
+			return &engine.RetryAfter{After: wait}
+		}
 	}
 	if wait := h.Pace(v.key); wait > 0 {
 		return &engine.RetryAfter{After: wait}
 	}
-	return h.PatchStatus(ctx, w, v.local, next, m)
+	if err := h.PatchStatus(ctx, w, v.local, next, m); err != nil {
+		return err
+	}
+	v.state.due = time.Time{}
+	return nil
 }
 
 func readinessGates(pod *unstructured.Unstructured) (types []string) {
@@ -231,15 +238,6 @@ func (h *Handler) settling(v *podView) time.Duration {
 	return h.Options().SettleAfter - now.Sub(v.state.since)
 }
 
-// batched is how long a status waits for those of other pods. The end of a pod does not wait: once the provider's pod is gone, it
-// could not be shown any more.
-func (h *Handler) batched(v *podView, next map[string]any) time.Duration {
-	if v.local.GetDeletionTimestamp() != nil || podend.Finished(pods.Phase(next)) {
-		return 0
-	}
-	return h.batches.wait(h.Clock().Now(), &v.state.due)
-}
-
 func unschedulable(status map[string]any) bool {
 	conditions, _ := status["conditions"].([]any)
 	for _, item := range conditions {
@@ -261,9 +259,7 @@ type Marks struct {
 // PatchStatus writes a status, nil for the present one, and the marks that go with it. What others note on the pod
 // meanwhile is no reason to decide again, a condition in its status is: that would be lost.
 func (h *Handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, m Marks) error {
-	key := raw.Key(local)
-	asked, present := document.Hash(status), document.Hash(local.Object["status"])
-	if status != nil && h.Accepted(key, asked, present) {
+	if status != nil && h.isAccepted(local, status) {
 		if !m.Offloaded || raw.Labels(local.Object)[wire.OffloadedPodLabel] == "true" {
 			return nil
 		}
@@ -278,11 +274,16 @@ func (h *Handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unst
 	if err != nil || stored == nil {
 		return err
 	}
-	if got := document.Hash(stored.Object["status"]); status != nil && got != asked {
-		h.Accept(key, asked, got)
+	if asked, got := document.Hash(status), document.Hash(stored.Object["status"]); status != nil && got != asked {
+		h.Accept(raw.Key(local), asked, got)
 	}
 	w.Wrote(engine.Back)
 	return nil
+}
+
+// isAccepted reports whether the pod's status is what the API server has made of this one.
+func (h *Handler) isAccepted(local *unstructured.Unstructured, status map[string]any) bool {
+	return h.Accepted(raw.Key(local), document.Hash(status), document.Hash(local.Object["status"]))
 }
 
 // statusPatch replaces the status whole, nil leaves it. All of it is the virtual kubelet's but for some of the conditions, which
