@@ -6,8 +6,8 @@
 // client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope,
 // to read the kind of the object, to check whether it is a list, and to build it, each with its own validation. For a
 // virtual kubelet, which mostly watches, that is half of all processor time; for the controllers, a quarter. Here a
-// scan for brackets finds the end of an event, and one pass validates and builds the object. Everything that is not a single object (lists,
-// errors) is decoded by client-go.
+// scan for brackets finds the end of an event, and one pass validates and builds the object. Everything that is not a
+// single object (lists, errors) is decoded by client-go.
 package dynamicclient
 
 import (

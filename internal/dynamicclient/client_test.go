@@ -167,7 +167,7 @@ func TestLostConnectionsAreNoRubbish(t *testing.T) {
 	require.EqualError(t, err, "the stream has '<' where a JSON object should begin")
 }
 
-// TestObjectsThatNeverEnd are not collected: the reader of the stream gets what there is, and gives up on what is too long.
+// TestObjectsThatNeverEnd: they are not buffered without limit, but given up at the limit of client-go.
 func TestObjectsThatNeverEnd(t *testing.T) {
 	_, ours := serializers()
 	endless := io.MultiReader(strings.NewReader(`{"a":"`), &repeated{text: []byte("x")})

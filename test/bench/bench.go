@@ -34,7 +34,7 @@ type bench struct {
 	// profiles is the folder of profiles, "" for none.
 	profiles string
 	profiled int
-	// heartbeat is when the last one of the node was seen.
+	// heartbeat is when the node's last one was seen.
 	heartbeat time.Time
 	plain     plain
 	// rollout, deletion are the costs of the pods that are offloaded.
@@ -170,7 +170,7 @@ func (b *bench) writes() ([]lab.Write, error) {
 	return ours, nil
 }
 
-// isHeartbeat reports whether a write may be the one that keeps the node alive, every five minutes. Of more than that, not all are.
+// isHeartbeat reports whether a write is the heartbeat of the node, which comes every five minutes. More frequent writes count.
 func (b *bench) isHeartbeat(write lab.Write) bool {
 	if write.Kind() != "nodes/status" || time.Since(b.heartbeat) < 4*time.Minute {
 		return false
