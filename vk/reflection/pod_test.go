@@ -15,6 +15,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
@@ -379,26 +380,41 @@ func TestStatusesRunNoOutgoingChain(t *testing.T) {
 	})
 }
 
-// TestStatusesOfManyPods, which change at once, are all shown: those that wait for others, and the last of several changes.
+// TestStatusesOfManyPods: when many change at once, the first few are written at once and the others together.
 func TestStatusesOfManyPods(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := newLab(t, func(o *reflection.Options) { o.Clock = clock })
 	l.ChainsForPods()
 	l.Start()
-	var names []string
-	for n := range 20 {
-		names = append(names, fmt.Sprint("web-", n))
-		l.Pod(names[n])
+	const pods, atOnce = 12, 5
+	for n := range pods {
+		l.Pod(fmt.Sprint("web-", n))
 	}
-	for _, name := range names {
-		l.RunRemote(name, running(0))
+	for n := range pods {
+		l.RunRemote(fmt.Sprint("web-", n), running(0))
 	}
-	for n := range 3 {
-		for _, name := range names {
-			l.RemoteStatus(name, running(n+1))
+	shown := func() (n int) {
+		list, err := l.Local.Of("Pod", l.Namespace).List(l.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for i := range list.Items {
+			if reflectiontest.Field("status.phase", "Running")(&list.Items[i]) == nil {
+				n++
+			}
 		}
+		return n
 	}
-	for _, name := range names {
-		l.Present(l.Local, "Pod", l.Namespace, name, restarts(3))
+	wait := func(want int) {
+		l.Eventually(func() error {
+			if n := shown(); n < want {
+				return fmt.Errorf("%d of %d statuses are shown", n, want)
+			}
+			return nil
+		})
 	}
+	wait(atOnce)
+	l.Settled()
+	require.Equal(t, atOnce, shown(), "while no time passes")
+	clock.Step(time.Second)
+	wait(pods)
 }

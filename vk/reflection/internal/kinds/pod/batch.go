@@ -13,10 +13,10 @@ import (
 	"github.com/refract-project/refract/vk/pods"
 )
 
-// During a rollout the controllers of this cluster react to each pod that becomes Ready: a ReplicaSet and a Deployment have their status
-// written, and the EndpointSlices of its Services, which is reflected in turn. Statuses that change within batchPeriod of each other are
-// therefore written together, so that the controllers see many at once. The first few are not held back: without a rollout there are no
-// more of them.
+// During a rollout the controllers of this cluster react to each pod that becomes Ready: they update the status of its ReplicaSet and
+// Deployment, and the EndpointSlices of its Services, which are reflected in turn. Statuses that change within batchPeriod of each other
+// are therefore written together, so that the controllers see many at once. The first batchAtOnce of them are not held back, so a few
+// changes cause no delay.
 const (
 	batchPeriod = 500 * time.Millisecond
 	batchAtOnce = 5
@@ -29,8 +29,8 @@ type batches struct {
 	atOnce int       // statuses of that period that were not held back
 }
 
-// wait returns how long a status is held back, 0 to write it now. due is when that status may be written; it is zero before the first
-// call, and whoever writes the status, or finds that there is nothing to write, makes it zero again.
+// wait returns how long a status is held back, 0 to write it now. It sets due, which is zero for a new change, to the time at which the
+// status may be written. The caller resets due when the status has been written, or there is nothing to write any more.
 func (b *batches) wait(now time.Time, due *time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

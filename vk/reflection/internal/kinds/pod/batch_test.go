@@ -38,7 +38,7 @@ func TestManyStatusesAreWrittenTogether(t *testing.T) {
 	}
 }
 
-// TestStatusesThatAreNotWrittenYet take no further part of what is written at once: it would be missing to other pods.
+// A status that is not written yet, for another reason, counts once among those that are not held back.
 func TestStatusesThatAreNotWrittenYet(t *testing.T) {
 	var b batches
 	now := time.Now()

@@ -44,7 +44,7 @@ type podState struct {
 	restarts pods.Restarts
 	held     types.UID // the provider's pod whose status is not shown yet
 	since    time.Time
-	due      time.Time // when its status is written with those of other pods, zero if that does not wait
+	due      time.Time // when a changed status may be written, zero without a change: see batches
 	lacking  time.Time // since when a Secret is awaited, see TokenArrival
 	shadow   asked
 	kept     kept
