@@ -164,6 +164,7 @@ func TestPoliciesHold(t *testing.T) {
 			class := "kata"
 			s.Spec.Pod.RuntimeClassName = &class
 		},
+		"spec.pod.schedulerName":    func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.SchedulerName = "batch-scheduler" },
 		"offloading.liqo.io/origin": func(s *offloadingv1beta1.ShadowPod) { s.Labels[wire.OriginLabel] = "milan" },
 	} {
 		h.refused(rome, shadow(remoteNamespace, change), says)

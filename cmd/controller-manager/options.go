@@ -25,6 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/rewind"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // defaultRemoteRole is Liqo's name of the role.
@@ -62,6 +63,7 @@ type options struct {
 	reservedPrefixes                       []string
 	namePatterns                           []string
 	maxNamespaces                          int
+	tenantLimits                           map[string]*string // by the name of the setting
 	ownCIDRs, tenantCIDRs                  []string
 	enforceQuotas                          bool
 	limits                                 string
@@ -103,6 +105,10 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers cannot use, in addition to kube-, openshift- and liqo-tenant-")
 	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
 	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is unlimited")
+	o.tenantLimits = map[string]*string{}
+	for _, setting := range tenantlimits.Settings() {
+		o.tenantLimits[setting.Name] = flags.String(setting.Flag(), setting.Default, setting.Help+"; the annotation "+setting.Annotation()+" of a tenant namespace overrides it for one consumer")
+	}
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "enforce the Quotas of the users of consumers; a consumer without Quotas in its tenant namespace is not limited")
 	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; --authentication-enabled does so for consumers that have joined with a Tenant")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "default enforcement of requests and limits, for Quotas that set none: None, Soft (requests of cpu and memory are mandatory) or Hard (limits must also equal requests)")
@@ -227,11 +233,15 @@ func (o *options) validateTenancy() error {
 			return fmt.Errorf("--tenant-namespace-pattern-of=%s: use cluster-id=pattern, such as milan=milan-.*", text)
 		}
 	}
-	settings := o.tenancy()
+	limits, err := o.limitsOfTenants()
+	if err != nil {
+		return fmt.Errorf("--tenant-%w", err)
+	}
+	settings := o.tenancy(limits)
 	if err := settings.Validate(); err != nil {
 		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of, --tenant-max-namespaces: %w", err)
 	}
-	_, err := o.quotas()
+	_, err = o.quotas()
 	_, ownErr := o.ownRanges()
 	_, rangeErr := o.rangesOf()
 	_, authenticationErr := o.authentication.options()
@@ -283,7 +293,7 @@ func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 }
 
 // tenancy returns what this cluster allows its consumers.
-func (o *options) tenancy() tenancy.Options {
+func (o *options) tenancy(limits tenantlimits.Limits) tenancy.Options {
 	patterns := map[string]string{}
 	for _, text := range o.namePatterns {
 		id, pattern, _ := strings.Cut(text, "=")
@@ -291,8 +301,17 @@ func (o *options) tenancy() tenancy.Options {
 	}
 	return tenancy.Options{
 		PodSecurity: o.podSecurity, Levels: o.podSecurityOf, PriorityClasses: o.priorityClasses, RuntimeClasses: o.runtimeClasses,
-		ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, MaxNamespaces: o.maxNamespaces,
+		ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, MaxNamespaces: o.maxNamespaces, Limits: limits,
 	}
+}
+
+// limitsOfTenants returns the limits for all consumers. The error begins with the name of the setting.
+func (o *options) limitsOfTenants() (tenantlimits.Limits, error) {
+	values := map[string]string{}
+	for name, value := range o.tenantLimits {
+		values[name] = *value
+	}
+	return tenantlimits.New(values)
 }
 
 // webhooks returns the settings of the webhooks, nil when none is served.

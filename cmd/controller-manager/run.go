@@ -82,6 +82,10 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
+	limits, err := o.limitsOfTenants()
+	if err != nil {
+		return err
+	}
 	template, err := o.defaultTemplate()
 	if err != nil {
 		return err
@@ -113,7 +117,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,
 		RangesOf:                   rangesOf,
-		Tenancy:                    o.tenancy(),
+		Tenancy:                    o.tenancy(limits),
 		Quotas:                     quotas,
 		Installation:               o.liqoNamespace,
 		Clock:                      clock.RealClock{},

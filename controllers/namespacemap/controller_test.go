@@ -344,6 +344,39 @@ func TestNamesAndLevelsOfNamespaces(t *testing.T) {
 	}
 }
 
+// The limits of a consumer are set on its tenant namespace, and apply in its remote namespaces.
+func TestLimitsAreCopied(t *testing.T) {
+	home := tenant(t, "rome")
+	tenantNamespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}
+	limit := func(value string) {
+		provider.Patch(t, tenantNamespace, fmt.Sprintf(`{"metadata":{"annotations":{"tenants.refract.io/scheduler-names":%s}}}`, value))
+	}
+	limit(`"batch"`)
+	provider.StartManager(t)
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	await := func(want string) {
+		t.Helper()
+		controllertest.Eventually(t, "the limit of the remote namespace", func() error {
+			namespace := &corev1.Namespace{}
+			if err := provider.Client.Get(t.Context(), types.NamespacedName{Name: home + "-shop"}, namespace); err != nil {
+				return err
+			}
+			if got := namespace.Annotations["tenants.refract.io/scheduler-names"]; got != want {
+				return fmt.Errorf("the limit is %q, want %q", got, want)
+			}
+			return nil
+		})
+	}
+	await("batch")
+	limit(`"batch,other"`)
+	await("batch,other")
+	limit("null")
+	await("")
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home + "-shop"}}, `{"metadata":{"annotations":{"tenants.refract.io/scheduler-names":"*"}}}`)
+	await("")
+}
+
 func isAbsent(t *testing.T, namespace string) bool {
 	t.Helper()
 	return apierrors.IsNotFound(provider.Client.Get(t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{}))

@@ -6,6 +6,7 @@ package namespacemap
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 const (
@@ -55,6 +57,9 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	if err := c.ensureLevel(ctx, namespace); err != nil {
 		return before, err
 	}
+	if err := c.copyLimits(ctx, nm, namespace); err != nil {
+		return before, err
+	}
 	if err := c.ensureRoleBinding(ctx, nm, remoteNamespace); err != nil {
 		return before, err
 	}
@@ -73,6 +78,10 @@ func (c *Controller) refuse(nm *offloading.NamespaceMap, format string, args ...
 // createNamespace returns the namespace of the name remote namespace: the new one, or the
 // one that stands there and is not in the cache of those that are ours.
 func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (*corev1.Namespace, error) {
+	limits, err := c.tenantLimits(ctx, nm)
+	if err != nil {
+		return nil, err
+	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: remoteNamespace,
 		Labels: map[string]string{
@@ -84,7 +93,8 @@ func (c *Controller) createNamespace(ctx context.Context, nm *offloading.Namespa
 			wire.OriginalNameAnnotation:          local,
 		},
 	}}
-	err := c.client.Create(ctx, namespace, client.FieldOwner(fieldManager))
+	maps.Copy(namespace.Annotations, limits)
+	err = c.client.Create(ctx, namespace, client.FieldOwner(fieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		namespace = &corev1.Namespace{}
 		err = c.uncached.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
@@ -102,6 +112,36 @@ func (c *Controller) ensureLevel(ctx context.Context, namespace *corev1.Namespac
 	changed.Labels[tenancy.EnforceLabel] = c.options.Tenancy.Level(namespace.Labels[wire.RemoteClusterIDLabel])
 	if err := c.client.Patch(ctx, changed, client.MergeFrom(namespace), client.FieldOwner(fieldManager)); err != nil {
 		return fmt.Errorf("setting the Pod Security level of namespace %s, %w", namespace.Name, err)
+	}
+	return nil
+}
+
+// tenantLimits returns the annotations of the tenant namespace that set the limits of its consumer.
+func (c *Controller) tenantLimits(ctx context.Context, nm *offloading.NamespaceMap) (map[string]string, error) {
+	tenant := &corev1.Namespace{}
+	if err := c.uncached.Get(ctx, client.ObjectKey{Name: nm.Namespace}, tenant); err != nil {
+		return nil, fmt.Errorf("getting tenant namespace %s, %w", nm.Namespace, err)
+	}
+	return tenantlimits.Annotations(tenant.Annotations), nil
+}
+
+// copyLimits gives a remote namespace the limits of its consumer: the admission policies read them there.
+func (c *Controller) copyLimits(ctx context.Context, nm *offloading.NamespaceMap, namespace *corev1.Namespace) error {
+	desired, err := c.tenantLimits(ctx, nm)
+	if err != nil {
+		return err
+	}
+	actual := tenantlimits.Annotations(namespace.Annotations)
+	if maps.Equal(actual, desired) {
+		return nil
+	}
+	changed := namespace.DeepCopy()
+	for key := range actual {
+		delete(changed.Annotations, key)
+	}
+	maps.Copy(changed.Annotations, desired)
+	if err := c.client.Patch(ctx, changed, client.MergeFrom(namespace), client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("setting the limits of namespace %s, %w", namespace.Name, err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ package namespacemap
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -25,6 +27,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // CacheOptions restricts the manager's cache for this controller: of the
@@ -46,9 +49,17 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		WithOptions(workers.Options(c.options.Workers)).
 		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(isReplicated))).
 		Watches(&corev1.Namespace{}, toMap, marked).
-		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.mapsIn), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.mapsIn), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, limitsChanged))).
 		Watches(&rbacv1.RoleBinding{}, toMap, marked).
 		Complete(report.Failures(c, c.options.Failed))
+}
+
+// limitsChanged passes updates that change the limits of a consumer.
+var limitsChanged = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !maps.Equal(tenantlimits.Annotations(e.ObjectOld.GetAnnotations()), tenantlimits.Annotations(e.ObjectNew.GetAnnotations()))
+	},
 }
 
 // mapsIn returns the NamespaceMaps of consumers in a namespace, whose labels say

@@ -16,6 +16,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // EnforceLabel, on a namespace, is the Pod Security level of its pods. The namespaces of consumers get it when they are
@@ -36,6 +37,8 @@ type Options struct {
 	NamePatterns map[string]string
 	// MaxNamespaces of one consumer; 0 is any number.
 	MaxNamespaces int
+	// Limits are those of all consumers. The annotations of a namespace override them for its consumer.
+	Limits tenantlimits.Limits
 }
 
 // Validate returns an error with the remedy if the options are invalid.
@@ -137,6 +140,10 @@ func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[s
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod.Spec); err != nil {
 		return &Refusal{"spec.pod", "it is not the spec of a pod: " + err.Error(), "correct it on the consumer"}
 	}
+	limits, err := p.options.Limits.With(namespace.Annotations)
+	if err != nil {
+		return &Refusal{"metadata.namespace", fmt.Sprintf("the limits of namespace %s are not valid: %s", namespace.Name, err), "an administrator of this cluster corrects them on the tenant namespace"}
+	}
 	const admin = "an administrator of this cluster can change that in the settings of the controller manager"
 	switch {
 	case pod.Spec.NodeName != "":
@@ -145,11 +152,19 @@ func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[s
 		return &Refusal{podField + "priority", "a priority requires a priority class", "omit the field"}
 	case pod.Spec.PriorityClassName != "" && !p.mayHavePriority(pod.Spec.PriorityClassName):
 		return &Refusal{podField + "priorityClassName", fmt.Sprintf("priority class %q is not allowed for consumers", pod.Spec.PriorityClassName), admin}
+	case pod.Spec.SchedulerName != "" && !limits.Matches(tenantlimits.SchedulerNames, pod.Spec.SchedulerName):
+		return &Refusal{podField + "schedulerName", fmt.Sprintf("scheduler %q is not allowed for consumers", pod.Spec.SchedulerName), limitRemedy(tenantlimits.SchedulerNames)}
 	case pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" && !allows(p.options.RuntimeClasses, *pod.Spec.RuntimeClassName):
 		return &Refusal{podField + "runtimeClassName", fmt.Sprintf("runtime class %q is not allowed for consumers", *pod.Spec.RuntimeClassName), admin}
 	}
 	pod.Labels, pod.Annotations = labels, annotations
 	return p.checkSecurity(namespace, pod)
+}
+
+// limitRemedy names where an administrator of the provider changes the limit.
+func limitRemedy(setting *tenantlimits.Setting) string {
+	return fmt.Sprintf("an administrator of this cluster can allow it: for all consumers with tenants.%s in the values of the Refract chart, for this one with refractctl peer --tenant-limit %s=…, which annotates its tenant namespace",
+		setting.Value(), setting.Name)
 }
 
 // mayHavePriority never allows the system's classes: pods of those displace what keeps the cluster alive.

@@ -33,6 +33,9 @@ type Options struct {
 	// Resources that the virtual node offers, and that the provider holds the consumer to. Those that are not set stay as they are, and are
 	// DefaultResources for a new virtual node. With an invitation they are those of the invitation, unless they are fewer.
 	Resources corev1.ResourceList
+	// TenantLimits are limits of the consumer on the provider, by the name of the setting; nil removes one, so that the provider's
+	// default applies. Those that are not named stay.
+	TenantLimits map[string]*string
 	// Node has further settings of the virtual node.
 	Node NodeOptions
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as in the existing peering, or as the kubeconfig
@@ -116,6 +119,10 @@ func (o *Options) admitConsumer(ctx context.Context) error {
 	}
 	o.say("%s: admitting consumer %s, in namespace %s", o.Provider.ID(), o.Consumer.ID(), wire.TenantNamespace(o.Consumer.ID()))
 	if err := o.Provider.makeTenant(ctx, o.Consumer); err != nil || o.Provider.liqo {
+		return err
+	}
+	// Limits apply before the consumer gets permissions.
+	if err := o.setTenantLimits(ctx); err != nil {
 		return err
 	}
 	if err := o.holdFirst(ctx); err != nil {

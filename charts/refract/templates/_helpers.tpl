@@ -163,3 +163,27 @@ capabilities:
 {{- define "refract.clusterID" -}}
 {{ .Values.discovery.config.clusterID | required "discovery.config.clusterID is required: a name for this cluster that its peers do not bear" }}
 {{- end -}}
+
+{{/*
+refract.tenantLimits: the values below tenants that are limits of consumers. They are those of the Go package tenantlimits, and so are
+the names of the flags and annotations: the value in kebab case.
+*/}}
+{{- define "refract.tenantLimits" -}}
+schedulerNames
+{{- end }}
+
+{{/* refract.limit: a limit in the form of a flag or annotation. */}}
+{{- define "refract.limit" -}}
+{{- if kindIs "slice" . }}{{ join "," . }}{{ else if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- end }}
+
+{{/* refract.limitOf: CEL, the limit of the consumer that the namespace belongs to, as a string. Arguments: root, value. */}}
+{{- define "refract.limitOf" -}}
+{{- $key := printf "'tenants.refract.io/%s'" (kebabcase .value) -}}
+(has(namespaceObject.metadata.annotations) && {{ $key }} in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[{{ $key }}] : '{{ include "refract.limit" (get .root.Values.tenants .value) }}')
+{{- end }}
+
+{{/* refract.limitMatches: CEL, whether one of the globs in the limit matches the text. Arguments: root, value, text. */}}
+{{- define "refract.limitMatches" -}}
+{{ include "refract.limitOf" . }}.split(',').exists(glob, {{ .text }}.matches('^' + glob.replace('.', '[.]').replace('*', '.*') + '$'))
+{{- end }}

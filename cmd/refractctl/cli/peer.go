@@ -138,7 +138,7 @@ func (a *clusterAccess) invitation() (*peering.Invitation, error) {
 
 func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t := &twoClusters{access: access}
-	share := &shareFlags{}
+	share, limits := &shareFlags{}, &limitFlags{}
 	var virtualNode, server, kind, network string
 	var ranges, remoteRanges []string
 	var overlapping, unchecked bool
@@ -161,6 +161,9 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			}
 			resources, err := share.parse()
 			if err != nil {
+				return usage(err)
+			}
+			if o.TenantLimits, err = limits.parse(); err != nil {
 				return usage(err)
 			}
 			if kind != "" {
@@ -191,6 +194,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t.addFlags(command, peerPatience)
 	flags := command.Flags()
 	share.addFlags(flags)
+	limits.addFlags(command)
 	flags.StringVar(&kind, "credentials", "", "how this cluster authenticates to the provider: token, which the controller manager renews, or certificate, which it renews as well if authentication.enabled is set in the provider, and this command otherwise (default token); a provider that runs Liqo gives certificates")
 	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (an existing network: a VPC or VPC peering, Submariner, Cilium, Liqo) or none (default as this cluster is installed)")
 	completeFlag(command, "network", "reachable", "none")

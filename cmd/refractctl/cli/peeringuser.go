@@ -35,7 +35,7 @@ func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Optio
 }
 
 func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
-	share := &shareFlags{}
+	share, limits := &shareFlags{}, &limitFlags{}
 	var server string
 	var ranges []string
 	var life time.Duration
@@ -65,6 +65,9 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if o.ProviderRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
 				return usage(err)
 			}
+			if o.TenantLimits, err = limits.parse(); err != nil {
+				return usage(err)
+			}
 			o.Resources, o.APIServerURL, o.UncheckedURL = resources, strings.TrimSuffix(server, "/"), unchecked
 			var kubeconfig []byte
 			var expires time.Time
@@ -84,6 +87,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	}
 	flags := command.Flags()
 	share.addFlags(flags)
+	limits.addFlags(command)
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, as the consumer sees them, by default those of its nodes")
 	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default the server of the kubeconfig")
 	addUncheckedFlag(flags, &unchecked, "--api-server-url")

@@ -1,0 +1,82 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/tenantlimits"
+)
+
+// The chart has a value for each limit, with the default of the flag, and passes it on.
+func TestLimitsOfTenants(t *testing.T) {
+	all := objects(t, values(t, "provider"))
+	arguments := get[*appsv1.Deployment](t, all, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
+	var limits []string
+	for _, argument := range arguments {
+		if name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--tenant-"), "="); isLimit(name) {
+			limits = append(limits, argument)
+		}
+	}
+	var defaults []string
+	for _, setting := range tenantlimits.Settings() {
+		defaults = append(defaults, fmt.Sprintf("--%s=%s", setting.Flag(), setting.Default))
+	}
+	assert.ElementsMatch(t, defaults, limits)
+}
+
+func isLimit(name string) bool {
+	_, err := tenantlimits.Lookup(name)
+	return err == nil
+}
+
+func TestLimitsOfOneConsumer(t *testing.T) {
+	vals := values(t, "provider")
+	consumer := map[string]any{"clusterID": "rome", "limits": map[string]any{"schedulerNames": []any{"batch-*", "default-scheduler"}}}
+	vals["consumers"] = []any{consumer}
+	tenant := get[*corev1.Namespace](t, objects(t, vals), "liqo-tenant-rome")
+	require.Equal(t, "batch-*,default-scheduler", tenant.Annotations["tenants.refract.io/scheduler-names"])
+
+	consumer["createNamespace"] = false
+	mustFail(t, vals, "set the annotations tenants.refract.io/NAME of the namespace")
+}
+
+// Annotations of a remote namespace override the limits of the chart: for one consumer.
+func TestLimitsOfANamespace(t *testing.T) {
+	h := hold(t)
+	rome := h.as("rome-kubelet", "rome")
+	batch := shadow(remoteNamespace, func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.SchedulerName = "batch-scheduler" })
+	h.refused(rome, batch, "spec.pod.schedulerName")
+	annotate := func(value string) {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"tenants.refract.io/scheduler-names":%q}}}`, value)
+		h.must(h.admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: remoteNamespace}}, client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
+	create := func() error { return rome.Create(t.Context(), batch.DeepCopy(), client.DryRunAll) }
+	for value, allowed := range map[string]bool{"batch-*": true, "*": true, "default-scheduler,batch-scheduler": true, "batch": false, "*-default": false, "": false} {
+		annotate(value)
+		says := "spec.pod.schedulerName"
+		if allowed {
+			says = ""
+		}
+		h.attempt("a pod of another scheduler, with limit "+value, says, create)
+	}
+
+	manager := h.as(fmt.Sprintf("system:serviceaccount:%s:%s-controller-manager", releaseNamespace, releaseName), "system:serviceaccounts", "system:authenticated")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"tenants.refract.io/scheduler-names":"*"}}}`))
+	h.must(manager.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: remoteNamespace}}, patch, client.DryRunAll))
+	h.attempt("setting limits of another owner's namespace", "may change only", func() error {
+		return manager.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, patch, client.DryRunAll)
+	})
+}

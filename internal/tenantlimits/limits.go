@@ -1,0 +1,135 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantlimits
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// AnnotationPrefix is the prefix of the annotations, on tenant and remote namespaces, that set the limits of one consumer.
+const AnnotationPrefix = "tenants.refract.io/"
+
+// Limits are the values of all settings. The zero value has the defaults of the table. Limits are immutable and safe for concurrent use.
+type Limits struct {
+	values map[string]string
+}
+
+// New returns the limits with the given values, by the name of the setting. Settings without a value have their default.
+func New(values map[string]string) (Limits, error) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		setting, err := Lookup(name)
+		if err != nil {
+			return Limits{}, err
+		}
+		if err := setting.Check(values[name]); err != nil {
+			return Limits{}, err
+		}
+	}
+	return Limits{values: maps.Clone(values)}, nil
+}
+
+// With returns the limits with the values of a namespace's annotations in place of its own. A value that is not valid is
+// reported in the error and does not apply; the other ones do. Annotations of unknown settings are ignored: a later version may know them.
+func (l Limits) With(annotations map[string]string) (Limits, error) {
+	values := maps.Clone(l.values)
+	var invalid []string
+	for key, text := range annotations {
+		name, is := strings.CutPrefix(key, AnnotationPrefix)
+		if !is {
+			continue
+		}
+		setting, err := Lookup(name)
+		if err != nil {
+			continue
+		}
+		if err := setting.Check(text); err != nil {
+			invalid = append(invalid, fmt.Sprintf("annotation %s: %s", key, err))
+			continue
+		}
+		if values == nil {
+			values = map[string]string{}
+		}
+		values[name] = text
+	}
+	if len(invalid) > 0 {
+		slices.Sort(invalid)
+		return Limits{values: values}, fmt.Errorf("%s", strings.Join(invalid, "; "))
+	}
+	return Limits{values: values}, nil
+}
+
+// Annotations returns those of the annotations that set limits, nil if there are none.
+func Annotations(annotations map[string]string) map[string]string {
+	var found map[string]string
+	for key, value := range annotations {
+		if strings.HasPrefix(key, AnnotationPrefix) {
+			if found == nil {
+				found = map[string]string{}
+			}
+			found[key] = value
+		}
+	}
+	return found
+}
+
+// text returns the value of the setting as a flag has it.
+func (l Limits) text(s *Setting) string {
+	if value, ok := l.values[s.Name]; ok {
+		return value
+	}
+	return s.Default
+}
+
+// List returns the entries of a setting of kind Globs.
+func (l Limits) List(s *Setting) []string { return entries(l.text(s)) }
+
+// Matches reports whether an entry of a setting of kind Globs matches the text. "*" in an entry stands for any number of characters.
+func (l Limits) Matches(s *Setting, text string) bool {
+	return slices.ContainsFunc(l.List(s), func(glob string) bool { return matchGlob(glob, text) })
+}
+
+// Number returns the value of a setting of kind Number, and whether it limits anything.
+func (l Limits) Number(s *Setting) (limit int64, limited bool) {
+	text := l.text(s)
+	if text == Unlimited {
+		return 0, false
+	}
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, true // never stored: New and With check it
+	}
+	return number, true
+}
+
+// Enabled returns the value of a setting of kind Switch.
+func (l Limits) Enabled(s *Setting) bool { return l.text(s) == "true" }
+
+func entries(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+var globs sync.Map // of compiled globs, by their text: there are as many as the administrators write
+
+func matchGlob(glob, text string) bool {
+	if glob == "*" || glob == text {
+		return true
+	}
+	if !strings.Contains(glob, "*") {
+		return false
+	}
+	compiled, ok := globs.Load(glob)
+	if !ok {
+		compiled, _ = globs.LoadOrStore(glob, regexp.MustCompile("(?s)^"+strings.ReplaceAll(regexp.QuoteMeta(glob), `\*`, ".*")+"$"))
+	}
+	return compiled.(*regexp.Regexp).MatchString(text)
+}

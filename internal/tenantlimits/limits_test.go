@@ -1,0 +1,63 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantlimits
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDefaultsAreValid(t *testing.T) {
+	for _, setting := range Settings() {
+		assert.NoErrorf(t, setting.Check(setting.Default), "default of %s", setting.Name)
+	}
+}
+
+func TestAnnotationsOverrideTheDefaults(t *testing.T) {
+	limits, err := New(map[string]string{"scheduler-names": "batch"})
+	require.NoError(t, err)
+	assert.True(t, limits.Matches(SchedulerNames, "batch"))
+	assert.False(t, limits.Matches(SchedulerNames, "default-scheduler"))
+
+	one, err := limits.With(map[string]string{"tenants.refract.io/scheduler-names": "team-*,default-scheduler", "tenants.refract.io/of-a-later-version": "x", "unrelated": "y"})
+	require.NoError(t, err)
+	for name, allowed := range map[string]bool{"team-a": true, "team-": true, "default-scheduler": true, "batch": false, "my-team-a": false, "default-scheduler2": false} {
+		assert.Equalf(t, allowed, one.Matches(SchedulerNames, name), name)
+	}
+	assert.True(t, limits.Matches(SchedulerNames, "batch"), "the limits of the others have changed")
+
+	none, err := limits.With(map[string]string{"tenants.refract.io/scheduler-names": ""})
+	require.NoError(t, err)
+	assert.False(t, none.Matches(SchedulerNames, "batch"), "an empty list allows nothing")
+}
+
+func TestInvalidLimits(t *testing.T) {
+	_, err := New(map[string]string{"schedulers": "x"})
+	assert.ErrorContains(t, err, `there is no limit "schedulers": use one of scheduler-names`)
+	_, err = New(map[string]string{"scheduler-names": "a, b"})
+	assert.ErrorContains(t, err, "without spaces")
+
+	limits, err := Limits{}.With(map[string]string{"tenants.refract.io/scheduler-names": "(", "tenants.refract.io/other": "("})
+	assert.ErrorContains(t, err, "annotation tenants.refract.io/scheduler-names")
+	assert.True(t, limits.Matches(SchedulerNames, "default-scheduler"), "an invalid value applies")
+}
+
+func TestKinds(t *testing.T) {
+	number, on := &Setting{Name: "some-number", Kind: Number, Default: "5"}, &Setting{Name: "some-switch", Kind: Switch, Default: "true"}
+	for text, valid := range map[string]bool{"0": true, "17": true, "unlimited": true, "-1": false, "many": false, "": false} {
+		assert.Equalf(t, valid, number.Check(text) == nil, text)
+	}
+	for text, valid := range map[string]bool{"true": true, "false": true, "yes": false, "": false} {
+		assert.Equalf(t, valid, on.Check(text) == nil, text)
+	}
+	limit, limited := Limits{}.Number(number)
+	assert.True(t, limited)
+	assert.EqualValues(t, 5, limit)
+	_, limited = Limits{values: map[string]string{"some-number": Unlimited}}.Number(number)
+	assert.False(t, limited)
+	assert.True(t, Limits{}.Enabled(on))
+	assert.Equal(t, "someNumber", number.Value())
+}

@@ -1,0 +1,112 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantlimits
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Kind is the form of a setting's value.
+type Kind string
+
+const (
+	// Globs is a list of names, separated by commas, in which * stands for any number of characters. Empty matches nothing.
+	Globs Kind = "globs"
+	// Number is a number, 0 or more, or Unlimited.
+	Number Kind = "number"
+	// Switch is true or false.
+	Switch Kind = "switch"
+)
+
+// Unlimited is the value of a Number that limits nothing.
+const Unlimited = "unlimited"
+
+// Setting is one limit.
+type Setting struct {
+	// Name is part of the flag, of the annotation and of the argument of refractctl; in camel case it is the chart value.
+	Name string
+	Kind Kind
+	// Default is the value in the form of the flag.
+	Default string
+	// Help is the help of the flag, without the default.
+	Help string
+}
+
+// The settings, by what they limit.
+var (
+	SchedulerNames = &Setting{Name: "scheduler-names", Kind: Globs, Default: "default-scheduler",
+		Help: "schedulers that the pods of consumers may name"}
+)
+
+// all lists the settings in the order of the documentation.
+var all = []*Setting{SchedulerNames}
+
+// Settings returns all settings, in the order of the documentation.
+func Settings() []*Setting { return slices.Clone(all) }
+
+// Lookup returns the setting of that name, or an error with the names that exist.
+func Lookup(name string) (*Setting, error) {
+	for _, setting := range all {
+		if setting.Name == name {
+			return setting, nil
+		}
+	}
+	names := make([]string, len(all))
+	for i, setting := range all {
+		names[i] = setting.Name
+	}
+	return nil, fmt.Errorf("there is no limit %q: use one of %s", name, strings.Join(names, ", "))
+}
+
+// Value returns the name of the chart value, below tenants.
+func (s *Setting) Value() string {
+	words := strings.Split(s.Name, "-")
+	for i := 1; i < len(words); i++ {
+		words[i] = strings.ToUpper(words[i][:1]) + words[i][1:]
+	}
+	return strings.Join(words, "")
+}
+
+// Flag returns the name of the controller manager's flag, without dashes.
+func (s *Setting) Flag() string { return "tenant-" + s.Name }
+
+// Annotation returns the key of the annotation that sets the limit for one consumer.
+func (s *Setting) Annotation() string { return AnnotationPrefix + s.Name }
+
+// globChars are those of names and keys of Kubernetes, and the asterisk. The admission policies compile entries to regular
+// expressions, so nothing else with a meaning there is allowed.
+var globChars = regexp.MustCompile(`^[A-Za-z0-9*._/:-]+$`)
+
+// Check returns an error with the remedy if the text is not a value of the setting.
+func (s *Setting) Check(text string) error {
+	switch s.Kind {
+	case Number:
+		if number, err := strconv.ParseInt(text, 10, 64); text != Unlimited && (err != nil || number < 0) {
+			return fmt.Errorf("%s is %q: use a number, 0 or more, or %s", s.Name, text, Unlimited)
+		}
+	case Switch:
+		if text != "true" && text != "false" {
+			return fmt.Errorf("%s is %q: use true or false", s.Name, text)
+		}
+	case Globs:
+		for _, entry := range entries(text) {
+			if !globChars.MatchString(entry) {
+				return fmt.Errorf("%s: entry %q is not valid: use names separated by commas, without spaces, in which * stands for any characters", s.Name, strings.Map(printable, entry))
+			}
+		}
+	}
+	return nil
+}
+
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return unicode.ReplacementChar
+}
