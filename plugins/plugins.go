@@ -17,7 +17,8 @@ import (
 // FS holds the default modules as <name>/<name>.wasm.
 //
 //go:embed configmap/configmap.wasm endpointslice/endpointslice.wasm event/event.wasm generic/generic.wasm ingress/ingress.wasm
-//go:embed persistentvolumeclaim/persistentvolumeclaim.wasm pod/pod.wasm secret/secret.wasm service/service.wasm
+//go:embed networkpolicy/networkpolicy.wasm persistentvolumeclaim/persistentvolumeclaim.wasm pod/pod.wasm
+//go:embed poddisruptionbudget/poddisruptionbudget.wasm secret/secret.wasm service/service.wasm
 var FS embed.FS
 
 // group returns the API group of the kind that a default plugin is for.
@@ -25,8 +26,10 @@ func group(name string) string {
 	switch name {
 	case "endpointslice":
 		return "discovery.k8s.io"
-	case "ingress":
+	case "ingress", "networkpolicy":
 		return "networking.k8s.io"
+	case "poddisruptionbudget":
+		return "policy"
 	}
 	return "" // the core group
 }

@@ -73,6 +73,10 @@ func (c Context) VirtualNode(name string) string {
 	return id
 }
 
+// Namespaces are the remote namespaces on the provider by the names of the
+// namespaces that are offloaded to it. They exist for NetworkPolicies alone.
+func (c Context) Namespaces() StringMap { return StringMap{c.root, "namespaces"} }
+
 // ServiceAnnotations are those of the Service of an EndpointSlice.
 func (c Context) ServiceAnnotations() StringMap { return StringMap{c.root, "serviceAnnotations"} }
 
@@ -89,9 +93,10 @@ func (c Context) ExtraRestarts(container string) int64 {
 // is known of the object there may be stale.
 func (c Context) RemoteUnavailable() bool { return c.root.boolean("remoteUnavailable", false) }
 
-// RemapIP translates an address into the one by which the other cluster
-// reaches it. It is false when there is no such address (yet). The result is
-// valid until the hook returns.
+// RemapIP translates an address, or a block of them in CIDR notation, into the
+// one by which the other cluster reaches it. It is false when there is no such
+// address (yet), or when the block cannot be translated as a whole. The result
+// is valid until the hook returns.
 func (c Context) RemapIP(ip string) (string, bool) { return c.root.remapIP(ip) }
 
 // Warn reports to the user through an Event on the object. The parts are joined.

@@ -115,6 +115,8 @@ func refuse(t *testing.T, c client.Client) {
 		{reflected("pods", `{version: v1, resource: pods}`), "always reflected"},
 		{reflected("events.events.k8s.io", `{group: events.k8s.io, version: v1, resource: events}`), "always reflected"},
 		{reflected("ingresses.networking.k8s.io", `{group: networking.k8s.io, version: v1, resource: ingresses}`), "always reflected"},
+		{reflected("networkpolicies.networking.k8s.io", `{group: networking.k8s.io, version: v1, resource: networkpolicies}`), "always reflected"},
+		{reflected("poddisruptionbudgets.policy", `{group: policy, version: v1, resource: poddisruptionbudgets}`), "always reflected"},
 		{reflected("shadowpods.offloading.liqo.io", `{group: offloading.liqo.io, version: v1beta1, resource: shadowpods}`), "cannot be reflected"},
 		{reflected("widgets.example.org", `{group: example.org, version: one, resource: widgets}`), "spec.version in body should match"},
 		{reflected("widgets.example.org", `{group: example.org, version: v1, resource: widgets, policy: Deny}`), "spec.policy: Unsupported value"},

@@ -170,7 +170,7 @@ var reflectors = []struct {
 	typed bool // the user chooses the policy; the others have rules of their own, and no such flag
 }{
 	{"pod", false}, {"service", true}, {"endpointslice", false}, {"ingress", true}, {"configmap", true}, {"secret", true}, {"serviceaccount", false},
-	{"persistentvolumeclaim", false}, {"event", true},
+	{"persistentvolumeclaim", false}, {"event", true}, {"networkpolicy", true}, {"poddisruptionbudget", true},
 }
 
 func arguments(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, in Installation) []string {

@@ -11,6 +11,7 @@ package ipmap
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Config lists the ranges of the provider and, at the same index, what the consumer sees them as. The lists come
@@ -109,6 +110,25 @@ func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	return ip, false, true
 }
 
+// Unmap translates a block of addresses as this cluster sees them into the other cluster's own, and reports whether a range contains it. It is not
+// ok if only a part of the block is remapped, or if the other cluster has its ranges there.
+func (t *Table) Unmap(block netip.Prefix) (own netip.Prefix, within, ok bool) {
+	if t == nil {
+		return block, false, true
+	}
+	for _, p := range t.pairs {
+		if p.to.Bits() <= block.Bits() && p.to.Contains(block.Addr()) {
+			return netip.PrefixFrom(Remap(block.Addr(), p.from), block.Bits()), true, true
+		}
+	}
+	for _, p := range t.pairs {
+		if p.from != p.to && (p.to.Overlaps(block) || p.from.Overlaps(block)) {
+			return netip.Prefix{}, false, false
+		}
+	}
+	return block, false, true
+}
+
 // Remap replaces the network bits of addr by those of the range and keeps the host bits. An address of another
 // family is returned unchanged.
 func Remap(addr netip.Addr, to netip.Prefix) netip.Addr {
@@ -165,6 +185,11 @@ func (r Ranges) Contain(ip string) bool {
 		}
 	}
 	return false
+}
+
+// Overlap reports whether one of the ranges has an address of the block.
+func (r Ranges) Overlap(block netip.Prefix) bool {
+	return slices.ContainsFunc(r, block.Overlaps)
 }
 
 // Reserved reports whether the address is loopback, link-local, multicast or unspecified, and so never leads to another cluster.

@@ -105,3 +105,33 @@ func FuzzMap(f *testing.F) {
 		}
 	})
 }
+
+// A block is translated as a whole, or not at all: a part of it would be the addresses of others.
+func TestUnmap(t *testing.T) {
+	table, err := New(Config{PodCIDRs: []string{"10.244.0.0/16", "10.9.0.0/16", "fd00:1::/64"}, PodCIDRRemaps: []string{"10.71.0.0/16", "10.9.0.0/16", "fd00:9::/64"}})
+	require.NoError(t, err)
+	for _, tc := range []struct {
+		block, want string
+		within, ok  bool
+	}{
+		{"10.71.0.0/16", "10.244.0.0/16", true, true},
+		{"10.71.4.0/24", "10.244.4.0/24", true, true},
+		{"10.71.4.7/32", "10.244.4.7/32", true, true},
+		{"fd00:9::40/123", "fd00:1::40/123", true, true},
+		{"10.9.3.0/24", "10.9.3.0/24", true, true}, // seen as it is
+		{"10.9.0.0/15", "10.9.0.0/15", false, true},
+		{"192.0.2.0/24", "192.0.2.0/24", false, true},
+		{"10.0.0.0/8", "invalid Prefix", false, false},
+		{"10.70.0.0/15", "invalid Prefix", false, false},
+		{"10.244.4.0/24", "invalid Prefix", false, false}, // here others have them
+		{"0.0.0.0/0", "invalid Prefix", false, false},
+	} {
+		got, within, ok := table.Unmap(netip.MustParsePrefix(tc.block))
+		if got.String() != tc.want || within != tc.within || ok != tc.ok {
+			t.Errorf("Unmap(%s) = %s, %t, %t, want %s, %t, %t", tc.block, got, within, ok, tc.want, tc.within, tc.ok)
+		}
+	}
+	if got, within, ok := (*Table)(nil).Unmap(netip.MustParsePrefix("10.0.0.0/8")); got.String() != "10.0.0.0/8" || within || !ok {
+		t.Errorf("a nil table gives %s, %t, %t", got, within, ok)
+	}
+}

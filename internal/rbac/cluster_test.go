@@ -89,6 +89,11 @@ may watch storageclasses.storage.k8s.io
 not patch storageclasses.storage.k8s.io
 may patch ingresses.networking.k8s.io/status in extended
 not patch ingresses.networking.k8s.io in extended
+may watch networkpolicies.networking.k8s.io in extended
+not patch networkpolicies.networking.k8s.io in extended
+not watch networkpolicies.networking.k8s.io in shop
+may watch poddisruptionbudgets.policy in extended
+not patch poddisruptionbudgets.policy in extended
 may create nodes
 may patch nodes named milan
 may patch nodes/status named milan
@@ -149,6 +154,13 @@ not update services in shop-rome
 may patch secrets in shop-rome named password
 may update secrets in shop-rome named password
 may patch ingresses.networking.k8s.io in shop-rome
+may patch networkpolicies.networking.k8s.io in shop-rome
+may delete networkpolicies.networking.k8s.io in shop-rome
+not patch networkpolicies.networking.k8s.io in shop
+may patch poddisruptionbudgets.policy in shop-rome
+not update poddisruptionbudgets.policy/status in shop-rome
+not patch poddisruptionbudgets.policy in shop
+not create pods/eviction in shop-rome
 may patch persistentvolumeclaims in shop-rome
 may delete persistentvolumeclaims in shop-rome
 not patch persistentvolumeclaims/status in shop-rome

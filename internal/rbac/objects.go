@@ -4,6 +4,7 @@
 package rbac
 
 import (
+	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -104,6 +105,7 @@ func (c Consumer) subjects() []rbacv1.Subject {
 // outside their namespaces.
 func (c Consumer) Objects() []Object {
 	remote, controlPlane, clusterwide := VirtualKubeletRemote(), RemoteControlPlane(), VirtualKubeletRemoteClusterwide()
+	remote.Rules = slices.Concat(remote.Rules, RemoteNetworkPolicies().Rules, RemoteDisruptionBudgets().Rules)
 	none := strings.NewReplacer()
 	name := prefixed(c.Prefix, clusterwide.Name)
 	return []Object{

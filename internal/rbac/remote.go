@@ -43,6 +43,34 @@ func VirtualKubeletRemote() Role {
 	}
 }
 
+// RemoteNetworkPolicies is what a consumer needs in addition, in the same role, to isolate its pods. The chart leaves it out when the provider
+// isolates the remote namespaces itself.
+func RemoteNetworkPolicies() Role {
+	return Role{
+		Name:    "remote-network-policies",
+		Purpose: "a consumer that may isolate its pods, in each of its remote namespaces, as part of virtual-kubelet-remote",
+		Scope:   ConsumerScope,
+		Rules: []Rule{
+			grant("to reflect NetworkPolicies, by server-side apply",
+				"networking.k8s.io", on("networkpolicies"), do("get", "list", "watch", "create", "patch", "delete")),
+		},
+	}
+}
+
+// RemoteDisruptionBudgets is what a consumer needs in addition, in the same role, to limit evictions of its pods. The chart leaves it out when
+// the provider does not want to be limited.
+func RemoteDisruptionBudgets() Role {
+	return Role{
+		Name:    "remote-disruption-budgets",
+		Purpose: "a consumer that may limit evictions of its pods, in each of its remote namespaces, as part of virtual-kubelet-remote",
+		Scope:   ConsumerScope,
+		Rules: []Rule{
+			grant("to reflect PodDisruptionBudgets, by server-side apply",
+				"policy", on("poddisruptionbudgets"), do("get", "list", "watch", "create", "patch", "delete")),
+		},
+	}
+}
+
 // ReflectedRemote is what VirtualKubeletRemote lacks for one more resource. It
 // is granted by providers that want to take the resource.
 func ReflectedRemote(group, resource string) Role {

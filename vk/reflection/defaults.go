@@ -6,6 +6,7 @@ package reflection
 import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
@@ -30,6 +31,9 @@ const (
 	// ServiceAccountKind is the tokens of the pods of this node.
 	ServiceAccountKind = token.Name
 	EventKind          = event.Name
+	NetworkPolicyKind  = "NetworkPolicy.networking.k8s.io"
+	// DisruptionBudgetKind is the PodDisruptionBudgets.
+	DisruptionBudgetKind = "PodDisruptionBudget.policy"
 )
 
 // The interfaces between kinds are checked here, because they do not know each other: engine.Peer finds no handler whose methods differ.
@@ -66,6 +70,14 @@ func DefaultKinds() []Kind {
 		claim.Kind(),
 		endpointslice.Kind(),
 		event.Kind(),
+		{
+			Name: NetworkPolicyKind, LiqoName: "NetworkPolicy", Source: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), Policy: DenyList, Workers: 3,
+			Follows: engine.Follows{Namespaces: true}, Unprotected: "its pods there are not isolated",
+		},
+		{
+			Name: DisruptionBudgetKind, LiqoName: "PodDisruptionBudget", Source: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Policy: DenyList, Workers: 3,
+			Unprotected: "evictions of its pods there are not limited",
+		},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas
 // +kubebuilder:resource:shortName=shp;shpod,categories=liqo
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -48,6 +49,15 @@ type ShadowPodSpec struct {
 	// +mapType=atomic
 	// +optional
 	Pod corev1.PodSpec `json:"pod,omitempty"`
+
+	// Replicas is always 1. The scale subresource has it: Kubernetes counts by
+	// that how many pods a PodDisruptionBudget expects.
+	//
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
 }
 
 // ShadowPodStatus is the state of the pod.

@@ -86,7 +86,7 @@ type VkOptionsTemplateSpec struct {
 
 	// ReflectorsConfig configures the reflection of each kind: pod, service,
 	// endpointslice, ingress, configmap, secret, serviceaccount,
-	// persistentvolumeclaim, event.
+	// persistentvolumeclaim, event, networkpolicy, poddisruptionbudget.
 	//
 	// +optional
 	ReflectorsConfig map[string]ReflectorConfig `json:"reflectorsConfig,omitempty"`

@@ -60,7 +60,7 @@ const (
 // ReflectedResourceSpec is the resource to reflect, and its settings.
 //
 // +kubebuilder:validation:XValidation:rule="!(size(self.group) == 0 && self.resource in ['pods','services','configmaps','secrets','persistentvolumeclaims','events','serviceaccounts'])",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
-// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource == 'endpointslices') && !(self.group == 'networking.k8s.io' && self.resource == 'ingresses') && !(self.group == 'events.k8s.io' && self.resource == 'events')",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
+// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource == 'endpointslices') && !(self.group == 'networking.k8s.io' && self.resource in ['ingresses','networkpolicies']) && !(self.group == 'policy' && self.resource == 'poddisruptionbudgets') && !(self.group == 'events.k8s.io' && self.resource == 'events')",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
 // +kubebuilder:validation:XValidation:rule="self.group != 'offloading.liqo.io' && self.group != 'plugins.refract.io'",message="the resources that reflection itself is made of cannot be reflected"
 type ReflectedResourceSpec struct {
 	// Group of the objects, empty for the core group.

@@ -134,6 +134,9 @@ func (x *Desired) cause() uint64 {
 	if x.r.kind.Follows.Network {
 		sum += FieldHash("nodes", document.Of(s.virtualNodes))
 	}
+	if x.r.kind.Follows.Namespaces {
+		sum += FieldHash("namespaces", document.Of(x.r.m.remoteNamespaces()))
+	}
 	if field, value := x.r.handler.Context(x.scope, x.local); len(value) > 0 {
 		sum += FieldHash(field, document.Of(value))
 	}

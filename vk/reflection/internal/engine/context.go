@@ -83,11 +83,27 @@ func (m *Manager) awaitsAPIServer(s *settings) bool {
 // outgoing returns the context root for an object: that of the namespace, and what its handler adds.
 func (s *Scope) outgoing(local *unstructured.Unstructured) map[string]any {
 	root := s.Context(host.Outgoing)
-	if field, value := s.r.handler.Context(s, local); len(value) > 0 {
-		root = maps.Clone(root)
+	field, value := s.r.handler.Context(s, local)
+	if len(value) == 0 && !s.r.kind.Follows.Namespaces {
+		return root
+	}
+	root = maps.Clone(root)
+	if len(value) > 0 {
 		root[field] = value
 	}
+	if s.r.kind.Follows.Namespaces {
+		root["namespaces"] = s.r.m.remoteNamespaces()
+	}
 	return root
+}
+
+// remoteNamespaces returns the remote namespace of each namespace that is offloaded.
+func (m *Manager) remoteNamespaces() map[string]any {
+	offloaded := map[string]any{}
+	for local, remote := range m.mapper.Running() {
+		offloaded[local] = remote
+	}
+	return offloaded
 }
 
 // Context returns the plugins' context of a hook. It is shared and must not be modified.

@@ -129,6 +129,18 @@ func (m *Manager) NamespacesChanged() {
 		changed()
 	}
 	m.eachHandler(Handler.NamespacesChanged)
+	if m.noteOffloaded(m.mapper.Running()) {
+		m.enqueueKinds(func(k Kind) bool { return k.Follows.Namespaces })
+	}
+}
+
+// noteOffloaded reports whether other namespaces are offloaded than before, or as others.
+func (m *Manager) noteOffloaded(now map[string]string) (changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changed = !maps.Equal(m.offloaded, now)
+	m.offloaded = now
+	return changed
 }
 
 func (m *Manager) eachHandler(f func(Handler)) {

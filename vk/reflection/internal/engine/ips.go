@@ -4,7 +4,9 @@
 package engine
 
 import (
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -82,11 +84,11 @@ func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (strin
 	if hook == host.Incoming {
 		return m.options.RemoteIPs.Map
 	}
-	if m.ips == nil {
-		return func(ip string) (string, bool) { return ip, true }
-	}
 	return func(ip string) (string, bool) {
-		if m.options.LocalPodCIDRs.Contain(ip) {
+		switch {
+		case strings.Contains(ip, "/"):
+			return m.remapBlock(ip)
+		case m.ips == nil, m.options.LocalPodCIDRs.Contain(ip):
 			return ip, true
 		}
 		for _, object := range m.ips.By(addressIndex, namespace+"/"+ip) {
@@ -96,4 +98,21 @@ func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (strin
 		}
 		return "", false
 	}
+}
+
+// remapBlock translates a block of addresses into what the provider sees it as. There is no translation of one that overlaps pod addresses which a
+// network remaps, unless they are all of the provider's pods: which addresses those of this cluster have there is not known here. The block of all addresses is the same everywhere.
+func (m *Manager) remapBlock(text string) (string, bool) {
+	block, err := netip.ParsePrefix(text)
+	if err != nil || block.Bits() == 0 {
+		return text, err == nil
+	}
+	mapped, remapped, ok := m.options.RemoteIPs.Unmap(block)
+	if !ok || !remapped && m.ips != nil && m.options.LocalPodCIDRs.Overlap(block) {
+		return "", false
+	}
+	if !remapped {
+		return text, true
+	}
+	return mapped.String(), true
 }

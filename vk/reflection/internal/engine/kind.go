@@ -122,6 +122,8 @@ type Follows struct {
 	Network   bool // virtual nodes and IP mappings
 	APIServer bool // how offloaded pods reach this cluster's API server
 	Nodes     bool // virtual nodes alone
+	// Namespaces: which namespaces are offloaded. Plugins see them in the context, as namespaces.
+	Namespaces bool
 }
 
 // Cache is what is kept in memory.

@@ -73,6 +73,7 @@ type Manager struct {
 	extensions map[string]*extension // by local namespace
 	reflectors []*reflector          // replaced, never modified
 	listeners  map[*func()]bool      // of changes of the offloaded namespaces
+	offloaded  map[string]string     // of the last change that kinds were told of
 }
 
 // New prepares the reflection; it contacts neither cluster. The error lists all errors of the options.
@@ -222,6 +223,9 @@ func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode}
 	if kind.Follows.Network || kind.Follows.Nodes {
 		needs = append(needs, m.nodes)
+	}
+	if kind.Follows.Namespaces {
+		needs = append(needs, m.mapper.SyncedChecker())
 	}
 	if m.ips != nil && (kind.Follows.Network || kind.Follows.APIServer) {
 		needs = append(needs, m.ips)

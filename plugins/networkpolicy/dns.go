@@ -1,0 +1,85 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import "github.com/refract-project/refract/sdk"
+
+const (
+	// dnsNamespace has the DNS of a cluster. It is not offloaded: each cluster has its own.
+	dnsNamespace = "kube-system"
+	dnsPort      = 53
+)
+
+// allowDNS adds a rule for the DNS of the provider, which offloaded pods use
+// instead of that of this cluster, if the rule and its peer allow this one. It
+// reports whether it did. The peer has a namespace selector.
+func (t *translator) allowDNS(rule, peer sdk.Node) bool {
+	selector := peer.Get("namespaceSelector")
+	if untranslatable(selector) != "" || !selects(selector, dnsNamespace) || t.ctx.Namespaces().Has(dnsNamespace) {
+		return false
+	}
+	ports := rule.Get("ports")
+	if ports.Len("") > 0 && !servesDNS(ports) {
+		return false
+	}
+	allowed := t.spec.Get("egress").SetMap("-")
+	to := allowed.SetList("to").SetMap("-")
+	to.SetString(sdk.Concat("namespaceSelector.matchLabels", sdk.Key(nameLabel)), dnsNamespace)
+	if peer.Has("podSelector") {
+		to.Copy("podSelector", peer.Get("podSelector"))
+	}
+	copyDNSPorts(allowed.SetList("ports"), ports)
+	return true
+}
+
+// servesDNS reports whether one of the ports is that of DNS.
+func servesDNS(ports sdk.Node) bool {
+	for i := range ports.Len("") {
+		if isDNS(ports.At(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isDNS reports whether a port, or a range of them, has that of DNS. A name
+// is that of the containers of CoreDNS.
+func isDNS(port sdk.Node) bool {
+	switch port.Kind("port") {
+	case sdk.KindAbsent, sdk.KindNull:
+		return true // every port
+	case sdk.KindString:
+		return port.Is("port", "dns") || port.Is("port", "dns-tcp")
+	}
+	first := port.Int("port", 0)
+	return first <= dnsPort && dnsPort <= port.Int("endPort", first)
+}
+
+// copyDNSPorts adds those of the ports that are of DNS, and both protocols of it if there are none.
+func copyDNSPorts(list, ports sdk.Node) {
+	if ports.Len("") == 0 {
+		for _, protocol := range [...]string{"UDP", "TCP"} {
+			addPort(list, protocol)
+		}
+		return
+	}
+	for i := range ports.Len("") {
+		port := ports.At(i)
+		switch {
+		case !isDNS(port):
+		case port.Kind("port") == sdk.KindString:
+			list.Copy("-", port)
+		default:
+			addPort(list, port.String("protocol"))
+		}
+	}
+}
+
+func addPort(list sdk.Node, protocol string) {
+	port := list.SetMap("-")
+	if protocol != "" {
+		port.SetString("protocol", protocol)
+	}
+	port.SetInt("port", dnsPort)
+}

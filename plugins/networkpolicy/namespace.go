@@ -1,0 +1,154 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strconv"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/sdk"
+)
+
+// nameLabel is the label of a namespace that every API server sets to its name.
+const nameLabel = "kubernetes.io/metadata.name"
+
+// translateNamespaces makes a selector of namespaces one of remote namespaces
+// of this consumer. Those that are selected by name are listed, also if the
+// selector names the others: a namespace that is offloaded later must not be
+// allowed before the policy was translated again. servedDNS says that the DNS
+// of the provider takes the place of a namespace that is not offloaded.
+func (t *translator) translateNamespaces(peer sdk.Node, servedDNS bool) (kept bool, problem string) {
+	selector := peer.Get("namespaceSelector")
+	if t.isTranslated(selector) {
+		return true, ""
+	}
+	if problem := untranslatable(selector); problem != "" {
+		return false, t.refuse(".namespaceSelector", problem, ", which remote namespaces do not have", "Select namespaces by the label "+nameLabel)
+	}
+	if selectsAll(selector) {
+		t.selectRemote(peer)
+		return true, ""
+	}
+	names := t.remoteNames(selector)
+	switch {
+	case len(names) == 0 && servedDNS:
+		return false, ""
+	case len(names) == 0:
+		return false, t.refuse("", ".namespaceSelector", " selects no namespace that is offloaded there",
+			"Offload the namespace, or allow the addresses of its pods with an ipBlock")
+	}
+	expression := t.selectRemote(peer).SetMap("-")
+	expression.SetString("key", nameLabel)
+	expression.SetString("operator", "In")
+	values := expression.SetList("values")
+	for _, name := range names {
+		values.SetString("-", name)
+	}
+	return true, ""
+}
+
+// remoteNames returns the remote namespaces of those that the selector selects.
+func (t *translator) remoteNames(selector sdk.Node) (names []string) {
+	remote := t.ctx.Namespaces()
+	for _, local := range remote.Keys() {
+		if selects(selector, local) {
+			names = append(names, remote.Get(local))
+		}
+	}
+	return names
+}
+
+// selectRemote makes the peer select all remote namespaces of this consumer,
+// and returns the expressions of the selector. The tenant namespace is the
+// provider's own.
+func (t *translator) selectRemote(peer sdk.Node) (expressions sdk.Node) {
+	selector := peer.SetMap("namespaceSelector")
+	selector.SetString(sdk.Concat("matchLabels", sdk.Key(wire.RemoteClusterIDLabel)), t.ctx.LocalClusterID())
+	expressions = selector.SetList("matchExpressions")
+	own := expressions.SetMap("-")
+	own.SetString("key", wire.TenantNamespaceLabel)
+	own.SetString("operator", "DoesNotExist")
+	return expressions
+}
+
+// isTranslated reports whether a selector is one that selectRemote has made.
+func (t *translator) isTranslated(selector sdk.Node) bool {
+	expressions := selector.Get("matchExpressions")
+	own := expressions.At(0)
+	return selector.Len("matchLabels") == 1 && selector.Get("matchLabels").Is(sdk.Key(wire.RemoteClusterIDLabel), t.ctx.LocalClusterID()) &&
+		own.Is("key", wire.TenantNamespaceLabel) && own.Is("operator", "DoesNotExist") &&
+		expressions.Len("") <= 2 && (expressions.Len("") == 1 || expressions.At(1).Is("key", nameLabel))
+}
+
+// untranslatable returns by what a selector selects, besides the name of a namespace.
+func untranslatable(selector sdk.Node) string {
+	if field := unknownField(selector, "matchLabels", "matchExpressions"); field != "" {
+		return sdk.Concat(" has the unknown field ", field)
+	}
+	for _, key := range selector.Keys("matchLabels") {
+		if key != nameLabel {
+			return sdk.Concat(" selects by the label ", key)
+		}
+	}
+	expressions := selector.Get("matchExpressions")
+	for i := range expressions.Len("") {
+		expression := expressions.At(i)
+		if key := expression.String("key"); key != nameLabel {
+			return sdk.Concat(" selects by the label ", key)
+		}
+		if operator := expression.String("operator"); !contains([]string{"In", "NotIn", "Exists", "DoesNotExist"}, operator) {
+			return sdk.Concat(" has the unknown operator ", operator)
+		}
+	}
+	return ""
+}
+
+// selectsAll reports whether the selector restricts nothing.
+func selectsAll(selector sdk.Node) bool {
+	expressions := selector.Get("matchExpressions")
+	for i := range expressions.Len("") {
+		if !expressions.At(i).Is("operator", "Exists") {
+			return false
+		}
+	}
+	return selector.Len("matchLabels") == 0
+}
+
+// selects reports whether a selector that is not untranslatable selects the
+// namespace of that name on this cluster.
+func selects(selector sdk.Node, name string) bool {
+	if value, restricted := selector.Get("matchLabels").Lookup(sdk.Key(nameLabel)); restricted && value != name {
+		return false
+	}
+	expressions := selector.Get("matchExpressions")
+	for i := range expressions.Len("") {
+		expression := expressions.At(i)
+		listed := lists(expression.Get("values"), name)
+		switch expression.String("operator") {
+		case "In":
+			if !listed {
+				return false
+			}
+		case "NotIn":
+			if listed {
+				return false
+			}
+		case "DoesNotExist":
+			return false
+		}
+	}
+	return true
+}
+
+func lists(values sdk.Node, name string) bool {
+	for i := range values.Len("") {
+		if values.Is(index(i), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// index is the path of an element.
+func index(i int) string { return strconv.Itoa(i) }
