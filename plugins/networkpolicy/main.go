@@ -119,6 +119,9 @@ func (t *translator) translateRules(d direction) {
 			rules.RemoveAt(i)
 		}
 	}
+	if count > 0 && rules.Len("") == 0 {
+		t.spec.Remove(d.rules) // as the API server stores it
+	}
 }
 
 // translateRule changes one rule and reports whether anything is left of it.

@@ -73,7 +73,7 @@ func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 				continue
 			case where != "" && !slices.Contains(namespaces, where):
 				l.Fatalf("%s was asked for %s %s", s.Cluster.Name(), r.Verb, r.RequestURI)
-			case where == "" && slices.Contains([]string{"configmaps", "secrets", "services", "endpointslices", "ingresses", "events"}, r.ObjectRef.Resource):
+			case where == "" && slices.Contains([]string{"configmaps", "secrets", "services", "endpointslices", "ingresses", "events", "networkpolicies", "poddisruptionbudgets"}, r.ObjectRef.Resource):
 				l.Fatalf("%s was asked for those of all namespaces: %s", s.Cluster.Name(), r.RequestURI)
 			case s == l.Remote && r.ObjectRef.Resource != "events" && !strings.Contains(selects, "offloading.liqo.io/origin=rome"):
 				l.Fatalf("the provider was asked for what is not ours: %s", r.RequestURI)

@@ -51,6 +51,20 @@ var matrixKinds = []matrixKind{
 		content: `stringData: {mode: fast}`, old: `stringData: {mode: old}`,
 		fast: reflectiontest.Field("data.mode", "ZmFzdA=="), slow: reflectiontest.Field("data.mode", "c2xvdw=="), slower: `{data: {mode: c2xvdw==}}`,
 	},
+	{
+		kind: "NetworkPolicy", head: "apiVersion: networking.k8s.io/v1, kind: NetworkPolicy",
+		content: `spec: {podSelector: {matchLabels: {mode: fast}}, ingress: [{from: [{podSelector: {}}]}]}`,
+		old:     `spec: {podSelector: {matchLabels: {mode: old}}, ingress: [{}]}`,
+		fast:    reflectiontest.Field("spec.podSelector.matchLabels.mode", "fast"), slow: reflectiontest.Field("spec.podSelector.matchLabels.mode", "slow"),
+		slower: `{spec: {podSelector: {matchLabels: {mode: slow}}}}`,
+	},
+	{
+		kind: "PodDisruptionBudget", head: "apiVersion: policy/v1, kind: PodDisruptionBudget",
+		content: `spec: {maxUnavailable: 1, selector: {matchLabels: {mode: fast}}}`,
+		old:     `spec: {maxUnavailable: 5, selector: {matchLabels: {mode: old}}}`,
+		fast:    reflectiontest.Field("spec.selector.matchLabels.mode", "fast"), slow: reflectiontest.Field("spec.selector.matchLabels.mode", "slow"),
+		slower: `{spec: {selector: {matchLabels: {mode: slow}}}}`,
+	},
 }
 
 // onlyPort checks the ports that were asked for: of a port that another client asked for nothing is said.
@@ -138,7 +152,8 @@ func TestMatrix(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
-				o.Kinds, o.Policies = reflectiontest.Kinds(reflection.ServiceKind, reflection.IngressKind, reflection.ConfigMapKind, reflection.SecretKind), map[string]reflection.Policy{}
+				o.Kinds, o.Policies = reflectiontest.Kinds(reflection.ServiceKind, reflection.IngressKind, reflection.ConfigMapKind, reflection.SecretKind,
+					reflection.NetworkPolicyKind, reflection.DisruptionBudgetKind), map[string]reflection.Policy{}
 				for _, kind := range o.Kinds {
 					o.Policies[kind.Name] = policy
 				}

@@ -25,7 +25,7 @@ func TestMeaningOfKinds(t *testing.T) {
 		return names
 	}
 	for kind, want := range map[string]string{
-		"/Pod": "Pod", "offloading.liqo.io/ShadowPod": "Pod", "/Service": "Service", "networking.k8s.io/Ingress": "Ingress.networking.k8s.io", "/ConfigMap": "ConfigMap", "/Secret": "Secret", "/PersistentVolumeClaim": "PersistentVolumeClaim", "/ServiceAccount": "",
+		"/Pod": "Pod", "offloading.liqo.io/ShadowPod": "Pod", "/Service": "Service", "networking.k8s.io/Ingress": "Ingress.networking.k8s.io", "networking.k8s.io/NetworkPolicy": "NetworkPolicy.networking.k8s.io", "policy/PodDisruptionBudget": "PodDisruptionBudget.policy", "/ConfigMap": "ConfigMap", "/Secret": "Secret", "/PersistentVolumeClaim": "PersistentVolumeClaim", "/ServiceAccount": "",
 		"discovery.k8s.io/EndpointSlice": "EndpointSlice.discovery.k8s.io", "offloading.liqo.io/ShadowEndpointSlice": "EndpointSlice.discovery.k8s.io",
 		"/Event": "", "/Node": "", "apps/Deployment": "", "apps/Service": "", "/": "",
 	} {
@@ -46,7 +46,7 @@ func TestNamesOfKinds(t *testing.T) {
 	for _, k := range reflection.DefaultKinds() {
 		names, liqo, flags = append(names, k.Name), append(liqo, k.Liqo()), append(flags, k.Flag())
 	}
-	assert.Equal(t, []string{"Pod", "Service", "Ingress.networking.k8s.io", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice.discovery.k8s.io", "Event"}, names)
-	assert.Equal(t, []string{"Pod", "Service", "Ingress", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice", "Event"}, liqo)
-	assert.Equal(t, []string{"pod", "service", "ingress", "configmap", "secret", "serviceaccount", "persistentvolumeclaim", "endpointslice", "event"}, flags)
+	assert.Equal(t, []string{"Pod", "Service", "Ingress.networking.k8s.io", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice.discovery.k8s.io", "Event", "NetworkPolicy.networking.k8s.io", "PodDisruptionBudget.policy"}, names)
+	assert.Equal(t, []string{"Pod", "Service", "Ingress", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice", "Event", "NetworkPolicy", "PodDisruptionBudget"}, liqo)
+	assert.Equal(t, []string{"pod", "service", "ingress", "configmap", "secret", "serviceaccount", "persistentvolumeclaim", "endpointslice", "event", "networkpolicy", "poddisruptionbudget"}, flags)
 }

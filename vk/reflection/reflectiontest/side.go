@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,6 +49,7 @@ var Resources = map[string]schema.GroupVersionResource{
 	"Lease":          {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	"ServiceAccount": corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
 	reflection.ClaimKind: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "PersistentVolume": corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "StorageClass": storagev1.SchemeGroupVersion.WithResource("storageclasses"),
+	"NetworkPolicy": networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "PodDisruptionBudget": policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"),
 	"ResourceQuota": corev1.SchemeGroupVersion.WithResource("resourcequotas"),
 }
 

@@ -58,12 +58,12 @@ func (t *extension) all() []*Scope {
 	return slices.Collect(maps.Values(t.scopes))
 }
 
-// localSynced reports whether this cluster's side of the namespace has been read.
+// localSynced reports whether this cluster's side of the namespace has been read, as far as this cluster allows it.
 func (t *extension) localSynced() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, s := range t.scopes {
-		if s.objects != nil && !s.objects.HasSynced() {
+		if s.objects != nil && !s.objects.HasSynced() && !s.deniedHere.lasts() {
 			return false
 		}
 	}

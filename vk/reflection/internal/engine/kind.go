@@ -55,6 +55,8 @@ type Kind struct {
 	Reverse bool
 	// Needed reports whether handlers of other kinds ask this one for its objects where another virtual kubelet reflects them; nil: never.
 	Needed func(*Options) bool
+	// Unprotected is what follows for a namespace whose objects of the kind the provider does not take, for texts.
+	Unprotected string
 	// FailureReason of Events about what could not be written, "" = FailedReflection.
 	FailureReason string
 	// Handler makes what is special to the kind while it lives, nil = Base.

@@ -33,22 +33,23 @@ type Scope struct {
 	// State is the handler's own, set in Extend.
 	State any
 
-	r         *reflector
-	namespace *extension
-	objects   *informer.Informer // of this cluster; for kinds of a node that of all its objects
-	copies    *informer.Informer
-	local     []*informer.Informer    // that live with the scope
-	remote    []*informer.Informer    // that are watched as long as there is something; copies is the first
-	needs     []cache.DoneChecker     // of this cluster, or of other scopes
-	run       []func(context.Context) // as long as it is there
-	undo      []func()                // when it is not any more
-	asleep    atomic.Bool             // there is nothing to follow
-	ctx       context.Context         // that ends with the scope
-	ready     atomic.Bool
-	writes    *mutationcache.Cache
-	memory    *oscillation.Memory
-	cancel    context.CancelFunc
-	wg        sync.WaitGroup
+	r                       *reflector
+	namespace               *extension
+	objects                 *informer.Informer // of this cluster; for kinds of a node that of all its objects
+	copies                  *informer.Informer
+	local                   []*informer.Informer    // that live with the scope
+	remote                  []*informer.Informer    // that are watched as long as there is something; copies is the first
+	needs                   []cache.DoneChecker     // of this cluster, or of other scopes
+	run                     []func(context.Context) // as long as it is there
+	undo                    []func()                // when it is not any more
+	asleep                  atomic.Bool             // there is nothing to follow
+	ctx                     context.Context         // that ends with the scope
+	ready                   atomic.Bool
+	deniedHere, deniedThere denial
+	writes                  *mutationcache.Cache
+	memory                  *oscillation.Memory
+	cancel                  context.CancelFunc
+	wg                      sync.WaitGroup
 }
 
 // LocalNamespace returns the offloaded namespace.
@@ -227,7 +228,7 @@ func (s *Scope) watchObjects() {
 	if s.objects == nil {
 		s.objects = r.m.here.New(r.kind.Source, informer.Options{
 			Selection: informer.Selection{Namespace: s.namespace.local}, Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential,
-			Trim: trimmer(r.kind.Cache.Objects, nil),
+			Trim: trimmer(r.kind.Cache.Objects, nil), Listed: s.listedHere,
 		})
 		s.objects.OnEvent(s.objectChanged)
 		s.local = append(s.local, s.objects)
@@ -238,7 +239,7 @@ func (s *Scope) watchObjects() {
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
 func (s *Scope) watchCopies() {
 	r := s.r
-	s.copies = r.m.there.New(r.kind.target(), informer.Options{Selection: s.ours(), Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential, Trim: r.trimCopy})
+	s.copies = r.m.there.New(r.kind.target(), informer.Options{Selection: s.ours(), Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential, Trim: r.trimCopy, Listed: s.listedThere})
 	s.remote = append(s.remote, s.copies)
 	s.copies.OnEvent(func(before, object *unstructured.Unstructured, deleted bool) {
 		key := s.Key(r.localName(object.GetName()))
@@ -289,6 +290,8 @@ func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted
 	key := raw.Key(object)
 	if deleted {
 		s.r.m.events.OK(s.r.kind.Name, object.GetUID())
+	} else if s.deniedThere.lasts() {
+		s.warnOfDenial(object)
 	}
 	if !s.r.localWrites.Seen(key, before, object, deleted) {
 		s.Enqueue(key)

@@ -57,6 +57,8 @@ type Options struct {
 	// Trim is applied to every object after DropManagedFields; nil drops nothing more.
 	Trim     Trim
 	Indexers cache.Indexers
+	// Listed is called with the result of each list, and of each start of a watch; nil: nothing is.
+	Listed func(error)
 	// Private: nothing of the objects outlives them, as strings of others may that many have.
 	Private bool
 }
@@ -74,8 +76,12 @@ func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer 
 	for name := range indexers {
 		ofItems[name] = indexOf(name)
 	}
+	source := s.ListWatch(resource, o.Selection)
+	if o.Listed != nil {
+		observe(source, o.Listed)
+	}
 	return &Informer{
-		source: s.ListWatch(resource, o.Selection), stored: s.metadata(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim, indexes: indexers,
+		source: source, stored: s.metadata(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim, indexes: indexers,
 		strings: s.Strings, private: o.Private, indexer: cache.NewIndexer(itemKey, ofItems), synced: make(chan struct{}),
 	}
 }

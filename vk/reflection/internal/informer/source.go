@@ -35,6 +35,21 @@ type Source struct {
 	Strings  *Strings
 }
 
+// observe calls listed with the results of a ListWatch.
+func observe(source *cache.ListWatch, listed func(error)) {
+	list, watched := source.ListWithContextFunc, source.WatchFuncWithContext
+	source.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		found, err := list(ctx, o)
+		listed(err)
+		return found, err
+	}
+	source.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		started, err := watched(ctx, o)
+		listed(err)
+		return started, err
+	}
+}
+
 // ListWatch lists and watches a selection, with a breaker only while the cluster can be reached.
 func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Selection) *cache.ListWatch {
 	of := s.Client.Resource(resource).Namespace(selected.Namespace)

@@ -1,0 +1,91 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// denialGrace is how long an API server may deny to list a kind before that is reported: it takes a moment until one that starts, or a new RoleBinding, allows
+// what it should. Longer leaves users longer without a word.
+const denialGrace = 5 * time.Second
+
+// denial is that an API server does not let us list the objects of a kind in a namespace, or their copies: an earlier version of Refract, or
+// Liqo, does not grant all kinds. Nothing of the kind is reflected there until it does. All other kinds are.
+type denial struct {
+	mu       sync.Mutex
+	since    time.Time // zero: none
+	reported bool
+}
+
+// note records an answer, and reports whether a denial is to be reported now.
+func (d *denial) note(err error, now time.Time) (report bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		d.since, d.reported = time.Time{}, false
+	case !apierrors.IsForbidden(err):
+	case d.since.IsZero():
+		d.since = now
+	case !d.reported && now.Sub(d.since) >= denialGrace:
+		d.reported = true
+		return true
+	}
+	return false
+}
+
+// lasts reports whether there is a denial that was reported.
+func (d *denial) lasts() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.reported
+}
+
+// listedHere is called with each answer of this cluster's API server to a list of the objects.
+func (s *Scope) listedHere(err error) {
+	m := s.r.m
+	if !s.deniedHere.note(err, m.options.Clock.Now()) {
+		return
+	}
+	m.log.Warn("This cluster does not let the virtual kubelet list a kind: none of its objects is reflected", "kind", s.r.kind.Name, "namespace", s.namespace.local, "err", err)
+	for _, vn := range m.virtualNode.All() {
+		m.events.Warn("VirtualNode", vn, wire.FailedReflectionReason, fmt.Sprintf("no %s of namespace %s is reflected%s: this cluster does not let the virtual kubelet list them. Upgrade its roles with refractctl install",
+			s.r.kind.SourceKind().Kind, s.namespace.local, s.r.kind.unprotected()))
+	}
+}
+
+// listedThere is called with each answer of the provider's API server to a list of the copies.
+func (s *Scope) listedThere(err error) {
+	m := s.r.m
+	if !s.deniedThere.note(err, m.options.Clock.Now()) {
+		return
+	}
+	m.log.Warn("The provider does not let this cluster list a kind: none of its objects is reflected", "kind", s.r.kind.Name, "namespace", s.namespace.local, "remoteNamespace", s.namespace.remote, "err", err)
+	for _, object := range s.Objects() {
+		s.warnOfDenial(object)
+	}
+}
+
+// warnOfDenial reports on an object that the provider does not take any of its kind.
+func (s *Scope) warnOfDenial(object *unstructured.Unstructured) {
+	kind, m := &s.r.kind, s.r.m
+	m.events.Warn(kind.Name, object, wire.FailedReflectionReason, fmt.Sprintf("cluster %s does not grant %s in namespace %s, so this %s is not reflected%s. Ask the administrator of that cluster to upgrade Refract, or to grant it",
+		m.options.RemoteClusterID, kind.target().GroupResource(), s.namespace.remote, kind.SourceKind().Kind, kind.unprotected()))
+}
+
+// unprotected returns the consequence of Unprotected as the end of a clause.
+func (k *Kind) unprotected() string {
+	if k.Unprotected == "" {
+		return ""
+	}
+	return ": " + k.Unprotected
+}
