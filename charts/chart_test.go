@@ -98,6 +98,20 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 	}
 }
 
+// A provider that isolates remote namespaces itself, or whose nodes must be drained at any time, takes no such objects of consumers.
+func TestKindsThatAProviderDoesNotTake(t *testing.T) {
+	for value, resource := range map[string]string{"networkPolicies": "networkpolicies", "podDisruptionBudgets": "poddisruptionbudgets"} {
+		for _, granted := range []bool{true, false} {
+			given := values(t, "pair")
+			given["tenants"] = map[string]any{value: granted}
+			role := get[*rbacv1.ClusterRole](t, objects(t, given), "liqo-virtual-kubelet-remote")
+			has := slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, resource) })
+			assert.Equal(t, granted, has, "tenants.%s: %t", value, granted)
+			assert.True(t, slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "ingresses") }), "all else stays")
+		}
+	}
+}
+
 func grants(objects []rbac.Object) map[string]any {
 	all := map[string]any{}
 	for _, object := range objects {

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/utils/ptr"
@@ -25,6 +26,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/coverage"
 	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/peering"
 	"github.com/refract-project/refract/internal/release"
@@ -365,8 +367,20 @@ func (p *Patient) namespaces(ctx context.Context, _ *release.Installation) error
 	if err := p.Client.List(ctx, extended); err != nil {
 		return err
 	}
+	notes := sets.New[string]()
 	for i := range extended.Items {
 		p.namespace(&extended.Items[i])
+		covered, err := coverage.Of(ctx, p.Client, extended.Items[i].Namespace)
+		if err != nil {
+			return err
+		}
+		for _, gap := range covered.Gaps {
+			p.add("namespace "+extended.Items[i].Namespace, Warning, "%s", gap)
+		}
+		notes.Insert(covered.Notes...)
+	}
+	for _, note := range sets.List(notes) {
+		p.add("offloaded namespaces", OK, "%s", note)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,10 @@ func (b *bench) kinds() []*kind {
 			content: map[string]any{"stringData": map[string]any{"key": "value"}}},
 		{name: "Ingress", source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), count: few, onCreation: 1, onChange: 1,
 			content: map[string]any{"spec": map[string]any{"defaultBackend": backend}}},
+		{name: "NetworkPolicy", source: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), count: few, onCreation: 1, onChange: 1,
+			content: map[string]any{"spec": map[string]any{"podSelector": map[string]any{}, "policyTypes": []any{"Ingress"}}}},
+		{name: "PodDisruptionBudget", source: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), count: few, onCreation: 1, onChange: 1,
+			content: map[string]any{"spec": map[string]any{"maxUnavailable": int64(1), "selector": map[string]any{"matchLabels": map[string]any{"app": "none"}}}}},
 		{name: "EndpointSlice", source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), target: offloadingv1beta1.ShadowEndpointSliceGVR,
 			count: few, onCreation: 2, onChange: 2, // the shadow, and the provider's EndpointSlice
 			content: map[string]any{"addressType": "IPv4", "endpoints": []any{endpoint}, "ports": ports}},

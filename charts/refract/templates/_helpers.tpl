@@ -106,6 +106,13 @@ annotations:
 {{ $rules }}
 {{- end -}}
 
+{{/* refract.shadowPodsScale: empty when the CRD of ShadowPods in the cluster has no scale, as Liqo's. Then Kubernetes cannot count the pods of a PodDisruptionBudget, and allows no eviction. */}}
+{{- define "refract.shadowPodsScale" -}}
+{{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "shadowpods.offloading.liqo.io" -}}
+{{- if not $crd }}true{{ end -}}
+{{- range dig "spec" "versions" list ($crd | default dict) }}{{ if dig "subresources" "scale" false . }}true{{ end }}{{ end -}}
+{{- end -}}
+
 {{/* refract.requestsTokens: empty when all virtual kubelets say --enable-apiserver-support=false or --apiserver-support-mode=Legacy, and nothing else of it. Without any in the values, those that refractctl peer makes are meant. */}}
 {{- define "refract.requestsTokens" -}}
 {{- range .Values.virtualKubelets | default (list dict) -}}

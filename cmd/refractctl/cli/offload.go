@@ -18,9 +18,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/coverage"
 	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/rbac"
@@ -126,10 +128,32 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	defer cancel()
 	applied, problems := attempt(names, func(name string) error { return o.apply(ctx, c, cmd, name, selector) })
 	err = errors.Join(problems, awaitExtended(ctx, c, cmd.ErrOrStderr(), applied, o.timeout))
+	if err == nil {
+		warnUncovered(cmd.Context(), c, cmd.ErrOrStderr(), applied)
+	}
 	if err == nil && len(applied) > 0 && o.podStrategy != string(offloading.LocalPodOffloadingStrategyType) {
 		warnUncalled(ctx, c, cmd.ErrOrStderr(), applied[0])
 	}
 	return err
+}
+
+// warnUncovered prints which NetworkPolicies and PodDisruptionBudgets of the namespaces do not hold on other clusters.
+func warnUncovered(ctx context.Context, c client.Client, out io.Writer, namespaces []string) {
+	notes := sets.New[string]()
+	for _, namespace := range namespaces {
+		report, err := coverage.Of(ctx, c, namespace)
+		if err != nil {
+			fmt.Fprintf(out, "warning: whether the NetworkPolicies and PodDisruptionBudgets of namespace %s hold on other clusters is unknown, %v\n", namespace, err)
+			continue
+		}
+		for _, gap := range report.Gaps {
+			fmt.Fprintf(out, "warning: %s\n", gap)
+		}
+		notes.Insert(report.Notes...)
+	}
+	for _, note := range sets.List(notes) {
+		fmt.Fprintf(out, "note: %s\n", note)
+	}
 }
 
 // warnUncalled prints a warning if the API server does not call the webhook, because new pods of the namespace would stay in this cluster, or be rejected.

@@ -1,0 +1,167 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package coverage finds out what the providers of an offloaded namespace do not keep of its NetworkPolicies and PodDisruptionBudgets. It asks
+// the API servers, and runs the default plugin on each policy, as virtual kubelets do; it changes nothing.
+package coverage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// Report is what to know about one namespace.
+type Report struct {
+	// Gaps are what is kept here and not there, each with its remedy.
+	Gaps []string
+	// Notes are what holds of every namespace with such objects.
+	Notes []string
+}
+
+// The notes.
+const (
+	PolicyNote = "each cluster enforces NetworkPolicies for its own pods, and its pod selectors select only those: traffic between pods on different clusters needs an ipBlock with their addresses"
+	BudgetNote = "each cluster counts its own pods for PodDisruptionBudgets: as many pods as one allows may be evicted on each cluster at the same time"
+)
+
+// Of examines one namespace. It finds nothing if the namespace is not offloaded.
+func Of(ctx context.Context, c client.Client, namespace string) (*Report, error) {
+	providers, err := providersOf(ctx, c, namespace)
+	if err != nil || len(providers) == 0 {
+		return &Report{}, err
+	}
+	policies, budgets := &networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{}
+	if err := c.List(ctx, policies, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing NetworkPolicies in %s, %w", namespace, err)
+	}
+	if err := c.List(ctx, budgets, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing PodDisruptionBudgets in %s, %w", namespace, err)
+	}
+	report := &Report{}
+	if len(policies.Items) > 0 {
+		report.Notes = append(report.Notes, PolicyNote)
+	}
+	if len(budgets.Items) > 0 {
+		report.Notes = append(report.Notes, BudgetNote)
+	}
+	for _, p := range providers {
+		reflected := p.add(ctx, report, networkPolicies, namespace, len(policies.Items))
+		p.add(ctx, report, disruptionBudgets, namespace, len(budgets.Items))
+		if !reflected {
+			continue
+		}
+		gaps, err := p.untranslated(ctx, namespace, policies.Items)
+		if err != nil {
+			return nil, err
+		}
+		report.Gaps = append(report.Gaps, gaps...)
+	}
+	return report, nil
+}
+
+// kind is one of the two.
+type kind struct {
+	name, group, resource string
+	flag                  string // its part of the flags of a virtual kubelet
+	value                 string // of the provider's chart
+	without               string // what follows if the provider has none of them
+}
+
+var (
+	networkPolicies = kind{"NetworkPolicies", networkingv1.GroupName, "networkpolicies", "networkpolicy", "tenants.networkPolicies",
+		"offloaded pods are not isolated there"}
+	disruptionBudgets = kind{"PodDisruptionBudgets", policyv1.GroupName, "poddisruptionbudgets", "poddisruptionbudget", "tenants.podDisruptionBudgets",
+		"evictions of offloaded pods are not limited there"}
+)
+
+// provider of a namespace.
+type provider struct {
+	id, tenant string            // its cluster id, and its tenant namespace here
+	remote     string            // the remote namespace
+	namespaces map[string]string // all that are offloaded to it, each with its remote namespace
+	nodes      []offloading.VirtualNode
+	arguments  []string // of its virtual kubelets
+	client     client.Client
+}
+
+// add adds that no objects of the kind are reflected, if there are any, and reports whether they are.
+func (p *provider) add(ctx context.Context, report *Report, k kind, namespace string, count int) (reflected bool) {
+	switch {
+	case count == 0:
+		return false
+	case p.switchedOff(k):
+		report.Gaps = append(report.Gaps, fmt.Sprintf("cluster %s: the %d %s of namespace %s are not reflected, by --%s-reflection-workers=0 (offloading.reflection.%s.workers): %s", p.id, count, k.name, namespace, k.flag, k.flag, k.without))
+		return false
+	case p.denies(ctx, k):
+		report.Gaps = append(report.Gaps, fmt.Sprintf("cluster %s: it does not let this cluster create the %d %s of namespace %s: %s. Have its administrator upgrade Refract, with the value %s=true", p.id, count, k.name, namespace, k.without, k.value))
+		return false
+	}
+	return true
+}
+
+// switchedOff reports whether all virtual kubelets of the provider are told not to reflect the kind.
+func (p *provider) switchedOff(k kind) bool {
+	return slices.Contains(p.arguments, "--"+k.flag+"-reflection-workers=0")
+}
+
+// providersOf returns the providers that have accepted a namespace.
+func providersOf(ctx context.Context, c client.Client, namespace string) (found []*provider, err error) {
+	all := &offloading.NamespaceMapList{}
+	if err := c.List(ctx, all); err != nil {
+		return nil, fmt.Errorf("listing NamespaceMaps, %w", err)
+	}
+	for i := range all.Items {
+		nm := &all.Items[i]
+		mapping, ok := nm.Status.CurrentMapping[namespace]
+		if nm.Labels[wire.ReplicatedLabel] == "true" || !ok || mapping.Phase != offloading.MappingAccepted {
+			continue
+		}
+		p := &provider{id: cmp.Or(nm.Labels[wire.RemoteClusterIDLabel], nm.Name), tenant: nm.Namespace, remote: mapping.RemoteNamespace, namespaces: map[string]string{}}
+		for local, status := range nm.Status.CurrentMapping {
+			if status.Phase == offloading.MappingAccepted {
+				p.namespaces[local] = status.RemoteNamespace
+			}
+		}
+		if err := p.read(ctx, c); err != nil {
+			return nil, err
+		}
+		found = append(found, p)
+	}
+	slices.SortFunc(found, func(a, b *provider) int { return strings.Compare(a.id, b.id) })
+	return found, nil
+}
+
+// read reads the virtual nodes of the provider and how their virtual kubelets run. The credentials need not be readable.
+func (p *provider) read(ctx context.Context, c client.Client) error {
+	nodes, kubelets := &offloading.VirtualNodeList{}, &appsv1.DeploymentList{}
+	if err := c.List(ctx, nodes, client.InNamespace(p.tenant)); err != nil {
+		return fmt.Errorf("listing VirtualNodes in %s, %w", p.tenant, err)
+	}
+	p.nodes = nodes.Items
+	if err := c.List(ctx, kubelets, client.InNamespace(p.tenant), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent}); client.IgnoreNotFound(err) == nil {
+		arguments := map[string]int{}
+		for i := range kubelets.Items {
+			for _, container := range kubelets.Items[i].Spec.Template.Spec.Containers {
+				for _, argument := range container.Args {
+					arguments[argument]++
+				}
+			}
+		}
+		maps.DeleteFunc(arguments, func(_ string, kubeletsWithIt int) bool { return kubeletsWithIt < len(kubelets.Items) })
+		p.arguments = slices.Sorted(maps.Keys(arguments))
+	}
+	p.client = p.connect(ctx, c)
+	return nil
+}

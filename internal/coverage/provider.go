@@ -1,0 +1,62 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package coverage
+
+import (
+	"context"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/connection"
+)
+
+// answerTimeout limits how long a provider may take to answer: from the user's computer it is often out of reach.
+const answerTimeout = 5 * time.Second
+
+// connect returns a client for the provider with the credentials of its virtual kubelets, nil if they cannot be read or used.
+func (p *provider) connect(ctx context.Context, c client.Client) client.Client {
+	for i := range p.nodes {
+		if p.nodes[i].Spec.KubeconfigSecretRef == nil {
+			continue
+		}
+		secret := &corev1.Secret{}
+		if c.Get(ctx, client.ObjectKey{Namespace: p.tenant, Name: p.nodes[i].Spec.KubeconfigSecretRef.Name}, secret) != nil {
+			continue
+		}
+		config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
+		if err != nil {
+			continue
+		}
+		config.Timeout = answerTimeout
+		if found, err := client.New(config, client.Options{}); err == nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// denies reports whether the provider says that this cluster may not create objects of the kind. What it does not answer is not known to be denied: virtual
+// kubelets report that in Events.
+func (p *provider) denies(ctx context.Context, k kind) bool {
+	if p.client == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	for _, verb := range []string{"list", "watch", "create", "patch", "delete"} {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: p.remote, Verb: verb, Group: k.group, Resource: k.resource}}}
+		if err := p.client.Create(ctx, review); err != nil {
+			return false
+		}
+		if !review.Status.Allowed {
+			return true
+		}
+	}
+	return false
+}
