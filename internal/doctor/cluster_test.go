@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -24,6 +25,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/coverage"
 	"github.com/refract-project/refract/internal/peering"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/release"
@@ -51,6 +53,7 @@ const (
 func TestAgainstAnAPIServer(t *testing.T) {
 	w := newWorld(t)
 	t.Run("permissions of a virtual kubelet", w.kubelet)
+	t.Run("policies of offloaded namespaces", w.policies)
 	t.Run("permissions at a provider", w.provider)
 	t.Run("webhook", w.webhook)
 	t.Run("installation", w.installation)
@@ -124,6 +127,19 @@ func (w *world) kubelet(t *testing.T) {
 	w.finds(t, look, "in namespace shop")
 	require.NoError(t, rbac.Install(t.Context(), w.clientset, identity.ExtendedNamespace("shop")))
 	w.finds(t, look, well)
+}
+
+// What a provider does not keep of the policies of a namespace that is offloaded to it.
+func (w *world) policies(t *testing.T) {
+	look := func(p *Patient) error { return p.namespaces(t.Context(), w.installed) }
+	offloaded := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloading.NamespaceOffloadingName},
+		Spec: offloading.NamespaceOffloadingSpec{PodOffloadingStrategy: offloading.RemotePodOffloadingStrategyType, NamespaceMappingStrategy: offloading.DefaultNameMappingStrategyType}}
+	require.NoError(t, w.client.Create(t.Context(), offloaded))
+	require.NoError(t, w.client.Create(t.Context(), &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: networkingv1.NetworkPolicySpec{
+		Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "payments"}}}}}}}}))
+	w.finds(t, look, "Warning|namespace shop|cluster milan: NetworkPolicy shop/db: spec.ingress[0].from[0].namespaceSelector selects by the label team")
+	w.finds(t, look, "OK|offloaded namespaces|"+coverage.PolicyNote)
+	require.NoError(t, w.client.Delete(t.Context(), offloaded))
 }
 
 // The provider is asked with the credentials of the virtual kubelet. That it does not answer here is not wrong.
