@@ -9,7 +9,7 @@
 //   - vk/node maintains the Node object: the resources of the provider (from the VirtualNode), its availability, the
 //     lease.
 //   - vk/reflection reflects objects: pods, the tokens of their service accounts, their claims, Services,
-//     EndpointSlices, Ingresses, ConfigMaps and Secrets. All except tokens are mutated by a chain of WebAssembly
+//     EndpointSlices, Ingresses, NetworkPolicies, PodDisruptionBudgets, ConfigMaps and Secrets. All except tokens are mutated by a chain of WebAssembly
 //     plugins. Statuses and the provider's Events are reflected back.
 //   - vk/resources adds the kinds of ReflectedResources at run time.
 //   - vk/namespaces notifies it which namespaces are offloaded, and of the names of their remote namespaces.
