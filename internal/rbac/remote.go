@@ -43,8 +43,8 @@ func VirtualKubeletRemote() Role {
 	}
 }
 
-// RemoteNetworkPolicies is what a consumer needs in addition, in the same role, to isolate its pods. The chart leaves it out when the provider
-// isolates the remote namespaces itself.
+// RemoteNetworkPolicies lets a consumer isolate its pods. Its rules are part of the role VirtualKubeletRemote; the chart omits them for a provider
+// that isolates remote namespaces itself.
 func RemoteNetworkPolicies() Role {
 	return Role{
 		Name:    "remote-network-policies",
@@ -57,8 +57,8 @@ func RemoteNetworkPolicies() Role {
 	}
 }
 
-// RemoteDisruptionBudgets is what a consumer needs in addition, in the same role, to limit evictions of its pods. The chart leaves it out when
-// the provider does not want to be limited.
+// RemoteDisruptionBudgets lets a consumer limit evictions of its pods. Its rules are part of the role VirtualKubeletRemote; the chart omits them for a
+// provider that must be able to drain its nodes at any time.
 func RemoteDisruptionBudgets() Role {
 	return Role{
 		Name:    "remote-disruption-budgets",

@@ -11,9 +11,9 @@ const (
 	dnsPort      = 53
 )
 
-// allowDNS adds a rule for the DNS of the provider, which offloaded pods use
-// instead of that of this cluster, if the rule and its peer allow this one. It
-// reports whether it did. The peer has a namespace selector.
+// allowDNS adds a rule for the DNS of the provider if the rule and its peer
+// allow the DNS of this cluster, and reports whether it did. Offloaded pods use
+// the provider's DNS. The peer has a namespace selector.
 func (t *translator) allowDNS(rule, peer sdk.Node) bool {
 	selector := peer.Get("namespaceSelector")
 	if untranslatable(selector) != "" || !selects(selector, dnsNamespace) || t.ctx.Namespaces().Has(dnsNamespace) {
@@ -33,7 +33,7 @@ func (t *translator) allowDNS(rule, peer sdk.Node) bool {
 	return true
 }
 
-// servesDNS reports whether one of the ports is that of DNS.
+// servesDNS reports whether one of the ports is for DNS.
 func servesDNS(ports sdk.Node) bool {
 	for i := range ports.Len("") {
 		if isDNS(ports.At(i)) {
@@ -43,8 +43,8 @@ func servesDNS(ports sdk.Node) bool {
 	return false
 }
 
-// isDNS reports whether a port, or a range of them, has that of DNS. A name
-// is that of the containers of CoreDNS.
+// isDNS reports whether a port, or a range of ports, includes the DNS port. Named
+// ports are compared with the names that CoreDNS uses.
 func isDNS(port sdk.Node) bool {
 	switch port.Kind("port") {
 	case sdk.KindAbsent, sdk.KindNull:
@@ -56,7 +56,7 @@ func isDNS(port sdk.Node) bool {
 	return first <= dnsPort && dnsPort <= port.Int("endPort", first)
 }
 
-// copyDNSPorts adds those of the ports that are of DNS, and both protocols of it if there are none.
+// copyDNSPorts adds the ports that are for DNS, or UDP and TCP if the rule has no ports.
 func copyDNSPorts(list, ports sdk.Node) {
 	if ports.Len("") == 0 {
 		for _, protocol := range [...]string{"UDP", "TCP"} {

@@ -1,30 +1,28 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for NetworkPolicies. A policy is enforced by the cluster
-// in which the pods run, so its copy protects the offloaded pods, and no
-// others. What it selects is translated to what the provider has of this
-// consumer; what cannot be translated allows nothing there, and a Warning says
-// so. Rules add up, so an entry that is left out closes, and never opens. In
-// detail:
+// The default plugin for NetworkPolicies. The cluster that runs the pods
+// enforces a policy, so the copy isolates offloaded pods only. Selectors are
+// translated to the pods and namespaces of this consumer on the provider.
+// Entries that cannot be translated are removed, with a warning: a policy only
+// allows traffic, so that removing an entry never opens it. In detail:
 //
-//   - Pod selectors, ports and policy types cross as they are: offloaded pods
-//     keep their labels. They select the pods of the provider alone: one that
-//     runs on this cluster, or on another provider, comes with an address that
-//     no pod selector matches (peer.go).
-//   - spec.podSelector that depends on a label that is not reflected would
-//     leave pods open. The copy selects all pods of the namespace, and allows
+//   - Pod selectors, ports and policy types are unchanged: offloaded pods keep
+//     their labels. No pod selector matches the address of a pod that runs on
+//     this cluster or on another provider (peer.go).
+//   - If spec.podSelector names a label that is not reflected, the copy would
+//     leave pods open. It selects all pods of the namespace, and allows
 //     nothing.
 //   - Namespace selectors select remote namespaces of this consumer: all of
-//     them, or those that kubernetes.io/metadata.name selects here. Other labels
-//     of namespaces do not cross (namespace.go).
-//   - A rule that lets pods use the DNS in kube-system lets them use the
-//     provider's (dns.go).
-//   - Address blocks cross as they are unless the network remaps them
-//     (peer.go).
-//   - A rule of which no peer is left goes: without peers it would allow all.
-//   - An entry with a field that this plugin does not know goes, because that
-//     may narrow it.
+//     them, or the ones that kubernetes.io/metadata.name selects here. Other
+//     labels of namespaces are not reflected (namespace.go).
+//   - A rule that allows the DNS in kube-system allows the DNS of the provider
+//     (dns.go).
+//   - Address blocks are unchanged unless the network remaps them (peer.go).
+//   - A rule without a remaining peer is removed: without peers it would allow
+//     all.
+//   - Entries with unknown fields are removed, because an unknown field may
+//     narrow them.
 package main
 
 import (
@@ -67,8 +65,8 @@ type direction struct {
 	outbound     bool
 }
 
-// fixTypes sets the policy types that are implied, which depend on the rules
-// that the policy has here.
+// fixTypes sets the policy types that are implied. They depend on the rules
+// before any is removed.
 func (t *translator) fixTypes() {
 	if t.spec.Len("policyTypes") > 0 {
 		return
@@ -120,7 +118,8 @@ func (t *translator) translateRules(d direction) {
 		}
 	}
 	if count > 0 && rules.Len("") == 0 {
-		t.spec.Remove(d.rules) // as the API server stores it
+		// The API server does not store empty lists, so the copy would differ forever.
+		t.spec.Remove(d.rules)
 	}
 }
 
@@ -152,8 +151,7 @@ func (t *translator) translateRule(d direction, rule sdk.Node, path string) bool
 	return left > 0
 }
 
-// unknownRuleField returns a field of a rule, or of its ports, that may narrow
-// it and that this plugin does not know.
+// unknownRuleField returns an unknown field of a rule or of its ports, or "".
 func unknownRuleField(d direction, rule sdk.Node) string {
 	if field := unknownField(rule, d.peers, "ports"); field != "" {
 		return field

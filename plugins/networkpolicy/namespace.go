@@ -13,11 +13,12 @@ import (
 // nameLabel is the label of a namespace that every API server sets to its name.
 const nameLabel = "kubernetes.io/metadata.name"
 
-// translateNamespaces makes a selector of namespaces one of remote namespaces
-// of this consumer. Those that are selected by name are listed, also if the
-// selector names the others: a namespace that is offloaded later must not be
-// allowed before the policy was translated again. servedDNS says that the DNS
-// of the provider takes the place of a namespace that is not offloaded.
+// translateNamespaces makes a namespace selector select remote namespaces of
+// this consumer, and returns the results of translatePeer. Namespaces that are
+// selected by name are listed, also for NotIn: a namespace that is offloaded
+// later must not be allowed before the policy is translated again. servedDNS
+// reports that a rule for the provider's DNS was added, so that a selector of
+// kube-system alone needs no warning.
 func (t *translator) translateNamespaces(peer sdk.Node, servedDNS bool) (kept bool, problem string) {
 	selector := peer.Get("namespaceSelector")
 	if t.isTranslated(selector) {
@@ -60,8 +61,8 @@ func (t *translator) remoteNames(selector sdk.Node) (names []string) {
 }
 
 // selectRemote makes the peer select all remote namespaces of this consumer,
-// and returns the expressions of the selector. The tenant namespace is the
-// provider's own.
+// and returns the selector's expressions. The tenant namespace has the label of
+// the consumer, too, but the pods in it belong to the provider.
 func (t *translator) selectRemote(peer sdk.Node) (expressions sdk.Node) {
 	selector := peer.SetMap("namespaceSelector")
 	selector.SetString(sdk.Concat("matchLabels", sdk.Key(wire.RemoteClusterIDLabel)), t.ctx.LocalClusterID())
@@ -81,7 +82,8 @@ func (t *translator) isTranslated(selector sdk.Node) bool {
 		expressions.Len("") <= 2 && (expressions.Len("") == 1 || expressions.At(1).Is("key", nameLabel))
 }
 
-// untranslatable returns by what a selector selects, besides the name of a namespace.
+// untranslatable returns why a selector cannot be translated, as the end of a
+// sentence that begins with its path, or "".
 func untranslatable(selector sdk.Node) string {
 	if field := unknownField(selector, "matchLabels", "matchExpressions"); field != "" {
 		return sdk.Concat(" has the unknown field ", field)

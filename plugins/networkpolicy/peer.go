@@ -8,9 +8,9 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// translatePeer changes one peer of a rule and reports whether it is kept, and
-// what the user should know: why it is not, and what to do. path is its place
-// in the user's policy.
+// translatePeer changes one peer of a rule and reports whether it is kept. If
+// not, problem is the reason and the remedy, or empty if no warning is needed.
+// path is the peer's path in the user's policy.
 func (t *translator) translatePeer(d direction, rule, peer sdk.Node, path string) (kept bool, problem string) {
 	if field := unknownField(peer, "podSelector", "namespaceSelector", "ipBlock"); field != "" {
 		return false, t.refuse(".", field, " is not known", unknownRemedy)
@@ -34,11 +34,12 @@ func (t *translator) refuse(field, name, problem, remedy string) string {
 	return sdk.Concat(field, name, problem, ": the peer is not allowed on cluster ", t.ctx.RemoteClusterID(), ". ", remedy)
 }
 
-// translateBlock translates addresses to what the provider sees them as. Where
-// that is not known, a block may be the addresses of others there, and is not
-// allowed. An exception of an outbound block stays as it is: without the
-// block, pods would lose what lies outside of both clusters, and what they may
-// reach in addition are pods of the two clusters.
+// translateBlock translates addresses to the ones that the provider uses, and
+// returns why that is impossible, or "". A block without a translation may have
+// addresses of others on the provider, so it is not allowed. An exception of an
+// outbound block is kept unchanged instead: without the block pods would lose
+// the Internet, and the addresses that are not excluded belong to pods of the
+// two clusters.
 func (t *translator) translateBlock(d direction, block sdk.Node, path string) string {
 	if field := unknownField(block, "cidr", "except"); field != "" {
 		return t.refuse(".ipBlock.", field, " is not known", unknownRemedy)
@@ -71,8 +72,9 @@ func (t *translator) unmapped(field, cidr string) string {
 		"Use blocks that lie within the pod range of that cluster, or outside of both")
 }
 
-// unselectable returns why a selector selects other pods there than here, or
-// "": by a label that offloaded pods do not have, or in an unknown way.
+// unselectable returns why a selector selects other pods on the provider than
+// on this cluster, or "": it names a label that offloaded pods do not have, or
+// has an unknown field.
 func (t *translator) unselectable(path string, selector sdk.Node) string {
 	if field := unknownField(selector, "matchLabels", "matchExpressions"); field != "" {
 		return sdk.Concat(path, ".", field, " is not known")

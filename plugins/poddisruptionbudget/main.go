@@ -1,18 +1,16 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for PodDisruptionBudgets. A budget is kept by the cluster
-// in which the pods run, so its copy counts the offloaded pods alone. What it
-// allows there is what it allows here of all pods: otherwise a budget for pods
-// of several clusters would let no node of the provider be drained, ever. In
-// detail:
+// The default plugin for PodDisruptionBudgets. The cluster that runs the pods
+// enforces a budget, so the copy counts offloaded pods only. A number of pods
+// that must be available would count too few there, and the provider could
+// never drain a node. In detail:
 //
 //   - The selector, percentages, maxUnavailable and unhealthyPodEvictionPolicy
-//     cross as they are. Percentages are of the offloaded pods.
-//   - A number in minAvailable becomes maxUnavailable: the number of pods that
-//     the budget has here (status.expectedPods), less those that have to be
-//     available. That is zero until this cluster has counted them. The number
-//     zero restricts nothing and stays.
+//     are unchanged. Percentages are of the offloaded pods.
+//   - A number in minAvailable becomes maxUnavailable: the pods that the budget
+//     expects on all clusters (status.expectedPods) less that number, and 0
+//     until they have been counted. The number 0 restricts nothing and stays.
 //
 // Each cluster allows that much by itself: pods of two clusters may be evicted
 // at the same time.

@@ -44,8 +44,8 @@ func is(field, want string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// A policy isolates the pods there as here. A peer in a namespace that is not offloaded is let in as soon as it is, and what cannot be
-// translated never becomes a rule without peers, which would let everybody in.
+// The copy of a policy isolates the same pods. A peer in another namespace is allowed once that namespace is offloaded. A rule that cannot be translated never becomes
+// a rule without peers, which would allow everyone.
 func TestNetworkPoliciesCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies)
@@ -83,7 +83,7 @@ func TestNetworkPoliciesCross(t *testing.T) {
 	l.Absent(l.Remote, "NetworkPolicy", l.RemoteNS, "open")
 }
 
-// What a network remaps is translated as a whole, or let nobody in.
+// Remapped address blocks are translated as a whole, or removed.
 func TestAddressBlocksOfNetworkPolicies(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies, func(o *reflection.Options) {
@@ -126,8 +126,8 @@ func (l *lab) withhold(s *reflectiontest.Side, suffix string, resources ...strin
 	}
 }
 
-// A provider that grants less, as Liqo does or an earlier version, gets all else. Each object says that it is not there, and what that means; it crosses when it is
-// granted later.
+// A provider that does not grant a kind, such as Liqo or an older version, gets all other kinds. An Event on each object reports the consequence, and the object is
+// reflected once the kind is granted.
 func TestProviderThatDoesNotGrantAKind(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -154,7 +154,7 @@ func TestProviderThatDoesNotGrantAKind(t *testing.T) {
 	}
 }
 
-// Where the roles of this cluster are older than the virtual kubelet, that is reported, and the virtual kubelet gets ready.
+// If the roles of this cluster are older than the virtual kubelet, an Event reports it, and the virtual kubelet gets ready.
 func TestKindThatThisClusterDoesNotGrant(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies)

@@ -14,19 +14,19 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// denialGrace is how long an API server may deny to list a kind before that is reported: it takes a moment until one that starts, or a new RoleBinding, allows
-// what it should. Longer leaves users longer without a word.
+// denialGrace is how long an API server may deny the list of a kind before an Event reports it. An API server that starts, or has a new RoleBinding, denies requests for a
+// moment. A longer grace delays the report.
 const denialGrace = 5 * time.Second
 
-// denial is that an API server does not let us list the objects of a kind in a namespace, or their copies: an earlier version of Refract, or
-// Liqo, does not grant all kinds. Nothing of the kind is reflected there until it does. All other kinds are.
+// denial records that an API server does not allow the list of a kind in a namespace, because Liqo or an older version of Refract does not grant all kinds.
+// Objects of the kind are not reflected meanwhile; other kinds are not affected. Safe for concurrent use.
 type denial struct {
 	mu       sync.Mutex
 	since    time.Time // zero: none
 	reported bool
 }
 
-// note records an answer, and reports whether a denial is to be reported now.
+// note records the result of a list, and reports whether the denial must be reported now.
 func (d *denial) note(err error, now time.Time) (report bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,14 +43,14 @@ func (d *denial) note(err error, now time.Time) (report bool) {
 	return false
 }
 
-// lasts reports whether there is a denial that was reported.
+// lasts reports whether a reported denial is still in effect.
 func (d *denial) lasts() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.reported
 }
 
-// listedHere is called with each answer of this cluster's API server to a list of the objects.
+// listedHere handles the result of a list of the objects by this cluster's API server.
 func (s *Scope) listedHere(err error) {
 	m := s.r.m
 	if !s.deniedHere.note(err, m.options.Clock.Now()) {
@@ -63,7 +63,7 @@ func (s *Scope) listedHere(err error) {
 	}
 }
 
-// listedThere is called with each answer of the provider's API server to a list of the copies.
+// listedThere handles the result of a list of the copies by the provider's API server.
 func (s *Scope) listedThere(err error) {
 	m := s.r.m
 	if !s.deniedThere.note(err, m.options.Clock.Now()) {
@@ -75,7 +75,7 @@ func (s *Scope) listedThere(err error) {
 	}
 }
 
-// warnOfDenial reports on an object that the provider does not take any of its kind.
+// warnOfDenial reports on an object that the provider does not grant its kind.
 func (s *Scope) warnOfDenial(object *unstructured.Unstructured) {
 	kind, m := &s.r.kind, s.r.m
 	m.events.Warn(kind.Name, object, wire.FailedReflectionReason, fmt.Sprintf("cluster %s does not grant %s in namespace %s, so this %s is not reflected%s. Ask the administrator of that cluster to upgrade Refract, or to grant it",

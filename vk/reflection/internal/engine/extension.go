@@ -134,7 +134,7 @@ func (m *Manager) NamespacesChanged() {
 	}
 }
 
-// noteOffloaded reports whether other namespaces are offloaded than before, or as others.
+// noteOffloaded records the offloaded namespaces, and reports whether they, or their remote namespaces, have changed.
 func (m *Manager) noteOffloaded(now map[string]string) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

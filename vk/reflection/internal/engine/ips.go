@@ -100,8 +100,8 @@ func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (strin
 	}
 }
 
-// remapBlock translates a block of addresses into what the provider sees it as. There is no translation of one that overlaps pod addresses which a
-// network remaps, unless they are all of the provider's pods: which addresses those of this cluster have there is not known here. The block of all addresses is the same everywhere.
+// remapBlock translates a block of addresses into the addresses that the provider uses. A block that overlaps remapped pod addresses has no translation, unless
+// all of it belongs to the provider's pods: how the provider remaps the pods of this cluster is not known here. The block of all addresses stays.
 func (m *Manager) remapBlock(text string) (string, bool) {
 	block, err := netip.ParsePrefix(text)
 	if err != nil || block.Bits() == 0 {

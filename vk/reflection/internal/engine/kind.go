@@ -55,7 +55,7 @@ type Kind struct {
 	Reverse bool
 	// Needed reports whether handlers of other kinds ask this one for its objects where another virtual kubelet reflects them; nil: never.
 	Needed func(*Options) bool
-	// Unprotected is what follows for a namespace whose objects of the kind the provider does not take, for texts.
+	// Unprotected is the consequence for a namespace if the provider does not grant the kind. Events quote it.
 	Unprotected string
 	// FailureReason of Events about what could not be written, "" = FailedReflection.
 	FailureReason string
@@ -124,7 +124,7 @@ type Follows struct {
 	Network   bool // virtual nodes and IP mappings
 	APIServer bool // how offloaded pods reach this cluster's API server
 	Nodes     bool // virtual nodes alone
-	// Namespaces: which namespaces are offloaded. Plugins see them in the context, as namespaces.
+	// Namespaces: the offloaded namespaces, which plugins read from the field namespaces of their context.
 	Namespaces bool
 }
 

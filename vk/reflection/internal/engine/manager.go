@@ -73,7 +73,7 @@ type Manager struct {
 	extensions map[string]*extension // by local namespace
 	reflectors []*reflector          // replaced, never modified
 	listeners  map[*func()]bool      // of changes of the offloaded namespaces
-	offloaded  map[string]string     // of the last change that kinds were told of
+	offloaded  map[string]string     // the namespaces for which kinds that follow them were last enqueued
 }
 
 // New prepares the reflection; it contacts neither cluster. The error lists all errors of the options.
