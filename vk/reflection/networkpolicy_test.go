@@ -4,6 +4,8 @@
 package reflection_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,13 +34,20 @@ func networkPolicy(name, spec string) string {
 // is checks the value at a field of the object as a whole.
 func is(field, want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
-		var wanted any
-		if err := yaml.Unmarshal([]byte(want), &wanted); err != nil {
+		value, _, err := unstructured.NestedFieldNoCopy(object.Object, strings.Split(field, ".")...)
+		if err != nil {
 			return err
 		}
-		got, _, err := unstructured.NestedFieldCopy(object.Object, strings.Split(field, ".")...)
-		if diff := cmp.Diff(wanted, got); err != nil || diff != "" {
-			return fmt.Errorf("%s (-want +got): %v %s", field, err, diff)
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		var wanted, got any // with the same types for numbers
+		if err := errors.Join(yaml.Unmarshal([]byte(want), &wanted), yaml.Unmarshal(text, &got)); err != nil {
+			return err
+		}
+		if diff := cmp.Diff(wanted, got); diff != "" {
+			return fmt.Errorf("%s (-want +got): %s", field, diff)
 		}
 		return nil
 	}
