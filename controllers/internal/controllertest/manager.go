@@ -4,8 +4,10 @@
 package controllertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,7 +70,10 @@ func (c *Cluster) TryManager(t *testing.T, change ...func(*controllers.Options))
 		return nil, err
 	}
 	m.Writes, m.metrics = writes, metrics
-	t.Cleanup(func() { m.Stop(t) })
+	t.Cleanup(func() {
+		m.Stop(t)
+		assert.Empty(t, m.Writes.Denied(), "an admission policy of the chart denies what a controller writes")
+	})
 	return m, nil
 }
 
@@ -145,8 +150,18 @@ func hasLabels(metric *dto.Metric, labels []string) bool {
 // Writes counts requests other than reads, Events included. It is safe for
 // concurrent use.
 type Writes struct {
-	mu   sync.Mutex
-	seen []string
+	mu     sync.Mutex
+	seen   []string
+	denied []string
+}
+
+// Denied returns the responses to writes that an admission policy denied. Unless it is called, a denial fails the test.
+func (w *Writes) Denied() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	denied := w.denied
+	w.denied = nil
+	return denied
 }
 
 // About returns the writes whose path contains each of the parts, as
@@ -170,8 +185,28 @@ func (w *Writes) wrap(next http.RoundTripper) http.RoundTripper {
 			w.seen = append(w.seen, request.Method+" "+request.URL.Path)
 			w.mu.Unlock()
 		}
-		return next.RoundTrip(request)
+		response, err := next.RoundTrip(request)
+		if err != nil || response.StatusCode < http.StatusBadRequest {
+			return response, err
+		}
+		return response, w.noteDenial(request, response)
 	})
+}
+
+// noteDenial remembers the response if it is the denial of a policy. Its body can be read again.
+func (w *Writes) noteDenial(request *http.Request, response *http.Response) error {
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	_ = response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if bytes.Contains(body, []byte("ValidatingAdmissionPolicy '")) {
+		w.mu.Lock()
+		w.denied = append(w.denied, fmt.Sprintf("%s %s: %s", request.Method, request.URL.Path, body))
+		w.mu.Unlock()
+	}
+	return nil
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
