@@ -21,6 +21,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // Reasons of conditions and Events, and the action of the latter.
@@ -93,7 +94,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	case !isCurrent(current, desired):
 		err = c.update(ctx, v, current, desired)
 	}
-	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+	if (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) && admission.DenyingPolicy(err) == "" {
 		return &problem{invalidTemplateReason, fmt.Sprintf("Deployment %s/%s was rejected: %s", desired.Namespace, desired.Name, err)}, nil
 	}
 	if err != nil {

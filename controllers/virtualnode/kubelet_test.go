@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,6 +134,30 @@ func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	consumer.Delete(t, options)
 	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "TemplateNotFound", "VkOptionsTemplate default/follows not found")
 	awaitDeployment(t, vn, "stayed", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
+}
+
+// The denial of a policy is no fault of the template: it is reported as what it is, and the Deployment follows once the policy allows it.
+func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
+	_, byDefault := template(t, "denied")
+	namespace := "liqo-tenant-siena"
+	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "siena"}}})
+	probe := deployment(&offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "probe"}})
+	mend := consumer.Deny(t, "refract-denies-deployments", admissionv1.Create, "apps", "deployments", namespace, func(c client.Client) error {
+		probe := probe.DeepCopy()
+		probe.Labels = map[string]string{wire.VirtualNodeLabel: "probe"}
+		probe.Spec.Selector = &metav1.LabelSelector{MatchLabels: probe.Labels}
+		probe.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: probe.Labels}, Spec: corev1.PodSpec{ServiceAccountName: "probe", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		return c.Create(t.Context(), probe, client.DryRunAll)
+	})
+	manager := consumer.StartManager(t, byDefault)
+	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "siena"}, Spec: offloading.VirtualNodeSpec{ClusterID: "siena"}}
+	consumer.Create(t, vn)
+	event := consumer.AwaitEvent(t, namespace, "VirtualNode", "siena", "PolicyDenied")
+	assert.Contains(t, event.Note, "ValidatingAdmissionPolicy refract-denies-deployments denied a request")
+	mend()
+	awaitDeployment(t, vn, "an image", func(d *appsv1.Deployment) bool { return image(d) != "" })
+	assert.NotZero(t, manager.Metric(t, "refract_controller_policy_denials_total", "controller", "virtualnode", "policy", "refract-denies-deployments"))
+	assert.NotEmpty(t, manager.Writes.Denied())
 }
 
 // What cannot be deployed is a condition that says why, and an Event. Nothing else is touched.

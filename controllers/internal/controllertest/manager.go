@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -201,13 +202,19 @@ func (w *Writes) noteDenial(request *http.Request, response *http.Response) erro
 	}
 	_ = response.Body.Close()
 	response.Body = io.NopCloser(bytes.NewReader(body))
-	if bytes.Contains(body, []byte("ValidatingAdmissionPolicy '")) {
+	if found := denial.Find(body); found != nil {
+		text := fmt.Sprintf("%s %s: %s", request.Method, request.URL.Path, found)
 		w.mu.Lock()
-		w.denied = append(w.denied, fmt.Sprintf("%s %s: %s", request.Method, request.URL.Path, body))
-		w.mu.Unlock()
+		defer w.mu.Unlock()
+		if !slices.Contains(w.denied, text) {
+			w.denied = append(w.denied, text)
+		}
 	}
 	return nil
 }
+
+// denial is the message in a response, which may be JSON or protobuf.
+var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '[^\x00-\x1f"]*`)
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
