@@ -32,6 +32,7 @@ const (
 	invalidTemplateReason = "InvalidTemplate"
 	conflictReason        = "DeploymentConflict"
 	duplicateReason       = "DuplicateVirtualNode"
+	reservedReason        = "ReservedName"
 	progressingReason     = "DeploymentProgressing"
 	availableReason       = "DeploymentAvailable"
 
@@ -56,6 +57,10 @@ func (c *Controller) run(ctx context.Context, v *virtualNode) (fine bool, err er
 }
 
 func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, error) {
+	if v.Name == wire.ConsumerServiceAccount {
+		return &problem{reservedReason, "metadata.name is reserved: the ServiceAccount of that name is the one with which cluster " + v.provider() +
+			" authenticates as a consumer of this one. Delete this VirtualNode, and recreate it under another name"}, nil
+	}
 	if v.duplicate != "" {
 		return &problem{duplicateReason, fmt.Sprintf("An older VirtualNode of the same name exists in namespace %s, and node names are unique: delete this one, and recreate it under another name", v.duplicate)}, nil
 	}
