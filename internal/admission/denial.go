@@ -16,7 +16,7 @@ import (
 const DeniedReason = "PolicyDenied"
 
 // denial is how the API server begins the message of a denial by a ValidatingAdmissionPolicy. It has no field for it.
-var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request`)
+var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request[^\x00-\x1f"]*`)
 
 // DenyingPolicy returns the name of the ValidatingAdmissionPolicy that denied the request, or "" if none did.
 func DenyingPolicy(err error) string {

@@ -4,12 +4,9 @@
 package controllertest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +26,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/foreigncluster"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // Manager is a running manager with all controllers.
@@ -180,41 +178,24 @@ func (w *Writes) About(parts ...string) []string {
 }
 
 func (w *Writes) wrap(next http.RoundTripper) http.RoundTripper {
+	next = admission.Transport(next, w.noteDenial)
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if request.Method != http.MethodGet {
 			w.mu.Lock()
 			w.seen = append(w.seen, request.Method+" "+request.URL.Path)
 			w.mu.Unlock()
 		}
-		response, err := next.RoundTrip(request)
-		if err != nil || response.StatusCode < http.StatusBadRequest {
-			return response, err
-		}
-		return response, w.noteDenial(request, response)
+		return next.RoundTrip(request)
 	})
 }
 
-// noteDenial remembers the response if it is the denial of a policy. Its body can be read again.
-func (w *Writes) noteDenial(request *http.Request, response *http.Response) error {
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
+func (w *Writes) noteDenial(request *http.Request, _, message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if text := fmt.Sprintf("%s %s: %s", request.Method, request.URL.Path, message); !slices.Contains(w.denied, text) {
+		w.denied = append(w.denied, text)
 	}
-	_ = response.Body.Close()
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	if found := denial.Find(body); found != nil {
-		text := fmt.Sprintf("%s %s: %s", request.Method, request.URL.Path, found)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !slices.Contains(w.denied, text) {
-			w.denied = append(w.denied, text)
-		}
-	}
-	return nil
 }
-
-// denial is the message in a response, which may be JSON or protobuf.
-var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '[^\x00-\x1f"]*`)
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
