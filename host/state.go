@@ -55,7 +55,7 @@ func (i *instance) putBack() bool {
 		g.Set(s.globals[n])
 	}
 	i.random, i.startOutput = s.random, 0
-	i.generation = generationStep // as in a new instance: handles show it, and those of earlier calls are not in the memory any more
+	i.generation = generationStep // the value in a new instance; handles contain it
 	i.kernel.reset()
 	i.ran = false
 	return true

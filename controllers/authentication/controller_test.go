@@ -213,7 +213,7 @@ func quiet(t *testing.T) {
 	assert.Empty(t, list.Items)
 }
 
-// A drain that a policy denies says so on the Tenant, and goes on once the policy allows it.
+// A drain that a policy denies is reported on the Tenant, and continues once the policy allows it.
 func TestADrainThatAPolicyDenies(t *testing.T) {
 	manager := start(t)
 	pisa := newConsumer(t, "pisa")

@@ -42,8 +42,8 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 const (
 	tenant        = "peer-milan"
 	address       = "10.1.2.3"
-	ofWorker      = "10.1.9.1" // also of a pod of the virtual kubelet
-	onHostNetwork = "10.1.9.2" // of a pod of the virtual kubelet that has hostNetwork
+	ofWorker      = "10.1.9.1" // a pod of the virtual kubelet reports it as well
+	onHostNetwork = "10.1.9.2" // a pod of the virtual kubelet with hostNetwork reports it
 )
 
 // ask for a certificate, as a service account.

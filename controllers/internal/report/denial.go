@@ -40,7 +40,7 @@ func Denials(kind schema.GroupVersionKind, live client.Reader, recorder events.E
 		object.SetGroupVersionKind(kind)
 		if err := live.Get(ctx, failure.Request.NamespacedName, object); err != nil {
 			if apierrors.IsNotFound(err) {
-				return // there is nobody to tell
+				return // the object is gone
 			}
 			log.Log.Error(err, "Cannot report the denial of a policy", "policy", policy, "kind", kind.Kind, "object", failure.Request.String())
 			return

@@ -28,7 +28,7 @@ const (
 	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node says it
 	Conflict    Class = "conflict"    // retry silently
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
-	Denied      Class = "policy"      // an admission policy said no: Event, retry with backoff
+	Denied      Class = "policy"      // an admission policy denies it: Event, retry with backoff
 	Foreign     Class = "foreign"     // the name is taken: Event, retried later
 	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only
 	Input       Class = "input"       // an annotation or a field is invalid: Event, retry on the next change
