@@ -10,14 +10,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -31,6 +35,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/onepass"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 	"github.com/refract-project/refract/controllers/negotiation"
@@ -115,64 +120,81 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	live := mgr.GetAPIReader()
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
+	// What failed is counted, and the denial of a policy is reported on the reconciled object, of that kind.
+	failed := func(name string, kind client.Object) func(error) {
+		count, deny := m.Failed(name), report.Denials(kindOf(mgr.GetScheme(), kind), live, recorder(name))
+		return func(err error) { count(err); deny(err) }
+	}
 	foreignClusters := o.ForeignClusters
 	foreignClusters.ClusterID = o.ClusterID.String()
-	foreignClusters.Clock, foreignClusters.Failed, foreignClusters.Observed = o.Clock, m.Failed("foreigncluster"), m.Peer
+	foreignClusters.Clock, foreignClusters.Failed, foreignClusters.Observed = o.Clock, failed("foreigncluster", &core.ForeignCluster{}), m.Peer
 	virtualNodes := o.VirtualNodes
 	virtualNodes.Installation = virtualnode.Installation{ClusterID: o.ClusterID.String(), Namespace: o.Installation}
-	virtualNodes.Clock, virtualNodes.Failed = o.Clock, m.Failed("virtualnode")
+	virtualNodes.Clock, virtualNodes.Failed = o.Clock, failed("virtualnode", &offloading.VirtualNode{})
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
-			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: m.Failed("shadowpod"),
+			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: failed("shadowpod", &offloading.ShadowPod{}),
 			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas,
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
-			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, RangesOf: o.RangesOf, AddressMapper: reached, Failed: m.Failed("shadowendpointslice"),
+			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, RangesOf: o.RangesOf, AddressMapper: reached, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: m.Failed("namespacemap"),
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: failed("namespaceoffloading", &offloading.NamespaceOffloading{}),
 		}),
 		foreigncluster.NewController(c("foreigncluster"), live, recorder("foreigncluster"), foreignClusters),
 		virtualnode.NewController(c("virtualnode"), live, recorder("virtualnode"), virtualNodes),
-		podstatus.NewController(c("podstatus"), live, podstatus.Options{Workers: o.NamespaceWorkers, Failed: m.Failed("podstatus")}),
+		podstatus.NewController(c("podstatus"), live, podstatus.Options{Workers: o.NamespaceWorkers, Failed: failed("podstatus", &corev1.Node{})}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{
-			ClusterID: o.ClusterID, Failed: m.Failed("replicator"),
+			ClusterID: o.ClusterID, Failed: failed("replicator", &offloading.NamespaceMap{}),
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
 	negotiations := o.Negotiation
-	negotiations.ClusterID, negotiations.Clock, negotiations.Failed = o.ClusterID, o.Clock, m.Failed("negotiation")
+	negotiations.ClusterID, negotiations.Clock, negotiations.Failed = o.ClusterID, o.Clock, failed("negotiation", &offloading.VirtualNode{})
 	controllers = append(controllers, negotiation.NewController(c("negotiation"), live, recorder("negotiation"), negotiations))
-	controllers = append(controllers, credentials.NewController(c("credentials"), live, recorder("credentials"), credentials.Options{ClusterID: o.ClusterID.String(), Clock: o.Clock, Failed: m.Failed("credentials")}))
+	controllers = append(controllers, credentials.NewController(c("credentials"), live, recorder("credentials"), credentials.Options{ClusterID: o.ClusterID.String(), Clock: o.Clock, Failed: failed("credentials", &offloading.VirtualNode{})}))
 	if nodeFailure := o.NodeFailure; nodeFailure.Enabled {
-		nodeFailure.Clock, nodeFailure.Failed = o.Clock, m.Failed("nodefailure")
+		nodeFailure.Clock, nodeFailure.Failed = o.Clock, failed("nodefailure", &corev1.Pod{})
 		controllers = append(controllers, nodefailure.NewController(c("nodefailure"), live, recorder("nodefailure"), nodeFailure))
 	}
 	if certificates := o.ServingCertificates; certificates.Enabled {
-		certificates.Clock, certificates.Failed = o.Clock, m.Failed("servingcertificate")
+		certificates.Clock, certificates.Failed = o.Clock, failed("servingcertificate", &certificatesv1.CertificateSigningRequest{})
 		controllers = append(controllers, servingcertificate.NewController(c("servingcertificate"), live, recorder("servingcertificate"), certificates))
 	}
 	if resourceSlices := o.ResourceSlices; resourceSlices.Enabled {
-		resourceSlices.Failed = m.Failed("resourceslice")
+		resourceSlices.Failed = failed("resourceslice", &auth.ResourceSlice{})
 		controllers = append(controllers, resourceslice.NewController(c("resourceslice"), live, recorder("resourceslice"), resourceSlices))
 	}
 	if offers := o.ResourceOffers; offers.Enabled && hasResourceSlices(mgr) {
-		offers.Failed = m.Failed("resourceoffer")
+		offers.Failed = failed("resourceoffer", &auth.ResourceSlice{})
 		controllers = append(controllers, resourceoffer.NewController(c("resourceoffer"), live, recorder("resourceoffer"), offers))
 	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()
 		issuer := authentication.NewIssuer(c("tenant"), live, &admission.APIServer, o.Clock)
-		of := func(name string) authentication.Options { admission.Failed = m.Failed(name); return admission }
+		of := func(name string, kind client.Object) authentication.Options {
+			admission.Failed = failed(name, kind)
+			return admission
+		}
 		controllers = append(controllers,
-			authentication.NewTenants(c("tenant"), live, recorder("tenant"), issuer, of("tenant")),
-			authentication.NewResourceSlices(c("resourceslicerequest"), live, recorder("resourceslicerequest"), issuer, of("resourceslicerequest")),
-			authentication.NewRenewals(c("renew"), recorder("renew"), issuer, of("renew")))
+			authentication.NewTenants(c("tenant"), live, recorder("tenant"), issuer, of("tenant", &auth.Tenant{})),
+			authentication.NewResourceSlices(c("resourceslicerequest"), live, recorder("resourceslicerequest"), issuer, of("resourceslicerequest", &auth.ResourceSlice{})),
+			authentication.NewRenewals(c("renew"), recorder("renew"), issuer, of("renew", &auth.Renew{})))
 	}
 	return controllers
+}
+
+// kindOf returns the kind of a type of Scheme.
+func kindOf(scheme *runtime.Scheme, object client.Object) schema.GroupVersionKind {
+	kind, err := apiutil.GVKForObject(object, scheme)
+	if err != nil {
+		panic(err) // a mistake in this package, which every test shows
+	}
+	return kind
 }
 
 // hasResourceSlices reports whether their CRD is installed. Helm adds none in an upgrade, and everything else works without it.

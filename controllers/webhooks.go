@@ -8,11 +8,13 @@ import (
 	"crypto/tls"
 	"fmt"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/refract-project/refract/controllers/internal/metrics"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/podscheduling"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/webhookcert"
@@ -57,6 +59,7 @@ func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metri
 		return nil, fmt.Errorf("adding readiness check, %w", err)
 	}
 	const name = "webhookcert"
+	count, deny := m.Failed(name), report.Denials(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"), mgr.GetAPIReader(), m.Recorder(mgr.GetEventRecorder(name), name))
 	return webhookcert.NewController(m.Client(mgr.GetClient(), name, metrics.Local), mgr.GetAPIReader(), certificate,
-		webhookcert.Options{Configuration: rbac.WebhookName, Failed: m.Failed(name)}), nil
+		webhookcert.Options{Configuration: rbac.WebhookName, Failed: func(err error) { count(err); deny(err) }}), nil
 }

@@ -55,6 +55,7 @@ func (i *instance) putBack() bool {
 		g.Set(s.globals[n])
 	}
 	i.random, i.startOutput = s.random, 0
+	i.generation = generationStep // the value in a new instance; handles contain it
 	i.kernel.reset()
 	i.ran = false
 	return true

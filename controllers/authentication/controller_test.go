@@ -24,6 +24,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -210,6 +211,26 @@ func quiet(t *testing.T) {
 	list := &certificatesv1.CertificateSigningRequestList{}
 	require.NoError(t, provider.Client.List(t.Context(), list))
 	assert.Empty(t, list.Items)
+}
+
+// A drain that a policy denies is reported on the Tenant, and continues once the policy allows it.
+func TestADrainThatAPolicyDenies(t *testing.T) {
+	manager := start(t)
+	pisa := newConsumer(t, "pisa")
+	tenant := pisa.join()
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: pisa.namespace, Name: "liqo-remote-tenant"}}
+	mend := provider.Deny(t, "refract-denies-drains", admissionv1.Delete, rbacv1.GroupName, "rolebindings", pisa.namespace, func(c client.Client) error {
+		return c.Delete(t.Context(), binding.DeepCopy(), client.DryRunAll)
+	})
+	provider.Patch(t, tenant, `{"spec":{"tenantCondition":"Drained"}}`)
+	event := provider.AwaitEvent(t, pisa.namespace, auth.TenantKind, "pisa", "PolicyDenied")
+	assert.Contains(t, event.Note, "ValidatingAdmissionPolicy refract-denies-drains denied a request")
+	assert.Contains(t, event.Note, "the test denies this")
+	assert.NotZero(t, manager.Metric(t, "refract_controller_policy_denials_total", "controller", "tenant", "cluster", "local", "policy", "refract-denies-drains"))
+	assert.NotZero(t, manager.Metric(t, "refract_controller_errors_total", "controller", "tenant", "class", "policy"))
+	mend()
+	provider.AwaitGone(t, binding)
+	assert.NotEmpty(t, manager.Writes.Denied())
 }
 
 // TestJoin goes through all that a consumer does, with what it gets.

@@ -24,6 +24,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // nonces fills the Secrets for nonces. To join a consumer, an empty Secret is created in its tenant namespace.
@@ -66,6 +67,9 @@ func (n *nonces) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	filled := secret.DeepCopy()
 	filled.Data = map[string][]byte{wire.NonceKey: []byte(base64.StdEncoding.EncodeToString(random))}
 	if err := n.client.Patch(ctx, filled, client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{})); err != nil {
+		if policy := admission.DenyingPolicy(err); policy != "" {
+			n.report.Warn(secret, admission.DeniedReason, fillAction, admission.Note(policy, err))
+		}
 		return reconcile.Result{}, fmt.Errorf("storing the nonce in Secret %s, %w", request.NamespacedName, err)
 	}
 	log.FromContext(ctx).Info("Generated the nonce of a consumer", "consumer", consumer, "secret", request.String())

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
@@ -116,15 +117,21 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 
 // isStranger reports whether a VirtualNode is outside the tenant namespace of its provider.
 // Permission to create VirtualNodes elsewhere must not allow reading
-// Secrets by a ServiceAccount of that name.
-func (p *provider) isStranger(n virtualNode) bool { return n.resource.Namespace != p.namespace }
+// Secrets by a ServiceAccount of that name. The consumer authenticates as the
+// ServiceAccount of the reserved name.
+func (p *provider) isStranger(n virtualNode) bool {
+	return n.resource.Namespace != p.namespace || n.resource.Name == wire.ConsumerServiceAccount
+}
 
 // strangers lists the virtual nodes without access, with reasons.
 func strangers(admitted []*provider) string {
 	var notes []string
 	for _, p := range admitted {
 		for _, n := range p.nodes {
-			if p.isStranger(n) {
+			switch {
+			case n.resource.Name == wire.ConsumerServiceAccount:
+				notes = append(notes, fmt.Sprintf("VirtualNode %s gets no access to this namespace: its name is reserved, recreate it under another name", client.ObjectKeyFromObject(n.resource)))
+			case p.isStranger(n):
 				notes = append(notes, fmt.Sprintf("the virtual kubelet of VirtualNode %s has no access to this namespace: the tenant namespace of cluster %s is %s; create the VirtualNode there",
 					client.ObjectKeyFromObject(n.resource), p.id, p.namespace))
 			}

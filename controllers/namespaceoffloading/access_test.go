@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -137,6 +138,19 @@ func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 		t.Errorf("note = %q, want the VirtualNode and where it belongs", event.Note)
 	}
 	awaitLetIn(t, namespace, "node-domo")
+}
+
+// The ServiceAccount of that name is the other cluster's, as a consumer of this one.
+func TestAConsumerIsNoVirtualKubelet(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn)
+	virtualNode(t, tenant, "node-gela", "gela", map[string]string{})
+	virtualNode(t, tenant, wire.ConsumerServiceAccount, "gela", map[string]string{})
+	offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	awaitMapped(t, tenant, "gela", namespace, namespace+"-consumer")
+	event := consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "FailedAccess")
+	assert.Contains(t, event.Note, wire.ConsumerServiceAccount+" gets no access to this namespace: its name is reserved")
+	awaitLetIn(t, namespace, "node-gela")
 }
 
 // A VirtualNode of a cluster that nobody knows, in a namespace that is nobody's tenant namespace, reads nothing, and a

@@ -7,8 +7,8 @@
 // A virtual kubelet requests a certificate like a kubelet, with a CertificateSigningRequest for the signer
 // kubernetes.io/kubelet-serving, which signs approved requests. The API server accepts the holder of such a
 // certificate as a node. So a request is approved only if it comes from the service account of a virtual node, for
-// the name of that node, and for the addresses of pods that run as that account. Other requests are left to other
-// approvers, and none is denied.
+// the name of that node, and for the addresses of pods that run as that account; never for the name or an address of a
+// real node. Other requests are left to other approvers, and none is denied.
 package servingcertificate
 
 import (
@@ -93,7 +93,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	err = verify(csr, vn.Name, addresses)
+	nodes, err := c.realNodes(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	err = verify(csr, vn.Name, addresses, nodes)
 	if errors.Is(err, errAddress) && c.options.Clock.Since(csr.CreationTimestamp.Time) < patience {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
@@ -105,7 +109,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.approve(ctx, csr, vn)
 }
 
-// addresses of the pods that run as the service account of a virtual node.
+// realNodes returns the nodes that are not virtual. Whoever may create a VirtualNode and pods in one namespace has no right to theirs.
+func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
+	nodes := &corev1.NodeList{}
+	if err := c.live.List(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("listing nodes, %w", err)
+	}
+	return slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Labels[wire.TypeLabel] == wire.VirtualNodeType }), nil
+}
+
+// addresses of the pods that run as the service account of a virtual node, in a network namespace of their own.
 func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	pods := &corev1.PodList{}
 	err := c.live.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: vn.Name})
@@ -114,7 +127,7 @@ func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) 
 	}
 	var addresses []string
 	for i := range pods.Items {
-		if pods.Items[i].Spec.ServiceAccountName != vn.Name {
+		if pods.Items[i].Spec.ServiceAccountName != vn.Name || pods.Items[i].Spec.HostNetwork {
 			continue
 		}
 		for _, ip := range pods.Items[i].Status.PodIPs {
@@ -135,8 +148,9 @@ var errAddress = errors.New("it requests an address that no pod of the virtual k
 // usages are those of a certificate that a kubelet serves with: RSA keys also encipher keys.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
 
-// verify returns an error if a request exceeds what the virtual kubelet of the node may have.
-func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string) error {
+// verify returns an error if a request exceeds what the virtual kubelet of the node may have: the name of that node, unless it is a real
+// one, and addresses of its pods, unless a real node has them.
+func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string, realNodes []corev1.Node) error {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
 		return errors.New("it is not in PEM format")
@@ -147,6 +161,9 @@ func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresse
 	}
 	if want := "system:node:" + node; request.Subject.CommonName != want || !slices.Equal(request.Subject.Organization, []string{"system:nodes"}) {
 		return fmt.Errorf("its subject is %s, not that of node %s", request.Subject, node)
+	}
+	if slices.ContainsFunc(realNodes, func(other corev1.Node) bool { return other.Name == node }) {
+		return fmt.Errorf("node %s is not a virtual node: rename the VirtualNode", node)
 	}
 	for _, usage := range csr.Spec.Usages {
 		if !slices.Contains(usages, usage) {
@@ -160,11 +177,26 @@ func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresse
 		return errors.New("it requests no IP address")
 	}
 	for _, ip := range request.IPAddresses {
+		if owner := ownerOf(ip, realNodes); owner != "" {
+			return fmt.Errorf("it requests address %s, which node %s has", ip, owner)
+		}
 		if !slices.ContainsFunc(addresses, func(address string) bool { return ip.Equal(net.ParseIP(address)) }) {
 			return fmt.Errorf("%w: %s", errAddress, ip)
 		}
 	}
 	return nil
+}
+
+// ownerOf returns the name of the node that has an address, "" if none has.
+func ownerOf(ip net.IP, nodes []corev1.Node) string {
+	for i := range nodes {
+		for _, address := range nodes[i].Status.Addresses {
+			if ip.Equal(net.ParseIP(address.Address)) {
+				return nodes[i].Name
+			}
+		}
+	}
+	return ""
 }
 
 func (c *Controller) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, vn *offloading.VirtualNode) error {

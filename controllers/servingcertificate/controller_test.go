@@ -40,8 +40,10 @@ var consumer = controllertest.Cluster{ID: "consumer", Options: testenv.Options{C
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
 const (
-	tenant  = "liqo-tenant-milan"
-	address = "10.1.2.3"
+	tenant        = "peer-milan"
+	address       = "10.1.2.3"
+	ofWorker      = "10.1.9.1" // a pod of the virtual kubelet reports it as well
+	onHostNetwork = "10.1.9.2" // a pod of the virtual kubelet with hostNetwork reports it
 )
 
 // ask for a certificate, as a service account.
@@ -71,18 +73,28 @@ func ask(t *testing.T, account string, change func(*x509.CertificateRequest, *ce
 func virtualKubelet(t *testing.T) {
 	t.Helper()
 	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "milan"}}})
-	for _, account := range []string{"milan", "other"} {
+	for _, account := range []string{"milan", "other", "worker"} {
 		consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: account}})
 	}
-	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}}
-	consumer.Create(t, vn)
-	labels := map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: "milan"}
-	for account, ip := range map[string]string{"milan": address, "other": "10.1.2.4"} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "vk-" + account, Labels: labels}, Spec: corev1.PodSpec{
-			ServiceAccountName: account, Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/vk"}},
-		}}
-		consumer.Create(t, pod)
-		consumer.PatchStatus(t, pod, `{"status":{"podIP":"`+ip+`","podIPs":[{"ip":"`+ip+`"}]}}`)
+	for _, name := range []string{"milan", "worker"} { // the latter has the name of a real node
+		consumer.Create(t, &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}})
+	}
+	real := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	consumer.Create(t, real)
+	consumer.PatchStatus(t, real, `{"status":{"addresses":[{"type":"InternalIP","address":"`+ofWorker+`"}]}}`)
+	for name, pod := range map[string]struct {
+		account, node, ip string
+		hostNetwork       bool
+	}{
+		"vk-milan": {"milan", "milan", address, false}, "vk-other": {"other", "milan", "10.1.2.4", false}, "vk-worker": {"worker", "worker", address, false},
+		"vk-on-host": {"milan", "milan", onHostNetwork, true}, "vk-forged": {"milan", "milan", ofWorker, false},
+	} {
+		created := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name, Labels: map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: pod.node}},
+			Spec:       corev1.PodSpec{ServiceAccountName: pod.account, HostNetwork: pod.hostNetwork, Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/vk"}}},
+		}
+		consumer.Create(t, created)
+		consumer.PatchStatus(t, created, `{"status":{"podIP":"`+pod.ip+`","podIPs":[{"ip":"`+pod.ip+`"}]}}`)
 	}
 	consumer.Create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "ask"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"create"}}}})
@@ -103,9 +115,13 @@ func TestServingCertificates(t *testing.T) {
 		"an administrator": {"milan", func(r *x509.CertificateRequest, _ *spec) {
 			r.Subject.Organization = append(r.Subject.Organization, "admins")
 		}, "not that of node milan"},
-		"a name":          {"milan", func(r *x509.CertificateRequest, _ *spec) { r.DNSNames = []string{"kubernetes.default"} }, "it requests DNS names"},
-		"a client":        {"milan", func(_ *x509.CertificateRequest, s *spec) { s.Usages = append(s.Usages, certificatesv1.UsageClientAuth) }, `usage "client auth"`},
-		"no address":      {"milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses, r.DNSNames = nil, nil }, "it requests no IP address"},
+		"a name":                  {"milan", func(r *x509.CertificateRequest, _ *spec) { r.DNSNames = []string{"kubernetes.default"} }, "it requests DNS names"},
+		"a client":                {"milan", func(_ *x509.CertificateRequest, s *spec) { s.Usages = append(s.Usages, certificatesv1.UsageClientAuth) }, `usage "client auth"`},
+		"no address":              {"milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses, r.DNSNames = nil, nil }, "it requests no IP address"},
+		"the name of a real node": {"worker", func(r *x509.CertificateRequest, _ *spec) { r.Subject.CommonName = "system:node:worker" }, "node worker is not a virtual node"},
+		"the address of a real node": {"milan", func(r *x509.CertificateRequest, _ *spec) {
+			r.IPAddresses = append(r.IPAddresses, net.ParseIP(ofWorker))
+		}, "it requests address 10.1.9.1, which node worker has"},
 		"another account": {"other", nil, ""},
 		"of another signer": {"milan", func(_ *x509.CertificateRequest, s *spec) {
 			s.SignerName = certificatesv1.KubeAPIServerClientSignerName
@@ -116,7 +132,10 @@ func TestServingCertificates(t *testing.T) {
 	for _, r := range refused {
 		asked = append(asked, ask(t, r.account, r.change))
 	}
-	elsewhere := ask(t, "milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses = []net.IP{net.ParseIP("10.1.2.4")} })
+	// Which may become addresses of its pods.
+	for _, ip := range []string{"10.1.2.4", onHostNetwork} {
+		asked = append(asked, ask(t, "milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses = []net.IP{net.ParseIP(ip)} }))
+	}
 
 	consumer.StartManager(t, func(o *controllers.Options) { o.ServingCertificates.Enabled = true })
 	good := ask(t, "milan", nil)
@@ -145,7 +164,7 @@ func TestServingCertificates(t *testing.T) {
 		}
 		return nil
 	})
-	for _, csr := range append(asked, elsewhere) {
+	for _, csr := range asked {
 		require.NoError(t, consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(csr), csr))
 		assert.Empty(t, csr.Status.Conditions, "%s", csr.Spec.Request)
 	}

@@ -21,6 +21,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // Reasons of conditions and Events, and the action of the latter.
@@ -31,6 +32,7 @@ const (
 	invalidTemplateReason = "InvalidTemplate"
 	conflictReason        = "DeploymentConflict"
 	duplicateReason       = "DuplicateVirtualNode"
+	reservedReason        = "ReservedName"
 	progressingReason     = "DeploymentProgressing"
 	availableReason       = "DeploymentAvailable"
 
@@ -55,6 +57,10 @@ func (c *Controller) run(ctx context.Context, v *virtualNode) (fine bool, err er
 }
 
 func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, error) {
+	if v.Name == wire.ConsumerServiceAccount {
+		return &problem{reservedReason, "metadata.name is reserved: the ServiceAccount of that name is the one with which cluster " + v.provider() +
+			" authenticates as a consumer of this one. Delete this VirtualNode, and recreate it under another name"}, nil
+	}
 	if v.duplicate != "" {
 		return &problem{duplicateReason, fmt.Sprintf("An older VirtualNode of the same name exists in namespace %s, and node names are unique: delete this one, and recreate it under another name", v.duplicate)}, nil
 	}
@@ -93,7 +99,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	case !isCurrent(current, desired):
 		err = c.update(ctx, v, current, desired)
 	}
-	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+	if (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) && admission.DenyingPolicy(err) == "" {
 		return &problem{invalidTemplateReason, fmt.Sprintf("Deployment %s/%s was rejected: %s", desired.Namespace, desired.Name, err)}, nil
 	}
 	if err != nil {

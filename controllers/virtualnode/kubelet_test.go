@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,6 +136,30 @@ func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	awaitDeployment(t, vn, "stayed", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 }
 
+// The denial of a policy is no fault of the template: it is reported as what it is, and the Deployment follows once the policy allows it.
+func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
+	_, byDefault := template(t, "denied")
+	namespace := "liqo-tenant-volterra"
+	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "volterra"}}})
+	probe := deployment(&offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "probe"}})
+	mend := consumer.Deny(t, "refract-denies-deployments", admissionv1.Create, "apps", "deployments", namespace, func(c client.Client) error {
+		probe := probe.DeepCopy()
+		probe.Labels = map[string]string{wire.VirtualNodeLabel: "probe"}
+		probe.Spec.Selector = &metav1.LabelSelector{MatchLabels: probe.Labels}
+		probe.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: probe.Labels}, Spec: corev1.PodSpec{ServiceAccountName: "probe", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		return c.Create(t.Context(), probe, client.DryRunAll)
+	})
+	manager := consumer.StartManager(t, byDefault)
+	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "volterra"}, Spec: offloading.VirtualNodeSpec{ClusterID: "volterra"}}
+	consumer.Create(t, vn)
+	event := consumer.AwaitEvent(t, namespace, "VirtualNode", "volterra", "PolicyDenied")
+	assert.Contains(t, event.Note, "ValidatingAdmissionPolicy refract-denies-deployments denied a request")
+	mend()
+	awaitDeployment(t, vn, "an image", func(d *appsv1.Deployment) bool { return image(d) != "" })
+	assert.NotZero(t, manager.Metric(t, "refract_controller_policy_denials_total", "controller", "virtualnode", "policy", "refract-denies-deployments"))
+	assert.NotEmpty(t, manager.Writes.Denied())
+}
+
 // What cannot be deployed is a condition that says why, and an Event. Nothing else is touched.
 func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	_, byDefault := template(t, "cannot")
@@ -151,12 +176,14 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: theirs}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "theirs"}}}},
 	}})
 	taken := bare(t, "parma", "parma-taken")
+	reserved := bare(t, "parma", wire.ConsumerServiceAccount)
 
 	none := offloading.NoneConditionStatus
 	awaitCondition(t, missing, offloading.VirtualKubeletConditionType, none, "TemplateNotFound", "VkOptionsTemplate liqo-tenant-parma/nowhere not found")
 	awaitCondition(t, invalid, offloading.VirtualKubeletConditionType, none, "InvalidTemplate", "priorityClassName")
+	awaitCondition(t, reserved, offloading.VirtualKubeletConditionType, none, "ReservedName", "metadata.name is reserved")
 	awaitCondition(t, taken, offloading.VirtualKubeletConditionType, none, "DeploymentConflict", "a different selector")
-	for name, reason := range map[string]string{"parma-missing": "TemplateNotFound", "parma-invalid": "InvalidTemplate", "parma-taken": "DeploymentConflict"} {
+	for name, reason := range map[string]string{"parma-missing": "TemplateNotFound", "parma-invalid": "InvalidTemplate", "parma-taken": "DeploymentConflict", reserved.Name: "ReservedName"} {
 		consumer.AwaitEvent(t, missing.Namespace, "VirtualNode", name, reason)
 	}
 	if current := awaitDeployment(t, taken, "stayed", func(*appsv1.Deployment) bool { return true }); image(current) != "theirs" {

@@ -5,11 +5,13 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -46,7 +48,10 @@ type auditEvent struct {
 	User struct{ Username string }
 	// ObjectRef is absent for what is not a resource.
 	ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
-	ResponseStatus struct{ Code int }
+	ResponseStatus struct {
+		Code    int
+		Message string
+	}
 }
 
 // writeVerbs are the verbs that reach the store. Reviews (TokenReview and the like) are created, too, but stored nowhere.
@@ -127,4 +132,21 @@ func Of(writes []Write, users ...string) []Write {
 		}
 	}
 	return own
+}
+
+// Denials returns the requests of our processes that an admission policy denied, as "USER VERB RESOURCE NAME: message", since the Lab was up.
+func (l *Lab) Denials() (denied []string, err error) {
+	for _, side := range []*Side{l.Consumer, l.Provider} {
+		text, err := os.ReadFile(side.AuditLogPath())
+		if err != nil {
+			return nil, fmt.Errorf("reading the audit log of %s, %w", side.ID, err)
+		}
+		for line := range bytes.Lines(text) {
+			var event auditEvent
+			if json.Unmarshal(line, &event) == nil && slices.Contains(Users(), event.User.Username) && strings.Contains(event.ResponseStatus.Message, "ValidatingAdmissionPolicy '") {
+				denied = append(denied, fmt.Sprintf("%s %s %s %s: %s", event.User.Username, event.Verb, event.ObjectRef.Resource, event.ObjectRef.Name, event.ResponseStatus.Message))
+			}
+		}
+	}
+	return denied, nil
 }

@@ -26,12 +26,13 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv/policies"
 )
 
 // kubeconfigSecret opens the provider; it lies in the tenant namespace of the consumer.
 const kubeconfigSecret = "kubeconfig-resourceslice-cloud"
 
-// join does what peering does: CRDs, tenant namespaces, roles, an identity of the consumer on the provider, and a VirtualNode.
+// join does what peering does: CRDs, tenant namespaces, roles, the admission policies, an identity of the consumer on the provider, and a VirtualNode.
 func (l *Lab) join(ctx context.Context) error {
 	for _, side := range []*Side{l.Consumer, l.Provider} {
 		if err := installCRDs(side); err != nil {
@@ -46,6 +47,11 @@ func (l *Lab) join(ctx context.Context) error {
 	}
 	if err := l.grant(ctx); err != nil {
 		return err
+	}
+	for _, side := range []*Side{l.Consumer, l.Provider} {
+		if err := policies.Install(ctx, side.Config(), policies.Options{Namespace: SystemNamespace}); err != nil {
+			return fmt.Errorf("installing the admission policies in %s, %w", side.ID, err)
+		}
 	}
 	webhook := address(l.ports.consumerWebhook)
 	if l.Webhook != nil {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/testenv/policies"
 )
 
 // Names of what every Lab holds. The ids are also the groups as which the clusters know each other.
@@ -36,7 +37,7 @@ const (
 // tenant namespace, those of the controller managers in SystemNamespace.
 const (
 	kubeletAccount = NodeName
-	managerAccount = "controller-manager"
+	managerAccount = policies.ManagerAccount
 )
 
 // Users as which our processes authenticate; they are what audit logs name.

@@ -5,6 +5,12 @@ package rbac
 
 import "github.com/refract-project/refract/api/wire"
 
+// The permission by which the chart's admission policies recognise a virtual kubelet. No such resource exists.
+const (
+	MarkerGroup    = "plugins.refract.io"
+	MarkerResource = "virtualkubelets"
+)
+
 // VirtualKubeletLocal is what the virtual kubelet needs in all namespaces of
 // its own cluster, because any namespace may be offloaded.
 func VirtualKubeletLocal() Role {
@@ -35,6 +41,8 @@ func VirtualKubeletLocal() Role {
 				"authentication.k8s.io", on("tokenreviews"), do("create")),
 			grant("to authorize them",
 				"authorization.k8s.io", on("subjectaccessreviews"), do("create")),
+			grant("to be recognised by the chart's admission policies (nothing else reads this resource)",
+				MarkerGroup, on(MarkerResource), do("run")),
 			grant("to watch which further resources to reflect",
 				"plugins.refract.io", on("reflectedresources"), do("get", "list", "watch")),
 			grant("to report why one is not reflected",

@@ -4,14 +4,23 @@
 package release
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
+	"path"
+	"slices"
 	"strings"
 
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/charts"
@@ -36,6 +45,41 @@ func load() (*chartv2.Chart, error) {
 		return nil, fmt.Errorf("loading the embedded chart, %w", err)
 	}
 	return chart, nil
+}
+
+// Render returns the objects that the embedded chart installs, without its CRDs and NOTES.
+func Render(name, namespace string, values map[string]any) (objects []*unstructured.Unstructured, err error) {
+	chart, err := load()
+	if err != nil {
+		return nil, err
+	}
+	all, err := util.ToRenderValues(chart, values, common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}, common.DefaultCapabilities)
+	if err != nil {
+		return nil, fmt.Errorf("reading the values of the chart, %w", err)
+	}
+	rendered, err := engine.Render(chart, all)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the chart, %w", err)
+	}
+	for _, file := range slices.Sorted(maps.Keys(rendered)) {
+		if path.Ext(file) != ".yaml" {
+			continue
+		}
+		for decoder := yamlutil.NewYAMLToJSONDecoder(strings.NewReader(rendered[file])); ; {
+			object := &unstructured.Unstructured{}
+			err := decoder.Decode(&object.Object)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("parsing %s of the chart, %w", file, err)
+			}
+			if len(object.Object) > 0 {
+				objects = append(objects, object)
+			}
+		}
+	}
+	return objects, nil
 }
 
 // definitions returns the CRDs of a chart.

@@ -26,13 +26,17 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// start returns joined clusters, which end with the test. When it fails our processes tell what they did.
+// start returns joined clusters with the chart's admission policies, which may deny nothing and end with the test. When it fails our processes
+// tell what they did.
 func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 	t.Helper()
 	opts.Log = t.Logf
 	l, err := lab.Up(ctx, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() {
+		denied, err := l.Denials()
+		assert.NoError(t, err)
+		assert.Empty(t, denied, "an admission policy of the chart denies what our processes send")
 		for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
 			if t.Failed() && command != nil {
 				log, _ := os.ReadFile(command.LogPath())

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/vk/app/options"
 	"github.com/refract-project/refract/vk/node"
@@ -30,7 +31,12 @@ import (
 // replica can no longer be the active one.
 func run(ctx context.Context, o *options.Options) (err error) {
 	log.Log.Info("Starting", "version", cmdutil.Version(), "node", o.NodeName, "provider", o.ForeignClusterID)
-	local, client, err := o.LocalClient()
+	denials, process := admission.NewDenials(), cmdutil.NewRegistrations(metrics.Registry)
+	defer process.Close()
+	if err := process.Register(denials); err != nil {
+		return fmt.Errorf("registering metrics, %w", err)
+	}
+	local, client, err := o.LocalClient(denials.Transport)
 	if err != nil {
 		return err
 	}

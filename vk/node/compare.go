@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // compareLoop compares whenever something was observed, and again after a
@@ -208,6 +209,10 @@ func (c *Controller) recover(ctx context.Context, err error) error {
 
 // report an answer of the API server that trying again does not change.
 func (c *Controller) report(err error) {
+	if policy := admission.DenyingPolicy(err); policy != "" {
+		c.warn(UpdateFailedReason, admission.Note(policy, err))
+		return
+	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		c.warn(UpdateFailedReason, err.Error())
 	}

@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllertest runs the controllers against real control planes.
+// Package controllertest runs the controllers against real control planes, with the roles and all admission policies of the chart. A test
+// fails if a policy denies a request of a controller.
 //
 // A package's TestMain starts its clusters once; each test has its own namespace and manager:
 //
@@ -35,6 +36,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/testenv/policies"
 )
 
 // patience is how long a condition is awaited. Longer only delays failures;
@@ -42,8 +44,8 @@ import (
 // new kinds that often.
 const patience = 3 * time.Minute
 
-// ManagerUser is the user that the controllers run as.
-const ManagerUser = "controller-manager"
+// ManagerUser is the user that the controllers run as, and that the chart's policies are about.
+var ManagerUser = policies.ManagerUser(metav1.NamespaceDefault)
 
 // Cluster is a control plane shared by the tests of a package.
 type Cluster struct {
@@ -95,6 +97,9 @@ func start(clusters []*Cluster) error {
 		}
 		manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(ManagerUser)}
 		if err := c.Grant(context.Background(), append(manager.Objects(), manager.VirtualNodes()...)...); err != nil {
+			return err
+		}
+		if err := policies.Install(context.Background(), c.Config(), policies.Options{Namespace: metav1.NamespaceDefault, ExemptAdministrators: true}); err != nil {
 			return err
 		}
 	}

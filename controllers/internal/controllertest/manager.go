@@ -26,6 +26,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/foreigncluster"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // Manager is a running manager with all controllers.
@@ -68,7 +69,10 @@ func (c *Cluster) TryManager(t *testing.T, change ...func(*controllers.Options))
 		return nil, err
 	}
 	m.Writes, m.metrics = writes, metrics
-	t.Cleanup(func() { m.Stop(t) })
+	t.Cleanup(func() {
+		m.Stop(t)
+		assert.Empty(t, m.Writes.Denied(), "an admission policy of the chart denies what a controller writes")
+	})
 	return m, nil
 }
 
@@ -145,8 +149,18 @@ func hasLabels(metric *dto.Metric, labels []string) bool {
 // Writes counts requests other than reads, Events included. It is safe for
 // concurrent use.
 type Writes struct {
-	mu   sync.Mutex
-	seen []string
+	mu     sync.Mutex
+	seen   []string
+	denied []string
+}
+
+// Denied returns the responses to writes that an admission policy denied. Unless it is called, a denial fails the test.
+func (w *Writes) Denied() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	denied := w.denied
+	w.denied = nil
+	return denied
 }
 
 // About returns the writes whose path contains each of the parts, as
@@ -164,6 +178,7 @@ func (w *Writes) About(parts ...string) []string {
 }
 
 func (w *Writes) wrap(next http.RoundTripper) http.RoundTripper {
+	next = admission.Transport(next, w.noteDenial)
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if request.Method != http.MethodGet {
 			w.mu.Lock()
@@ -172,6 +187,14 @@ func (w *Writes) wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		return next.RoundTrip(request)
 	})
+}
+
+func (w *Writes) noteDenial(request *http.Request, _, message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if text := fmt.Sprintf("%s %s: %s", request.Method, request.URL.Path, message); !slices.Contains(w.denied, text) {
+		w.denied = append(w.denied, text)
+	}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -9,12 +9,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/internal/admission"
 )
 
-// counted counts the writes of a client.
+// counted counts the writes of a client, and those that an admission policy denied.
 type counted struct {
 	client.Client
-	writes *prometheus.CounterVec
+	writes, denials *prometheus.CounterVec
+}
+
+// countDenial counts the error of a write if it is the denial of a policy. The controller may handle it as an expected refusal.
+func (c *counted) countDenial(err error) error {
+	if err != nil {
+		if policy := admission.DenyingPolicy(err); policy != "" {
+			c.denials.WithLabelValues(policy).Inc()
+		}
+	}
+	return err
 }
 
 func (c *counted) count(obj runtime.Object, subresource, verb string) {
@@ -35,32 +47,32 @@ func (c *counted) countApply(obj runtime.ApplyConfiguration, subresource string)
 // Create counts, and passes on, as all of the following do.
 func (c *counted) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	c.count(obj, "", "create")
-	return c.Client.Create(ctx, obj, opts...)
+	return c.countDenial(c.Client.Create(ctx, obj, opts...))
 }
 
 func (c *counted) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
 	c.count(obj, "", "update")
-	return c.Client.Update(ctx, obj, opts...)
+	return c.countDenial(c.Client.Update(ctx, obj, opts...))
 }
 
 func (c *counted) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	c.count(obj, "", "patch")
-	return c.Client.Patch(ctx, obj, patch, opts...)
+	return c.countDenial(c.Client.Patch(ctx, obj, patch, opts...))
 }
 
 func (c *counted) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	c.countApply(obj, "")
-	return c.Client.Apply(ctx, obj, opts...)
+	return c.countDenial(c.Client.Apply(ctx, obj, opts...))
 }
 
 func (c *counted) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	c.count(obj, "", "delete")
-	return c.Client.Delete(ctx, obj, opts...)
+	return c.countDenial(c.Client.Delete(ctx, obj, opts...))
 }
 
 func (c *counted) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
 	c.count(obj, "", "deletecollection")
-	return c.Client.DeleteAllOf(ctx, obj, opts...)
+	return c.countDenial(c.Client.DeleteAllOf(ctx, obj, opts...))
 }
 
 func (c *counted) Status() client.SubResourceWriter { return c.SubResource("status") }
@@ -79,20 +91,20 @@ type countedPart struct {
 
 func (p *countedPart) Create(ctx context.Context, obj, part client.Object, opts ...client.SubResourceCreateOption) error {
 	p.whole.count(obj, p.name, "create")
-	return p.SubResourceClient.Create(ctx, obj, part, opts...)
+	return p.whole.countDenial(p.SubResourceClient.Create(ctx, obj, part, opts...))
 }
 
 func (p *countedPart) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
 	p.whole.count(obj, p.name, "update")
-	return p.SubResourceClient.Update(ctx, obj, opts...)
+	return p.whole.countDenial(p.SubResourceClient.Update(ctx, obj, opts...))
 }
 
 func (p *countedPart) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	p.whole.count(obj, p.name, "patch")
-	return p.SubResourceClient.Patch(ctx, obj, patch, opts...)
+	return p.whole.countDenial(p.SubResourceClient.Patch(ctx, obj, patch, opts...))
 }
 
 func (p *countedPart) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
 	p.whole.countApply(obj, p.name)
-	return p.SubResourceClient.Apply(ctx, obj, opts...)
+	return p.whole.countDenial(p.SubResourceClient.Apply(ctx, obj, opts...))
 }

@@ -30,7 +30,7 @@ const (
 
 // Metrics of all controllers. They are safe for concurrent use.
 type Metrics struct {
-	writes, failures, warnings                 *prometheus.CounterVec
+	writes, denials, failures, warnings        *prometheus.CounterVec
 	peerUp, peerLatency, peerExpiry, peerIssue *prometheus.GaugeVec
 }
 
@@ -43,6 +43,8 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 		writes: counter("refract_controller_api_writes_total",
 			"Writes sent to API servers, refused ones included, Events not: to the local cluster or to a provider.",
 			"controller", "kind", "subresource", "verb", "cluster"),
+		denials: counter("refract_controller_policy_denials_total",
+			"Writes that an admission policy denied, by policy.", "controller", "cluster", "policy"),
 		failures: counter("refract_controller_errors_total",
 			"Failed reconciliations, by error class: who can fix it.", "controller", "class"),
 		warnings: counter("refract_controller_warnings_total",
@@ -56,7 +58,7 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 		Help: "Expiry of the credentials for a peered cluster, in seconds since 1970."}, []string{"cluster"})
 	m.peerIssue = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_issue_timestamp_seconds",
 		Help: "Time at which these credentials were issued, in seconds since 1970."}, []string{"cluster"})
-	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
+	return m, register(registerer, m.writes, m.denials, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
 }
 
 // Peer is the state of a peered cluster, zero for a former peer.
@@ -109,7 +111,8 @@ func register(registerer prometheus.Registerer, collectors ...prometheus.Collect
 // Client returns c, whose writes are then counted for the controller. cluster
 // is Local or Provider.
 func (m *Metrics) Client(c client.Client, controller, cluster string) client.Client {
-	return &counted{Client: c, writes: m.writes.MustCurryWith(prometheus.Labels{"controller": controller, "cluster": cluster})}
+	labels := prometheus.Labels{"controller": controller, "cluster": cluster}
+	return &counted{Client: c, writes: m.writes.MustCurryWith(labels), denials: m.denials.MustCurryWith(labels)}
 }
 
 // Failed returns a function for the errors of the controller's

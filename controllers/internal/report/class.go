@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // Class says who can fix an error.
@@ -27,6 +29,8 @@ const (
 	Conflict Class = "conflict"
 	// Forbidden: a role, a quota or an admission webhook says no.
 	Forbidden Class = "forbidden"
+	// Policy: an admission policy denies what the controller must write.
+	Policy Class = "policy"
 	// Invalid: the API server does not take what the object asks for.
 	Invalid Class = "invalid"
 	// Missing: something that is needed does not exist, such as a CRD.
@@ -39,7 +43,7 @@ const (
 
 // Classes returns all of them.
 func Classes() []Class {
-	return []Class{Foreign, Provider, Conflict, Forbidden, Invalid, Missing, Unavailable, Other}
+	return []Class{Foreign, Provider, Conflict, Forbidden, Policy, Invalid, Missing, Unavailable, Other}
 }
 
 // classified is an error that knows its class.
@@ -62,6 +66,9 @@ func ClassOf(err error) Class {
 	var known classified
 	if errors.As(err, &known) {
 		return known.class
+	}
+	if admission.DenyingPolicy(err) != "" {
+		return Policy
 	}
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonConflict, metav1.StatusReasonAlreadyExists:
@@ -91,7 +98,17 @@ func classOfUnanswered(err error) Class {
 	return Other
 }
 
-// Failures returns inner, and calls failed with its errors unless that is nil.
+// Failure is the error of a reconciliation.
+type Failure struct {
+	error
+	// Request names the object that was reconciled.
+	Request reconcile.Request
+}
+
+// Unwrap lets the cause be recognised.
+func (f *Failure) Unwrap() error { return f.error }
+
+// Failures returns inner, and calls failed with its errors, each a *Failure, unless that is nil.
 func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconciler {
 	if failed == nil {
 		return inner
@@ -99,7 +116,7 @@ func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconcil
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		result, err := inner.Reconcile(ctx, request)
 		if err != nil {
-			failed(err)
+			failed(&Failure{err, request})
 		}
 		return result, err
 	})

@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -30,6 +31,8 @@ func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
 		"an outdated version":             {apierrors.NewConflict(pods, "a", cause), Conflict},
 		"an object that was not seen yet": {apierrors.NewAlreadyExists(pods, "a"), Conflict},
 		"a refusal":                       {forbidden, Forbidden},
+		"a policy that forbids":           {apierrors.NewForbidden(pods, "a", errors.New("ValidatingAdmissionPolicy 'refract-pods' with binding 'refract-pods' denied request: no")), Policy},
+		"a policy that finds it invalid":  {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Message: "ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no"}}, Policy},
 		"wrong credentials":               {apierrors.NewUnauthorized("who?"), Forbidden},
 		"an invalid object, for good":     {reconcile.TerminalError(apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "a", nil)), Invalid},
 		"an absent object":                {apierrors.NewNotFound(pods, "a"), Missing},
@@ -73,7 +76,7 @@ func TestFailuresAreToldAndPassedOn(t *testing.T) {
 		t.Errorf("result = %v, error = %v, told %v", result, err, told)
 	}
 	request.Name = "bad"
-	if _, err := observed.Reconcile(t.Context(), request); err != cause || !slices.Equal(told, []error{cause}) {
+	if _, err := observed.Reconcile(t.Context(), request); err != cause || len(told) != 1 || !errors.Is(told[0], cause) || told[0].(*Failure).Request != request {
 		t.Errorf("error = %v, told %v", err, told)
 	}
 	if _, err := Failures(inner, nil).Reconcile(t.Context(), request); err != cause {

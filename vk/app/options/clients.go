@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
@@ -15,8 +16,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// LocalClient returns the client configuration of this cluster.
-func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
+// LocalClient returns the client configuration of this cluster, and a client. wrap is put around the transport of all clients.
+func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kubernetes.Interface, error) {
 	var config *rest.Config
 	var err error
 	if source, path := o.HomeKubeconfigFile(); path != "" {
@@ -27,6 +28,7 @@ func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
 		return nil, nil, fmt.Errorf("no kubeconfig for this cluster: set --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
 	}
 	config = o.Limited(config)
+	config.Wrap(wrap)
 	rewind.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
@@ -27,11 +28,15 @@ const (
 	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node says it
 	Conflict    Class = "conflict"    // retry silently
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
+	Denied      Class = "policy"      // an admission policy denies it: Event, retry with backoff
 	Foreign     Class = "foreign"     // the name is taken: Event, retried later
 	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only
 	Input       Class = "input"       // an annotation or a field is invalid: Event, retry on the next change
 	Quarantine  Class = "quarantine"  // Event, left alone
 )
+
+// Answered reports whether the class is of errors that an API server answered with, for users to correct.
+func (c Class) Answered() bool { return c == Refused || c == Denied }
 
 // Reasons of the Events about plugins and quarantine.
 const (
@@ -99,9 +104,16 @@ func Classify(err error) (Class, string) {
 		fight   *oscillation.QuarantineError
 		own     Classified
 	)
+	denied := admission.DenyingPolicy(err) != ""
 	switch {
 	case errors.As(err, &own):
-		return own.Classify()
+		class, reason := own.Classify()
+		if denied {
+			class = Denied
+		}
+		return class, reason
+	case denied:
+		return Denied, admission.DeniedReason
 	case errors.As(err, &trap):
 		return Plugin, PluginTrappedReason
 	case errors.As(err, &fuel):

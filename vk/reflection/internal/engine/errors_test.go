@@ -44,6 +44,7 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewUnauthorized("x"), Unreachable, false},
 		{apierrors.NewConflict(resource, "x", errors.New("y")), Conflict, false},
 		{apierrors.NewForbidden(resource, "x", errors.New("y")), Refused, false},
+		{apierrors.NewForbidden(resource, "x", errors.New("ValidatingAdmissionPolicy 'a' with binding 'b' denied request: y")), Denied, false},
 		{apierrors.NewBadRequest("x"), Refused, false},
 		{&ForeignError{"Service", "shop", "web"}, Foreign, false},
 		{&policy.Error{Problem: "x"}, Input, false},

@@ -14,6 +14,7 @@ import (
 	validation "k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
@@ -26,6 +27,8 @@ func remedy(err error) string {
 		return ""
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return "the remote namespace is being deleted; offload the namespace again once it is gone"
+	case admission.DenyingPolicy(err) != "":
+		return "change what the policy denies, or ask the administrator of that cluster to change the policy"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		return "ask the provider to raise the quota, or delete objects there"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):

@@ -127,7 +127,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		return nil
 	case about.sure:
 		err := h.show(ctx, w, s, e, about)
-		if class, _ := engine.Classify(err); isWarning(e.event) && (err == nil || class == engine.Refused) {
+		if class, _ := engine.Classify(err); isWarning(e.event) && (err == nil || class.Answered()) {
 			in.warnings.AllowN(now, 1) // what a plugin stops costs this cluster's API server nothing
 		}
 		if err != nil && h.worthAnotherTry(key, err, about) {
@@ -143,7 +143,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 // worthAnotherTry decides about an error. One Event on the object reports what cannot be shown, for any number of Events.
 func (h *handler) worthAnotherTry(key engine.Key, err error, about *involved) bool {
 	class, reason := engine.Classify(err)
-	if class == engine.Unreachable || class == engine.Conflict || class == engine.Refused && !refusedForGood(err) && h.Tries(key) < eventTries {
+	if class == engine.Unreachable || class == engine.Conflict || class.Answered() && !refusedForGood(err) && h.Tries(key) < eventTries {
 		return true
 	}
 	text := strings.ReplaceAll(err.Error(), key.Name, "…") // the same of all of them

@@ -1,0 +1,38 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admission recognises requests that an admission policy of the API server denied.
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// DeniedReason is the reason of Events about requests that a policy denied.
+const DeniedReason = "PolicyDenied"
+
+// denial is how the API server begins the message of a denial by a ValidatingAdmissionPolicy. It has no field for it.
+var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request[^\x00-\x1f"]*`)
+
+// DenyingPolicy returns the name of the ValidatingAdmissionPolicy that denied the request, or "" if none did.
+func DenyingPolicy(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return ""
+	}
+	if found := denial.FindStringSubmatch(status.Status().Message); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// Note returns the note of an Event about an object for which the request of one of our processes was denied.
+func Note(policy string, err error) string {
+	return fmt.Sprintf("ValidatingAdmissionPolicy %s denied a request that this object needs, which is retried: %v. "+
+		"If the policy is of the Refract chart, upgrade the chart together with the images, or report this as a bug; "+
+		"otherwise exclude the user of the request from the policy with a matchCondition.", policy, err)
+}

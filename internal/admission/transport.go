@@ -1,0 +1,64 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// maxStatus is how many bytes of a refusal are searched. A Status is far smaller.
+const maxStatus = 64 << 10
+
+// Transport calls denied for each response through next that is the denial of a policy, with its message. denied may be called concurrently.
+func Transport(next http.RoundTripper, denied func(request *http.Request, policy, message string)) http.RoundTripper {
+	return &transport{next, denied}
+}
+
+type transport struct {
+	next   http.RoundTripper
+	denied func(request *http.Request, policy, message string)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	if err != nil || request.Method == http.MethodGet || response.StatusCode < http.StatusBadRequest || response.StatusCode >= http.StatusInternalServerError {
+		return response, err
+	}
+	begin, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
+	if err != nil {
+		return nil, errors.Join(err, response.Body.Close())
+	}
+	response.Body = &replayed{io.MultiReader(bytes.NewReader(begin), response.Body), response.Body}
+	if found := denial.FindSubmatch(begin); found != nil { // JSON or protobuf: the message is text in both
+		t.denied(request, string(found[1]), string(found[0]))
+	}
+	return response, nil
+}
+
+// replayed is a body whose beginning was read.
+type replayed struct {
+	io.Reader
+	io.Closer
+}
+
+// Denials counts the requests of a client that a policy denied, by policy. It is safe for concurrent use.
+type Denials struct{ *prometheus.CounterVec }
+
+// NewDenials returns a collector without denials, to be registered.
+func NewDenials() Denials {
+	return Denials{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "refract_policy_denials_total", Help: "Requests to the API server of this cluster that an admission policy denied, by policy.",
+	}, []string{"policy"})}
+}
+
+// Transport counts the denials of requests through next.
+func (d Denials) Transport(next http.RoundTripper) http.RoundTripper {
+	return Transport(next, func(_ *http.Request, policy, _ string) { d.WithLabelValues(policy).Inc() })
+}
