@@ -57,7 +57,8 @@ func New(config *rest.Config, most int64) (*Connection, error) {
 	return c, nil
 }
 
-// Parse reads the current context of a kubeconfig from the network. See RequireEmbedded for what it may contain.
+// Parse reads the current context of a kubeconfig from the network. See RequireEmbedded for what it may contain. Clients of the
+// configuration follow no redirect to another server.
 func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("the kubeconfig is empty")
@@ -76,6 +77,7 @@ func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if err != nil {
 		return nil, readable(err)
 	}
+	redirect.Refuse(config)
 	return config, nil
 }
 

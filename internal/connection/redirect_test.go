@@ -34,6 +34,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 				return
 			}
 			if r.URL.Path == "/itself" {
+				w.Header().Set("Content-Type", "application/json")
 				fmt.Fprint(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"self"}}`)
 				return
 			}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -77,8 +78,9 @@ func writeEscape(out *strings.Builder, r rune) {
 	fmt.Fprintf(out, `\u%04x`, r)
 }
 
-// Writer writes what Text returns. It is as safe for concurrent use as the writer below it.
+// Writer writes what Text returns. It is safe for concurrent use.
 type Writer struct {
+	mu   sync.Mutex
 	out  io.Writer
 	rest []byte // of a character that is not complete
 }
@@ -88,6 +90,8 @@ func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
 
 // Write implements io.Writer.
 func (w *Writer) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	all := append(w.rest, text...)
 	complete := len(all) - incomplete(all)
 	if _, err := io.WriteString(w.out, Text(string(all[:complete]))); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/redirect"
 	"github.com/refract-project/refract/internal/rewind"
 	"github.com/refract-project/refract/vk/reflection"
 )
@@ -27,6 +28,7 @@ func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
 		return nil, nil, fmt.Errorf("no kubeconfig for this cluster: set --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
 	}
 	config = o.Limited(config)
+	redirect.Refuse(config)
 	rewind.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
