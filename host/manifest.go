@@ -102,7 +102,7 @@ func (m *Manifest) check() error {
 	return checkPaths(m.Writes)
 }
 
-// checkTexts refuses what would not be shown as it is: whoever inspects a stranger's module decides by what a terminal shows.
+// checkTexts refuses texts that a terminal would not show unchanged: people decide by them whether they trust a module.
 func (m *Manifest) checkTexts() error {
 	for field, texts := range map[string][]string{
 		"name": {m.Name}, "version": {m.Version}, "kinds": m.Kinds, "hooks": m.Hooks, "writes": m.Writes, "capabilities": m.Capabilities,

@@ -12,11 +12,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// OutsideError is returned for a kubeconfig of another party that needs more than what it contains.
+// OutsideError is returned for a kubeconfig of another party that needs more than the credentials in it.
 type OutsideError struct {
 	// Field of the kubeconfig, such as tokenFile.
 	Field string
-	// Problem says what the field does, and Remedy what to do instead.
+	// Problem is the effect of the field, and Remedy the alternative to it.
 	Problem, Remedy string
 }
 
@@ -70,7 +70,7 @@ func requireVerifiedCluster(cluster *clientcmdapi.Cluster) error {
 	case cluster.ProxyURL != "":
 		return &OutsideError{"proxy-url", fmt.Sprintf("sets the proxy %.100q, proxy-url", cluster.ProxyURL), "remove it; if this side needs a proxy, set it in the environment variable HTTPS_PROXY of the process"}
 	case cluster.Server == "":
-		return nil // client-go says what is missing
+		return nil // client-go reports that it is missing
 	}
 	server, err := url.Parse(cluster.Server)
 	if err != nil {

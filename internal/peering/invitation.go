@@ -52,7 +52,7 @@ type Invitation struct {
 // invitationExtension is the name under which a cluster in a kubeconfig has an Invitation.
 const invitationExtension = "peering.refract.io"
 
-// IsInvitation reports whether a context ("" is the current one) of a kubeconfig has an invitation, whatever it says.
+// IsInvitation reports whether a context ("" is the current one) of a kubeconfig has an invitation, also one that cannot be read.
 func IsInvitation(config *clientcmdapi.Config, context string) bool {
 	_, found := extensionOf(config, context)
 	return found

@@ -4,8 +4,8 @@
 // Package printable makes text of others harmless to show: on a terminal, in tables, in Events and in logs.
 //
 // A terminal obeys some characters: they move the cursor, rename the window, and overwrite what was printed before. Others
-// are invisible, or reverse the direction of writing, so that a text reads differently from what it says. Whoever wrote the text chooses
-// them. They are replaced by their escapes, such as \u001b, which are those of JSON: a JSON document keeps its meaning.
+// are invisible, or reverse the direction of writing, so that a text is misread. The author of the text chooses
+// them. They are replaced by their escapes, such as \u001b, in the syntax of JSON: a JSON document keeps its meaning.
 package printable
 
 import (

@@ -66,7 +66,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response := request.Response; response != nil && response.Request != nil {
 		if err := Check(response.Request.URL, request.URL); err != nil {
 			if request.Body != nil {
-				_ = request.Body.Close() // as the interface has it; nothing was sent
+				_ = request.Body.Close() // RoundTrippers close it; nothing was sent
 			}
 			return nil, err
 		}

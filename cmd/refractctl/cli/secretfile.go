@@ -42,7 +42,7 @@ func (f *secretFile) write(content []byte) error {
 	return os.Rename(f.pending.Name(), f.path)
 }
 
-// discard what was not written.
+// discard the pending file, if it was not renamed.
 func (f *secretFile) discard() {
 	_ = f.pending.Close()
 	_ = os.Remove(f.pending.Name())
