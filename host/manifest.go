@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // Manifest is the self-description of a module.
@@ -83,7 +84,13 @@ func parseManifest(text []byte) (*Manifest, error) {
 // maxWrites of a manifest: each is compared with every edit.
 const maxWrites = 256
 
+// maxManifestText is how many bytes a name, a version, a kind or a path may have.
+const maxManifestText = 1024
+
 func (m *Manifest) check() error {
+	if err := m.checkTexts(); err != nil {
+		return err
+	}
 	if len(m.Writes) > maxWrites {
 		return fmt.Errorf("it has %d entries of writes, more than %d: name a path above them", len(m.Writes), maxWrites)
 	}
@@ -93,6 +100,23 @@ func (m *Manifest) check() error {
 		}
 	}
 	return checkPaths(m.Writes)
+}
+
+// checkTexts refuses texts that a terminal would not show unchanged: people decide by them whether they trust a module.
+func (m *Manifest) checkTexts() error {
+	for field, texts := range map[string][]string{
+		"name": {m.Name}, "version": {m.Version}, "kinds": m.Kinds, "hooks": m.Hooks, "writes": m.Writes, "capabilities": m.Capabilities,
+	} {
+		for _, text := range texts {
+			if !printable.IsLine(text) {
+				return fmt.Errorf("its %s has control or invisible characters: %.100q", field, text)
+			}
+			if len(text) > maxManifestText {
+				return fmt.Errorf("its %s has %d bytes, more than %d: %.100q", field, len(text), maxManifestText, text)
+			}
+		}
+	}
+	return nil
 }
 
 func checkPaths(paths []string) error {

@@ -24,6 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/redirect"
 	"github.com/refract-project/refract/internal/rewind"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
@@ -330,6 +331,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 	}
 	config.QPS, config.Burst = o.clientQPS, o.clientBurst
 	config.UserAgent = "refract-controller-manager/" + cmdutil.Version()
+	redirect.Refuse(config)
 	rewind.Wrap(config)
 	return config, nil
 }

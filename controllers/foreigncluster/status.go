@@ -22,6 +22,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // Reasons of the condition APIServerStatus. They also identify the source, after a restart.
@@ -292,8 +293,12 @@ func (c *Controller) secret(ctx context.Context, key types.NamespacedName) (*cor
 	return secret, nil
 }
 
+// mostMessage is how many bytes of a message are written: it may quote another cluster.
+const mostMessage = 4 << 10
+
 // set writes a condition; its time is that of the last change of its status.
 func (c *Controller) set(conditions *[]core.Condition, next core.Condition) {
+	next.Message = printable.Shorten(printable.Text(next.Message), mostMessage)
 	next.LastTransitionTime = metav1.NewTime(c.options.Clock.Now().Truncate(time.Second))
 	known := conditionOf(*conditions, next.Type)
 	if known == nil {

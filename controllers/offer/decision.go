@@ -13,6 +13,7 @@ import (
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // Reasons of the condition Resources, which are Liqo's, and the action of its Events.
@@ -37,7 +38,7 @@ func Decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, dec
 	if condition.Status != decision {
 		condition.LastTransitionTime = metav1.Now()
 	}
-	condition.Status, condition.Reason, condition.Message = decision, reason, message
+	condition.Status, condition.Reason, condition.Message = decision, reason, printable.Text(message)
 }
 
 // Tell writes an Event for each decision that has changed.

@@ -20,6 +20,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // refusedReason is of the Event and of the condition about a pod that this cluster does not allow.
@@ -93,7 +94,7 @@ func conditionsOf(shadow *unstructured.Unstructured) []metav1.Condition {
 func (c *Controller) setAdmitted(ctx context.Context, shadow *unstructured.Unstructured, status metav1.ConditionStatus, reason, message string) error {
 	conditions := conditionsOf(shadow)
 	changed := meta.SetStatusCondition(&conditions, metav1.Condition{
-		Type: offloading.ShadowPodAdmitted, Status: status, Reason: reason, Message: message,
+		Type: offloading.ShadowPodAdmitted, Status: status, Reason: reason, Message: printable.Text(message),
 		ObservedGeneration: shadow.GetGeneration(), LastTransitionTime: metav1.NewTime(c.now()),
 	})
 	if !changed {

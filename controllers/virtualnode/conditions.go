@@ -12,12 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 const fieldManager = "virtualnode-controller"
 
 func condition(kind offloading.VirtualNodeConditionType, status offloading.VirtualNodeConditionStatus, reason, message string) offloading.VirtualNodeCondition {
-	return offloading.VirtualNodeCondition{Type: kind, Status: status, Reason: reason, Message: message}
+	return offloading.VirtualNodeCondition{Type: kind, Status: status, Reason: reason, Message: printable.Text(message)}
 }
 
 // conditionOf returns the condition of that type, nil if there is none.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 func TestAllLoggersWriteTheSameFormat(t *testing.T) {
@@ -46,6 +48,40 @@ func TestAllLoggersWriteTheSameFormat(t *testing.T) {
 	}
 	if err := (&cmdutil.Logs{Format: "text", Verbosity: -1}).Install(io.Discard); err == nil || !strings.Contains(err.Error(), `--v=-1: use 0 or more`) {
 		t.Errorf("a negative verbosity gives %v", err)
+	}
+}
+
+// What is logged of another cluster is harmless on a terminal, whichever library logs it, and JSON keeps its content.
+func TestLogsAreEscapedAndBounded(t *testing.T) {
+	attack := "x\x1b]0;pwned\a\u009b31m\u202e\x7f\nmsg=forged"
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		require.NoError(t, (&cmdutil.Logs{Format: format}).Install(&out))
+		runtime := logr.FromSlogHandler(slog.Default().Handler()) // that of log.Log is installed once in a process
+		runtime.Info("runtime "+attack, "err", attack)
+		runtime.Error(errors.New(attack+strings.Repeat("long", 1<<20)), "failed", "k"+attack, attack)
+		klog.ErrorS(errors.New(attack), "klog")
+		klog.Warning(attack)
+		slog.Warn("slog", "err", errors.New(strings.Repeat("long", 1<<20)), "text", attack)
+		if lines := strings.Count(out.String(), "\n"); lines != 5 {
+			t.Errorf("%s: %d lines, want 5", format, lines)
+		}
+		if out.Len() > 100<<10 {
+			t.Errorf("%s: %d bytes", format, out.Len())
+		}
+		for line := range strings.Lines(out.String()) {
+			if line = strings.TrimSuffix(line, "\n"); !printable.IsLine(line) {
+				t.Errorf("%s: logged %.200q", format, line)
+			}
+			var entry map[string]any
+			if format != "json" {
+				continue
+			}
+			require.NoError(t, json.Unmarshal([]byte(line), &entry))
+			if entry["msg"] == "slog" && entry["text"] != attack {
+				t.Errorf("the content is %q", entry["text"])
+			}
+		}
 	}
 }
 

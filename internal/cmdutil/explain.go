@@ -13,6 +13,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/refract-project/refract/internal/redirect"
 )
 
 // Explain adds the remedy to errors of requests that a newcomer meets first: an
@@ -40,7 +42,8 @@ func FromAPIServer(err error) bool {
 // FromAPIServer it leaves out what the API server has decided, such as that a request is forbidden.
 func Away(err error) bool {
 	var untrusted *tls.CertificateVerificationError
-	if errors.Is(err, context.Canceled) || errors.As(err, &untrusted) {
+	var redirected *redirect.Error
+	if errors.Is(err, context.Canceled) || errors.As(err, &untrusted) || errors.As(err, &redirected) {
 		return false
 	}
 	var unanswered *url.Error

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // Logs are the settings of logging.
@@ -39,13 +41,17 @@ func (l *Logs) Validate() error {
 	return nil
 }
 
+// mostLogged is how many bytes of a value are logged: what another cluster answers may be as long as it likes.
+const mostLogged = 16 << 10
+
 // Install sends everything that is logged through controller-runtime, klog and
-// slog to out.
+// slog to out, without control characters, and as much of each value as fits.
 func (l *Logs) Install(out io.Writer) error {
 	if err := l.Validate(); err != nil {
 		return err
 	}
-	options := &slog.HandlerOptions{Level: slog.Level(-l.Verbosity)}
+	options := &slog.HandlerOptions{Level: slog.Level(-l.Verbosity), ReplaceAttr: shortenValue}
+	out = printable.NewWriter(out)
 	var handler slog.Handler = slog.NewTextHandler(out, options)
 	if l.Format == "json" {
 		handler = slog.NewJSONHandler(out, options)
@@ -55,4 +61,19 @@ func (l *Logs) Install(out io.Writer) error {
 	klog.SetSlogLogger(slog.New(handler))
 	slog.SetDefault(slog.New(handler))
 	return nil
+}
+
+// shortenValue bounds the texts and the errors of a log line.
+func shortenValue(_ []string, attr slog.Attr) slog.Attr {
+	text := ""
+	switch value := attr.Value.Any().(type) {
+	case string:
+		text = value
+	case error:
+		text = value.Error()
+	}
+	if len(text) > mostLogged {
+		attr.Value = slog.StringValue(printable.Shorten(text, mostLogged))
+	}
+	return attr
 }

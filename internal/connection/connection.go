@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/refract-project/refract/internal/redirect"
 	"github.com/refract-project/refract/internal/rewind"
 )
 
@@ -56,10 +57,8 @@ func New(config *rest.Config, most int64) (*Connection, error) {
 	return c, nil
 }
 
-// Parse reads the current context of a kubeconfig from the network.
-// It must contain its credentials: a reference to files would send
-// those of this machine to the server in it, and a reference to
-// a command would run it here.
+// Parse reads the current context of a kubeconfig from the network. See RequireEmbedded for what it may contain. Clients of the
+// configuration follow no redirect to another server.
 func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("the kubeconfig is empty")
@@ -67,25 +66,18 @@ func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if err := looksLikeKubeconfig(kubeconfig); err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	loaded, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return nil, readable(err)
 	}
-	for _, outside := range []struct{ field, value string }{
-		{"certificate-authority", config.CAFile}, {"client-certificate", config.CertFile}, {"client-key", config.KeyFile},
-	} {
-		if outside.value != "" {
-			return nil, fmt.Errorf("the kubeconfig names a file, %s %s: put its content into %s-data", outside.field, outside.value, outside.field)
-		}
+	if err := RequireEmbedded(loaded, ""); err != nil {
+		return nil, err
 	}
-	switch {
-	case config.BearerTokenFile != "":
-		return nil, fmt.Errorf("the kubeconfig names a file, tokenFile %s: put its content into token", config.BearerTokenFile)
-	case config.ExecProvider != nil:
-		return nil, fmt.Errorf("the kubeconfig runs a command, exec %s: use a certificate or a token", config.ExecProvider.Command)
-	case config.AuthProvider != nil:
-		return nil, fmt.Errorf("the kubeconfig uses the auth-provider %s: use a certificate or a token", config.AuthProvider.Name)
+	config, err := clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, readable(err)
 	}
+	redirect.Refuse(config)
 	return config, nil
 }
 
@@ -210,9 +202,18 @@ type swappable struct {
 }
 
 // RoundTrip implements http.RoundTripper. Requests are addressed to the server
-// of the time when their client was made.
+// of the time when their client was made: others are redirects, and are not followed.
 func (s *swappable) RoundTrip(request *http.Request) (*http.Response, error) {
 	e := s.current.Load()
+	if err := redirect.Check(s.base, request.URL); err != nil {
+		if redirect.Check(e.server, request.URL) == nil { // it has redirected to itself
+			return e.guard.RoundTrip(request)
+		}
+		if request.Body != nil {
+			_ = request.Body.Close() // as the interface has it; nothing was sent
+		}
+		return nil, err
+	}
 	if *e.server != *s.base {
 		moved := request.Clone(request.Context())
 		moved.URL.Scheme, moved.URL.Host, moved.Host = e.server.Scheme, e.server.Host, e.server.Host

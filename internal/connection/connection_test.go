@@ -185,10 +185,10 @@ func TestUnusableKubeconfigsSayWhy(t *testing.T) {
 		"just words":                     "plain text: use the output",
 		"apiVersion: v1\nkind: Pod\n":    "its kind is Pod: use the output",
 		"apiVersion: v1\nkind: Config\n": "has no cluster for its current context",
-		head + cluster + "users: [{name: u, user: {tokenFile: " + file + "}}]":                                                                  "tokenFile " + file,
+		head + cluster + "users: [{name: u, user: {tokenFile: " + file + "}}]":                                                                  `tokenFile "` + file,
 		head + cluster + "users: [{name: u, user: {client-certificate: " + file + ", client-key: " + file + "}}]":                               "put its content into client-certificate-data",
 		head + "clusters: [{name: c, cluster: {server: 'https://127.0.0.1', certificate-authority: " + file + "}}]\nusers: [{name: u}]":         "certificate-authority-data",
-		head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: rm, interactiveMode: Never}}}]": "runs a command, exec rm",
+		head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: rm, interactiveMode: Never}}}]": `runs a command, exec "rm"`,
 	} {
 		if _, err := connection.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gives %v, want %q", text, err, want)

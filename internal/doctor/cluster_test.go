@@ -166,7 +166,7 @@ func (w *world) provider(t *testing.T) {
 	replace("token: ", "token: x")
 	w.finds(t, look, "Error|"+subject+"cluster milan rejects the credentials in it: renew them with refractctl peer")
 	replace("token: ", "tokenFile: /etc/passwd #")
-	w.finds(t, look, "Error|"+subject+"data.kubeconfig cannot be read as a kubeconfig, the kubeconfig names a file, tokenFile /etc/passwd")
+	w.finds(t, look, "Error|"+subject+"data.kubeconfig cannot be read as a kubeconfig, the kubeconfig names a file, tokenFile \"/etc/passwd\"")
 	replace("token: ", "token: ") // as it was
 	require.NoError(t, w.client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: peering.KeysSecret}}))
 	w.finds(t, look, "OK|"+subject+"cluster milan answers and accepts the credentials in it")

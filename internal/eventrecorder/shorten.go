@@ -1,20 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventrecorder has the common logic of all Events: each is written once, within the size limits of the API.
+// Package eventrecorder has the common logic of all Events: each is written once, within the size limits of the API, without control characters.
 package eventrecorder
 
-import "strings"
+import "github.com/refract-project/refract/internal/printable"
 
 // Limit is how many bytes the API server accepts in the message of an Event.
 const Limit = 1024
 
-const more = " …"
-
-// Shorten returns the message, or as much of it as the API server accepts, in whole characters, and a sign that there was more.
-func Shorten(message string) string {
-	if len(message) <= Limit {
-		return message
-	}
-	return strings.ToValidUTF8(message[:Limit-len(more)], "") + more
-}
+// Shorten returns the message, or as much of it as the API server accepts, in whole characters, and a sign that there was more. Control
+// characters are escaped: a message often quotes another cluster, and is shown on terminals.
+func Shorten(message string) string { return printable.Shorten(printable.Text(message), Limit) }

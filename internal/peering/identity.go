@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
 )
 
@@ -68,7 +69,7 @@ func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, er
 
 // usable returns nil for a kubeconfig that is for another server or user, is not of the desired kind, or expires before long.
 func (o *Options) usable(ctx context.Context, kubeconfig []byte, now time.Time) (*identity, error) {
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	config, err := connection.Parse(kubeconfig)
 	if err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it is replaced
 	}

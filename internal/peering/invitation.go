@@ -52,15 +52,30 @@ type Invitation struct {
 // invitationExtension is the name under which a cluster in a kubeconfig has an Invitation.
 const invitationExtension = "peering.refract.io"
 
-// Invited returns the invitation in the current context of a kubeconfig, nil when there is none.
-func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
+// IsInvitation reports whether a context ("" is the current one) of a kubeconfig has an invitation, also one that cannot be read.
+func IsInvitation(config *clientcmdapi.Config, context string) bool {
+	_, found := extensionOf(config, context)
+	return found
+}
+
+func extensionOf(config *clientcmdapi.Config, context string) (extension runtime.Object, found bool) {
 	current := config.Contexts[cmp.Or(context, config.CurrentContext)]
 	if current == nil || config.Clusters[current.Cluster] == nil {
-		return nil, nil //nolint:nilnil // as documented
+		return nil, false
 	}
-	extension, ok := config.Clusters[current.Cluster].Extensions[invitationExtension].(*runtime.Unknown)
+	extension, found = config.Clusters[current.Cluster].Extensions[invitationExtension]
+	return extension, found
+}
+
+// Invited returns the invitation in the current context of a kubeconfig, nil when there is none.
+func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
+	found, ok := extensionOf(config, context)
 	if !ok {
 		return nil, nil //nolint:nilnil // as documented
+	}
+	extension, ok := found.(*runtime.Unknown)
+	if !ok {
+		return nil, fmt.Errorf("the extension %s of the kubeconfig cannot be read: ask for another invitation", invitationExtension)
 	}
 	invitation := &Invitation{}
 	if err := json.Unmarshal(extension.Raw, invitation); err != nil {
@@ -69,6 +84,11 @@ func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	// Without it a cluster that claims the id of another provider would not be told apart from that.
 	if invitation.ProviderUID == "" || invitation.Provider == "" || invitation.Consumer == "" {
 		return nil, fmt.Errorf("the extension %s of the kubeconfig does not say which clusters it is for: ask for another invitation", invitationExtension)
+	}
+	for _, id := range []string{invitation.Provider, invitation.Consumer} {
+		if err := core.ClusterID(id).Validate(); err != nil {
+			return nil, fmt.Errorf("the extension %s of the kubeconfig names a cluster %.100q: ask for another invitation (%w)", invitationExtension, id, err)
+		}
 	}
 	return invitation, nil
 }
@@ -201,7 +221,7 @@ func (o *Options) resume(ctx context.Context, ended *invitationEndedError) error
 // leadsTo reports whether a kubeconfig leads to the same API server as the one that is in use: a file from elsewhere must not get its token.
 func leadsTo(config, inUse *rest.Config) bool {
 	switch {
-	case config.Insecure:
+	case config.Insecure, config.ServerName != inUse.ServerName:
 		return false
 	case len(config.CAData) > 0:
 		return bytes.Equal(config.CAData, inUse.CAData)

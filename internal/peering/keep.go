@@ -15,13 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/negotiation"
 )
 
@@ -272,7 +272,7 @@ func (o *Options) keepAccess(ctx context.Context) error {
 	if o.Credentials != "" || o.Provider.invitation != nil {
 		return nil
 	}
-	if config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey]); err == nil && len(config.CertData) > 0 {
+	if config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey]); err == nil && len(config.CertData) > 0 {
 		o.Credentials = Certificates
 	}
 	return nil

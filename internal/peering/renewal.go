@@ -13,12 +13,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
@@ -79,7 +79,7 @@ func (o *Options) withdrawRenewal(ctx context.Context) error {
 
 // recordKey has the provider know the key of the certificate in a kubeconfig, and after a new one no other.
 func (o *Options) recordKey(ctx context.Context, kubeconfig []byte, isNew bool) error {
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	config, err := connection.Parse(kubeconfig)
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig, %w", err)
 	}

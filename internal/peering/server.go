@@ -22,7 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/redirect"
 )
 
 // answerPatience is how long the provider may take to answer at the address that the consumer is given.
@@ -61,9 +63,9 @@ func (o *Options) checkServer(ctx context.Context) error {
 
 // answers asks the address for its version, without credentials: whoever answers there must have a certificate of the provider's authority.
 func (o *Options) answers(ctx context.Context, ca []byte) error {
-	httpClient, err := rest.HTTPClientFor(&rest.Config{
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: o.Provider.Config.ServerName}, Timeout: answerPatience,
-	})
+	config := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: o.Provider.Config.ServerName}, Timeout: answerPatience}
+	redirect.Refuse(config)
+	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return fmt.Errorf("connecting to %s, %w", o.APIServerURL, err)
 	}
@@ -136,7 +138,7 @@ func (o *Options) checkKubeconfig(ctx context.Context, kubeconfig []byte) error 
 	if o.APIServerURL == "" || o.UncheckedURL {
 		return nil
 	}
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	config, err := connection.Parse(kubeconfig)
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig of %s, %w", o.Consumer.Name, err)
 	}

@@ -595,9 +595,12 @@ func (w *world) invited(remote string) {
 	w.unchanged(w.milan, milan)
 
 	invite := func(consumer string) string {
-		printed := w.printed("generate", "peering-user", consumer, "--context=milan", "--cpu=2", "--memory=4Gi", "--api-server-url="+server)
 		file := filepath.Join(w.TempDir(), "milan-for-"+consumer)
-		require.NoError(w, os.WriteFile(file, []byte(printed), 0o600))
+		require.NoError(w, os.WriteFile(file, nil, 0o644))
+		w.must("generate", "peering-user", consumer, "--context=milan", "--cpu=2", "--memory=4Gi", "--api-server-url="+server, "--output-file="+file)
+		written, err := os.Stat(file)
+		require.NoError(w, err)
+		assert.Equal(w, os.FileMode(0o600), written.Mode())
 		return "--remote-kubeconfig=" + file
 	}
 	w.refused([]string{"peer", invite("turin"), remote}, `the invitation of milan is for cluster "turin", and rome is "rome"`)

@@ -11,11 +11,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/internal/printable"
 )
 
 const (
@@ -32,8 +36,8 @@ var errNotScraped = errors.New("the provider does not scrape its kubelets for ot
 
 // serveScrape answers a path below /metrics with what the kubelets of the provider say there about the pods of this node. It needs
 // the API metrics.liqo.io on the provider, which Liqo's metric agent serves: the kubelets themselves would show every pod of their
-// node. Where there is none, otherwise answers.
-func (s *Server) serveScrape(path string, otherwise http.HandlerFunc) http.HandlerFunc {
+// node. The names of its families begin with families. Where there is no such API, otherwise answers.
+func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
 		defer cancel()
@@ -47,7 +51,7 @@ func (s *Server) serveScrape(path string, otherwise http.HandlerFunc) http.Handl
 		}
 		defer answer.Close() //nolint:errcheck // nothing is lost when closing what was read fails
 		w.Header().Set("Content-Type", exposition)
-		if err := s.filterSamples(w, io.LimitReader(answer, maxScrapeBytes)); err != nil {
+		if err := s.filterSamples(w, io.LimitReader(answer, maxScrapeBytes), families); err != nil {
 			log.FromContext(ctx).V(1).Info("Kubelet metrics of the provider are incomplete", "path", path, "err", err)
 		}
 	}
@@ -76,8 +80,9 @@ func (s *Server) scrape(ctx context.Context, path string) (io.ReadCloser, error)
 }
 
 // filterSamples copies the samples of pods of this node, as they are, and the comments of their families. The provider chooses what
-// it answers: a sample of another pod, or of none, would be taken for one of this cluster.
-func (s *Server) filterSamples(to io.Writer, from io.Reader) error {
+// it answers: a sample of another pod, or of none, would be taken for one of this cluster, and one of another family, or with the labels of
+// a target, for one of another job.
+func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) error {
 	out := bufio.NewWriter(to)
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 4<<10), maxSampleBytes)
@@ -90,8 +95,10 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader) error {
 			if sampled {
 				comments, sampled = comments[:0], false
 			}
-			comments = append(append(comments, line...), '\n')
-		case s.isOurs(line):
+			if isCommentOf(line, families) {
+				comments = append(append(comments, line...), '\n')
+			}
+		case s.isOurs(line, families):
 			_, _ = out.Write(comments) // the flush reports what fails
 			_, _ = out.Write(line)
 			_ = out.WriteByte('\n')
@@ -106,23 +113,50 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader) error {
 	return errors.Join(lines.Err(), out.Flush())
 }
 
-// isOurs reports whether a line of the text format is the sample of a pod that is bound to this node.
-func (s *Server) isOurs(line []byte) bool {
-	if !bytes.Contains(line, []byte("pod=")) { // most of what is not ours, and cheaper than to parse it
+// isCommentOf reports whether a comment, after its first word, is about a family whose name begins so, and can be shown.
+func isCommentOf(line []byte, families string) bool {
+	return bytes.HasPrefix(line[len("# HELP "):], []byte(families)) && printable.IsLine(string(line))
+}
+
+// isOurs reports whether a line of the text format is the sample of a pod that is bound to this node, in a family whose name begins so.
+func (s *Server) isOurs(line []byte, families string) bool {
+	if !bytes.HasPrefix(line, []byte(families)) || !bytes.Contains(line, []byte("pod=")) { // most of what is not ours, and cheaper than to parse it
+		return false
+	}
+	if !printable.IsLine(string(line)) {
 		return false
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(io.MultiReader(bytes.NewReader(line), bytes.NewReader([]byte{'\n'})))
-	if err != nil || len(families) != 1 {
+	parsed, err := parser.TextToMetricFamilies(io.MultiReader(bytes.NewReader(line), bytes.NewReader([]byte{'\n'})))
+	if err != nil || len(parsed) != 1 {
 		return false
 	}
-	for _, family := range families {
+	for name, family := range parsed {
 		for _, metric := range family.GetMetric() {
-			_, bound := s.config.Pods.Pod(label(metric, "namespace"), label(metric, "pod"))
-			return bound
+			return strings.HasPrefix(name, families) && s.isPlausible(metric)
 		}
 	}
 	return false
+}
+
+// isPlausible reports whether a sample is of a pod that is bound to this node, was not measured in the future, and has no label that
+// Prometheus gives to targets: with honor_labels it would become one of another target.
+func (s *Server) isPlausible(metric *dto.Metric) bool {
+	if time.UnixMilli(metric.GetTimestampMs()).After(s.counters.clock.Now().Add(mostSkew)) {
+		return false
+	}
+	for _, pair := range metric.GetLabel() {
+		if isTargetLabel(pair.GetName()) || !printable.IsLine(pair.GetName()) || !printable.IsLine(pair.GetValue()) {
+			return false
+		}
+	}
+	_, bound := s.config.Pods.Pod(label(metric, "namespace"), label(metric, "pod"))
+	return bound
+}
+
+// isTargetLabel reports whether a label says where a sample was scraped. Kubelets set none of them.
+func isTargetLabel(name string) bool {
+	return name == "job" || name == "instance" || name == "node" || strings.HasPrefix(name, "__")
 }
 
 // label of a metric, "" when it has none of that name.

@@ -4,15 +4,18 @@
 package kubeletapi
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	testclock "k8s.io/utils/clock/testing"
 )
@@ -79,6 +82,57 @@ func TestScrapedMetricsAreThoseOfOurPods(t *testing.T) {
 	}
 }
 
+// All that a kubelet serves about a pod arrives, to the letter.
+func TestMetricsOfAKubeletArePassedOn(t *testing.T) {
+	for file, families := range map[string]string{"cadvisor.txt": "container_", "probes.txt": "prober_probe_"} {
+		served, err := os.ReadFile("testdata/" + file)
+		require.NoError(t, err)
+		s := provider(t, nil)
+		s.config.Pods = boundPods{}
+		var out strings.Builder
+		require.NoError(t, s.filterSamples(&out, bytes.NewReader(served), families))
+		if diff := cmp.Diff(string(served), out.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", file, diff)
+		}
+	}
+}
+
+// A provider forges no series of other jobs, targets, times or families.
+func TestForgedSamplesAreDropped(t *testing.T) {
+	now := time.Unix(5000, 0)
+	s := provider(t, nil)
+	s.counters.clock = testclock.NewFakePassiveClock(now)
+	s.config.Pods = boundPods{}
+	const of = `namespace="shop",pod="web"`
+	for line, passes := range map[string]bool{
+		`container_a{` + of + `} 1`:                                                                 true,
+		`{"container_a",` + of + `} 1`:                                                              false,
+		`up{` + of + `,job="node-exporter"} 0`:                                                      false,
+		`up{` + of + `} 0`:                                                                          false,
+		`ALERTS{` + of + `,alertname="Watchdog"} 1`:                                                 false,
+		`apiserver_request_total{` + of + `} 1`:                                                     false,
+		`prober_probe_total{` + of + `} 1`:                                                          false, // by the other path
+		`container_a{` + of + `,job="apiserver"} 1`:                                                 false,
+		`container_a{` + of + `,instance="10.0.0.1:6443"} 1`:                                        false,
+		`container_a{` + of + `,node="worker-1"} 1`:                                                 false,
+		`container_a{` + of + `,__replica__="a"} 1`:                                                 false,
+		`container_a{` + of + `,__name__="up"} 1`:                                                   false,
+		`container_a{` + of + `,"job"="apiserver"} 1`:                                               false,
+		`container_a{` + of + fmt.Sprintf(`} 1 %d`, now.Add(mostSkew).UnixMilli()):                  true,
+		`container_a{` + of + fmt.Sprintf(`} 1 %d`, now.Add(mostSkew+time.Millisecond).UnixMilli()): false,
+		`container_a{` + of + `,image="a\nb"} 1`:                                                    false,
+		"container_a{" + of + ",image=\"\x1b[2K\"} 1":                                               false,
+		"container_a{" + of + ",image=\"a\u202eb\"} 1":                                              false,
+		"container_a{" + of + "} 1 \r":                                                              false,
+	} {
+		var out strings.Builder
+		require.NoError(t, s.filterSamples(&out, strings.NewReader("# TYPE up counter\n# HELP container_b \x1b[2K\n"+line+"\n"), "container_"))
+		if want := map[bool]string{true: line + "\n"}[passes]; out.String() != want {
+			t.Errorf("%q becomes %q", line, out.String())
+		}
+	}
+}
+
 // A provider that scrapes nothing for others, or does not let us ask, leaves what its metrics API measures, by cAdvisor's names.
 func TestMetricsOfCAdvisorWithoutAnAgent(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusServiceUnavailable} {
@@ -113,14 +167,14 @@ func TestScrapedLinesAreBounded(t *testing.T) {
 	s := provider(t, nil)
 	s.config.Pods = boundPods{}
 	var out strings.Builder
-	first := `a{namespace="shop",pod="web"} 1` + "\n"
-	if err := s.filterSamples(&out, io.MultiReader(strings.NewReader(first), strings.NewReader(strings.Repeat("x", 2*maxSampleBytes)))); err == nil {
+	first := `container_a{namespace="shop",pod="web"} 1` + "\n"
+	if err := s.filterSamples(&out, io.MultiReader(strings.NewReader(first), strings.NewReader(strings.Repeat("x", 2*maxSampleBytes))), "container_"); err == nil {
 		t.Error("a line longer than the limit is no error")
 	}
 	if out.String() != first {
 		t.Errorf("what came before is %q", out.String())
 	}
-	if err := s.filterSamples(io.Discard, strings.NewReader(strings.Repeat("# TYPE a gauge\n", maxSampleBytes))); err == nil {
+	if err := s.filterSamples(io.Discard, strings.NewReader(strings.Repeat("# TYPE container_a gauge\n", maxSampleBytes)), "container_"); err == nil {
 		t.Error("comments without end are no error")
 	}
 }

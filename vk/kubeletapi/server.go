@@ -70,8 +70,8 @@ func (s *Server) mux() *http.ServeMux {
 	mux.HandleFunc("GET /runningpods/", s.serveRunningPods)
 	mux.HandleFunc("GET /stats/summary", s.serveSummary)
 	mux.HandleFunc("GET /metrics/resource", s.serveResource)
-	mux.HandleFunc("GET /metrics/cadvisor", s.serveScrape("metrics/cadvisor", s.serveCAdvisor))
-	mux.HandleFunc("GET /metrics/probes", s.serveScrape("metrics/probes", serveNone))
+	mux.HandleFunc("GET /metrics/cadvisor", s.serveScrape("metrics/cadvisor", "container_", s.serveCAdvisor))
+	mux.HandleFunc("GET /metrics/probes", s.serveScrape("metrics/probes", "prober_probe_", serveNone))
 	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", s.serveSubresource("log", logQuery))
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		mux.Handle(method+" /exec/{namespace}/{pod}/{container}", s.serveSubresource("exec", execQuery))

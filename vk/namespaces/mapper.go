@@ -26,6 +26,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
 // InvalidReason is the reason of the Events about maps that are invalid.
@@ -356,5 +357,5 @@ func (m *Mapper) report(object *unstructured.Unstructured, problems []string) {
 		return
 	}
 	m.options.Log.Warn("Ignoring invalid entries of the NamespaceMap", "name", object.GetName(), "problems", text)
-	m.options.Events.Event(object, corev1.EventTypeWarning, InvalidReason, text)
+	m.options.Events.Event(object, corev1.EventTypeWarning, InvalidReason, eventrecorder.Shorten(text))
 }

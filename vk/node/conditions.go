@@ -11,6 +11,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // network between the clusters, as far as the node cares.
@@ -122,7 +123,7 @@ func choose(good bool, kind corev1.NodeConditionType, yes, no outcome) corev1.No
 	if good {
 		chosen = yes
 	}
-	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: chosen.message}
+	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: printable.Text(chosen.message)}
 }
 
 // transition is when a condition got its status: now, unless it had it before.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // Reasons of the condition Node of a VirtualNode.
@@ -37,7 +38,7 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	var taken takenError
 	switch {
 	case errors.As(problem, &taken):
-		next.Status, next.Reason, next.Message = offloadingv1beta1.NoneConditionStatus, NameTakenReason, taken.Error()
+		next.Status, next.Reason, next.Message = offloadingv1beta1.NoneConditionStatus, NameTakenReason, printable.Text(taken.Error())
 	case problem != nil:
 		return
 	}

@@ -112,6 +112,21 @@ func TestEventsComeBack(t *testing.T) {
 	}
 }
 
+// The texts of an Event of the provider are shown on terminals here.
+func TestTextsOfEventsAreEscaped(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
+	_, shadow := l.shadowed("web")
+	l.say("forged", shadow, `type: Warning, reason: "Back\e[2KOff", message: "it fails\e]0;pwned\a \u202e\r", count: 1, reportingComponent: "kubelet\u200b"`)
+	l.Present(l.Local, "Event", l.Namespace, "forged",
+		reflectiontest.Field("message", `it fails\u001b]0;pwned\u0007 \u202e\u000d`), reflectiontest.Field("reason", `Back\u001b[2KOff`),
+		reflectiontest.Field("reportingComponent", `kubelet\u200b`))
+	l.Settled()
+	if writes := l.eventWrites(); len(writes) != 1 {
+		t.Errorf("the Event took the writes %q", writes)
+	}
+}
+
 // That the provider cannot make the pod is said at once; of those Events that are no warnings, and of Events by the newer API.
 func TestEventsOfPods(t *testing.T) {
 	t.Parallel()

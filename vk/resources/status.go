@@ -6,7 +6,6 @@ package resources
 import (
 	"context"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // condition is what is to be said of a ReflectedResource.
@@ -95,10 +95,7 @@ func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.Vir
 
 // desired is the entry with the condition. The time is that of the last change between ready and not ready.
 func (f *Follower) desired(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
-	message := c.message
-	if len(message) > mostOfMessage {
-		message = strings.ToValidUTF8(message[:mostOfMessage], "")
-	}
+	message := printable.Shorten(printable.Text(c.message), mostOfMessage)
 	ready := metav1.Condition{
 		Type: pluginsv1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: c.reason, Message: message,
 		ObservedGeneration: object.GetGeneration(), LastTransitionTime: metav1.NewTime(f.options.Clock.Now()),

@@ -26,6 +26,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/redirect"
 )
 
 // requestTimeout bounds one request to the API server.
@@ -36,11 +37,17 @@ type clusterAccess struct {
 	flags *genericclioptions.ConfigFlags
 	// contextFlag and fileFlag are the names of the flags that say which context of which kubeconfig it is.
 	contextFlag, fileFlag string
+	// foreign: the kubeconfig may have been written by another party.
+	foreign bool
 }
 
 func newClusterAccess() *clusterAccess {
 	flags := genericclioptions.NewConfigFlags(true)
-	flags.CacheDir, flags.DisableCompression = nil, nil // they concern discovery, which is not used here
+	flags.CacheDir, flags.DisableCompression = nil, nil           // they concern discovery, which is not used here
+	flags.WrapConfigFn = func(config *rest.Config) *rest.Config { // for libraries that read the flags
+		redirect.Refuse(config)
+		return config
+	}
 	return &clusterAccess{flags: flags, contextFlag: "context", fileFlag: "kubeconfig"}
 }
 
@@ -99,9 +106,14 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("%s: there is no such file, check the path", source)
 	}
 	raw, err := loader.RawConfig()
+	if err == nil {
+		if err := a.checkOrigin(&raw); err != nil {
+			return nil, err
+		}
+	}
 	if err == nil && len(raw.Clusters) == 0 && *a.flags.APIServer == "" {
 		if config, err := rest.InClusterConfig(); err == nil && !found {
-			return config, nil
+			return a.flags.WrapConfigFn(config), nil
 		} else if !found {
 			return nil, fmt.Errorf("no kubeconfig found, %s does not exist: set --%s or $KUBECONFIG", source, a.fileFlag)
 		}
@@ -111,7 +123,7 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be used: check it and --%s (%w)", source, a.contextFlag, err)
 	}
-	return config, nil
+	return a.flags.WrapConfigFn(config), nil
 }
 
 // source says where the kubeconfig comes from, as users write it.

@@ -15,12 +15,11 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/doctor"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // program is how the examples call it.
@@ -28,7 +27,7 @@ const program = "refractctl"
 
 // Main runs the command line of this process under the given name and ends it.
 func Main(name string) {
-	log.SetLogger(logr.Discard()) // libraries have nothing to say to users
+	quietLibraries(os.Stderr)
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup has it be ignored
 		ending = append(ending, syscall.SIGHUP)
@@ -38,7 +37,7 @@ func Main(name string) {
 	err := NewCommand(name).ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, printable.Indented(printable.Shorten(err.Error(), mostError)))
 		os.Exit(exitCode(err))
 	}
 }
@@ -68,11 +67,14 @@ func NewCommand(name string) *cobra.Command {
 		group("generate", "Generate a kubeconfig with which another cluster can peer", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
+	plugin := group("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
+	for _, command := range append(withCluster, plugin) {
+		withPlainText(command)
+	}
 	for _, command := range withCluster {
 		withStatusLine(command)
 		access.addFlags(command)
 	}
-	plugin := group("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
 	root := group(strings.ReplaceAll(name, " ", "-"), "Peer clusters, offload namespaces, and try out plugins",
 		append(withCluster, plugin, newVersionCommand(), newOptionsCommand(access))...)
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}

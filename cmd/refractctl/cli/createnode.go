@@ -18,7 +18,8 @@ import (
 
 func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	share := &shareFlags{}
-	var provider, remoteContext, remoteFile string
+	var provider string
+	var other remoteCluster
 	var dryRun bool
 	var timeout time.Duration
 	var node peering.NodeOptions
@@ -46,8 +47,8 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return usage(fmt.Errorf("--provider: %w", err))
 			}
-			if remoteContext != "" || remoteFile != "" {
-				if remote, err = access.remote(remoteContext, remoteFile); err != nil {
+			if other.isGiven() {
+				if remote, err = access.remote(&other); err != nil {
 					return fmt.Errorf("the provider: %w", err)
 				}
 			}
@@ -74,9 +75,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	flags := command.Flags()
 	share.addFlags(flags)
 	flags.StringVar(&provider, "provider", "", "cluster id of the provider")
-	flags.StringVar(&remoteContext, "remote-context", "", "context of the provider, which is asked to grant the resources of this node")
-	flags.StringVar(&remoteFile, "remote-kubeconfig", "", "kubeconfig of the provider, by default that of this cluster")
-	completeFlagBy(command, "remote-context", access.completeContexts)
+	other.addFlags(command, access, "context of the provider, which is asked to grant the resources of this node", "kubeconfig of the provider, by default that of this cluster")
 	flags.StringToStringVar(&node.Labels, "label", nil, "label of the node, as KEY=VALUE (may be repeated)")
 	flags.StringToStringVar(&node.NodeSelector, "node-selector", nil, "label of the provider's nodes that its pods run on, as KEY=VALUE (may be repeated)")
 	flags.StringVar(&node.RuntimeClass, "runtime-class-name", "", "runtime class of its pods, on the provider")

@@ -19,10 +19,10 @@ import (
 
 // deletion are the flags of "delete virtualnode".
 type deletion struct {
-	access                    *clusterAccess
-	timeout                   time.Duration
-	force                     bool
-	remoteContext, remoteFile string
+	access  *clusterAccess
+	timeout time.Duration
+	force   bool
+	remote  remoteCluster
 }
 
 func newDeleteCommand(access *clusterAccess) *cobra.Command {
@@ -37,9 +37,8 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl delete virtualnode milan --force   # the provider never comes back",
 	}, d.run)
 	command.Flags().DurationVar(&d.timeout, "timeout", drainPatience, "how long to wait")
-	command.Flags().StringVar(&d.remoteContext, "remote-context", "", "context of the provider, from which what was requested for these nodes is removed; otherwise it stays there until refractctl unpeer")
-	command.Flags().StringVar(&d.remoteFile, "remote-kubeconfig", "", "kubeconfig of the provider, by default that of this cluster")
-	completeFlagBy(command, "remote-context", access.completeContexts)
+	d.remote.addFlags(command, access, "context of the provider, from which what was requested for these nodes is removed; otherwise it stays there until refractctl unpeer",
+		"kubeconfig of the provider, by default that of this cluster")
 	command.Flags().BoolVar(&d.force, "force", false, "abandon the provider, for all its virtual nodes: do not wait for it, and do not clean up there")
 	return command
 }
@@ -49,7 +48,7 @@ func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
 		return err
 	}
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
-	if d.remoteContext == "" && d.remoteFile == "" {
+	if !d.remote.isGiven() {
 		vn, err := findVirtualNode(ctx, c, name)
 		if err != nil {
 			return err
@@ -59,15 +58,15 @@ func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
 	if d.force {
 		return usage(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
 	}
+	o, err := d.options(name, out)
+	if err != nil {
+		return err
+	}
 	vn, missing := findVirtualNode(ctx, c, name)
 	if missing != nil && !errors.Is(missing, errNoVirtualNode) {
 		return missing
 	}
 	// The provider is checked before the virtual node is drained: a wrong context must not be noticed only when the node is gone.
-	o, err := d.options(name, out)
-	if err != nil {
-		return err
-	}
 	if vn != nil {
 		o.ProviderID = string(vn.Spec.ClusterID)
 	}
@@ -93,7 +92,7 @@ func (d *deletion) options(virtualNode string, out io.Writer) (*peering.Options,
 	if err != nil {
 		return nil, err
 	}
-	provider, err := d.access.remote(d.remoteContext, d.remoteFile)
+	provider, err := d.access.remote(&d.remote)
 	if err != nil {
 		return nil, fmt.Errorf("the provider: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 
 func newDoctorCommand(access *clusterAccess) *cobra.Command {
 	var output *output
-	var remoteContext, remoteFile string
+	var remote remoteCluster
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Diagnose a cluster, and show remedies",
@@ -34,8 +34,8 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			patient := &doctor.Patient{Client: cluster.Client, Now: time.Now(), Cluster: cluster}
-			if remoteContext != "" || remoteFile != "" {
-				if patient.Peer, err = access.remote(remoteContext, remoteFile); err != nil {
+			if remote.isGiven() {
+				if patient.Peer, err = access.remote(&remote); err != nil {
 					return fmt.Errorf("the other cluster: %w", err)
 				}
 			}
@@ -47,9 +47,6 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 		}),
 	}
 	output = addOutput(command, "", "")
-	flags := command.Flags()
-	flags.StringVar(&remoteContext, "remote-context", "", "context of a cluster that this one is joined with")
-	flags.StringVar(&remoteFile, "remote-kubeconfig", "", "kubeconfig of that cluster, by default that of this one")
-	completeFlagBy(command, "remote-context", access.completeContexts)
+	remote.addFlags(command, access, "context of a cluster that this one is joined with", "kubeconfig of that cluster, by default that of this one")
 	return command
 }

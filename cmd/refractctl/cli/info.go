@@ -23,6 +23,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/negotiation"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // info is what "info" prints about a cluster. Lists are sorted by name.
@@ -386,7 +387,10 @@ func printTable[T any](out io.Writer, header string, rows []T, cells func(T) []s
 	return table.Flush()
 }
 
-// section writes one table; what is empty is a dash, so that columns line up.
+// mostCell is how many bytes a cell of a table shows.
+const mostCell = 4 << 10
+
+// section writes one table; what is empty is a dash, so that columns line up. A cell that others have written makes no further rows.
 func section[T any](out io.Writer, header string, rows []T, cells func(T) []string) {
 	fmt.Fprintln(out, header)
 	if len(rows) == 0 {
@@ -395,7 +399,7 @@ func section[T any](out io.Writer, header string, rows []T, cells func(T) []stri
 	for _, row := range rows {
 		values := cells(row)
 		for i := range values {
-			if values[i] == "" {
+			if values[i] = printable.Shorten(printable.Line(values[i]), mostCell); values[i] == "" {
 				values[i] = "-"
 			}
 		}

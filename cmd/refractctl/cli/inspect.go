@@ -19,6 +19,7 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // inspection is what "plugin inspect" prints about a module.
@@ -121,7 +122,7 @@ func (r *inspection) readSections(ctx context.Context, wasm []byte) (err error) 
 func (r *inspection) print(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(table, "%s\t%s\n", name, printable.Shorten(printable.Line(fmt.Sprintf(format, args...)), mostCell))
 	}
 	row("Plugin", "%s %s", r.Manifest.Name, r.Manifest.Version)
 	row("File", "%s, %d bytes", r.File, r.Bytes)

@@ -16,6 +16,7 @@ import (
 	"helm.sh/helm/v4/pkg/getter"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/release"
 )
 
@@ -58,9 +59,9 @@ func (r *helmRelease) installer(out io.Writer) (*release.Installer, error) {
 	return &release.Installer{Getter: r.access.flags, Client: c, Name: r.name, Namespace: namespace, DryRun: r.dryRun, Progress: printTo(out)}, nil
 }
 
-// printTo writes lines.
+// printTo writes lines. What they quote of other parties adds no further ones.
 func printTo(out io.Writer) func(string) {
-	return func(line string) { fmt.Fprintln(out, line) }
+	return func(line string) { fmt.Fprintln(out, printable.Line(line)) }
 }
 
 func newInstallCommand(access *clusterAccess) *cobra.Command {
@@ -112,7 +113,7 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 			result.Release = &resultRelease{Name: installer.Name, Namespace: installer.Namespace, Revision: installed.Revision}
 			if r.dryRun {
 				result.Manifest = installed.Manifest
-				_, err := fmt.Fprint(cmd.OutOrStdout(), installed.Manifest)
+				_, err := fmt.Fprint(exactly(cmd.OutOrStdout()), installed.Manifest)
 				return err
 			}
 			result.Notes = installed.Notes

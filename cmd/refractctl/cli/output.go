@@ -91,7 +91,7 @@ func (o *output) print(out io.Writer, kind string, value any) error {
 		return fmt.Errorf("encoding the output, %w", err)
 	}
 	fields["apiVersion"], fields["kind"] = outputVersion, kind
-	return printer.PrintObj(&unstructured.Unstructured{Object: fields}, out)
+	return printer.PrintObj(&unstructured.Unstructured{Object: fields}, exactly(out))
 }
 
 // manifest returns obj as a user would write it: with its kind, without what

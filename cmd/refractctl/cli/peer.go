@@ -26,19 +26,17 @@ const peerPatience = 3 * time.Minute
 
 // twoClusters are the flags of the commands that are about a consumer and a provider.
 type twoClusters struct {
-	access                    *clusterAccess
-	remoteContext, remoteFile string
-	dryRun                    bool
-	timeout                   time.Duration
+	access  *clusterAccess
+	remote  remoteCluster
+	dryRun  bool
+	timeout time.Duration
 }
 
 func (t *twoClusters) addFlags(command *cobra.Command, patience time.Duration) {
 	flags := command.Flags()
-	flags.StringVar(&t.remoteContext, "remote-context", "", "context of the provider")
-	flags.StringVar(&t.remoteFile, "remote-kubeconfig", "", "kubeconfig of the provider, by default that of this cluster")
+	t.remote.addFlags(command, t.access, "context of the provider", "kubeconfig of the provider, by default that of this cluster")
 	flags.BoolVar(&t.dryRun, "dry-run", false, "check, and change nothing")
 	flags.DurationVar(&t.timeout, "timeout", patience, "how long to wait")
-	completeFlagBy(command, "remote-context", t.access.completeContexts)
 }
 
 // options for the two clusters.
@@ -46,39 +44,18 @@ func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 	if err := validTimeout(t.timeout); err != nil {
 		return nil, err
 	}
-	if t.remoteContext == "" && t.remoteFile == "" {
+	if !t.remote.isGiven() {
 		return nil, usage(errors.New("no provider is given: set --remote-context or --remote-kubeconfig"))
 	}
 	consumer, err := t.access.cluster()
 	if err != nil {
 		return nil, fmt.Errorf("the consumer: %w", err)
 	}
-	provider, err := t.access.remote(t.remoteContext, t.remoteFile)
+	provider, err := t.access.remote(&t.remote)
 	if err != nil {
 		return nil, fmt.Errorf("the provider: %w", err)
 	}
 	return &peering.Options{Consumer: consumer, Provider: provider, DryRun: t.dryRun, Progress: printTo(out)}, nil
-}
-
-// remote returns another cluster, whose context is in the given kubeconfig, or in that of this one.
-func (a *clusterAccess) remote(context, file string) (*peering.Cluster, error) {
-	remote := newClusterAccess()
-	remote.contextFlag = "remote-context"
-	if file != "" {
-		remote.fileFlag = "remote-kubeconfig"
-	}
-	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(file, *a.flags.KubeConfig), context
-	*remote.flags.Timeout = *a.flags.Timeout
-	cluster, err := remote.cluster()
-	if err != nil {
-		return nil, err
-	}
-	invitation, err := remote.invitation()
-	if err != nil {
-		return nil, err
-	}
-	cluster.Accept(invitation)
-	return cluster, nil
 }
 
 // cluster returns what a peering needs of one.
@@ -125,15 +102,6 @@ func parseRanges(flag string, texts []string) (ranges []netip.Prefix, err error)
 		ranges = append(ranges, prefix.Masked())
 	}
 	return ranges, nil
-}
-
-// invitation that the kubeconfig is, nil for another kubeconfig.
-func (a *clusterAccess) invitation() (*peering.Invitation, error) {
-	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be used: %w", a.source(), err)
-	}
-	return peering.Invited(&config, *a.flags.Context)
 }
 
 func newPeerCommand(access *clusterAccess) *cobra.Command {
@@ -256,7 +224,7 @@ func (t *twoClusters) end(provider []string, force bool, out io.Writer) (*peerin
 			return nil, nil, err
 		}
 		return o, (*peering.Options).Unpeer, nil
-	case t.remoteContext != "" || t.remoteFile != "":
+	case t.remote.isGiven():
 		return nil, nil, usage(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
 	}
 	absent, err := peering.Absent(provider[0])

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Optio
 
 func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	share, limits := &shareFlags{}, &limitFlags{}
-	var server string
+	var server, file string
 	var ranges []string
 	var life time.Duration
 	var unchecked bool
@@ -45,9 +46,9 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 		Short: "Admit a consumer, and print a kubeconfig for peering",
 		Long: "Admit another cluster as a consumer of this one, and print a kubeconfig with which its administrator can peer with this\n" +
 			"cluster. The kubeconfig has only the permissions of the consumer. Anyone who has it can use the resources granted to the consumer, so\n" +
-			"treat it like a password. It expires after --expires-in; tokens requested with it remain valid until refractctl delete peering-user.\n" +
+			"treat it like a password; --output-file writes a file that only you can read. It expires after --expires-in; tokens requested with it remain valid until refractctl delete peering-user.\n" +
 			"The command can be run again, also to change the resources.",
-		Example: "  refractctl generate peering-user rome --context=milan --cpu=8 --memory=16Gi >milan-for-rome.yaml\n" +
+		Example: "  refractctl generate peering-user rome --context=milan --cpu=8 --memory=16Gi --output-file=milan-for-rome.yaml\n" +
 			"  refractctl peer --context=rome --remote-kubeconfig=milan-for-rome.yaml   # in the other cluster",
 		Args: cobra.ExactArgs(1),
 		RunE: explained(func(cmd *cobra.Command, args []string) error {
@@ -69,6 +70,13 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 				return usage(err)
 			}
 			o.Resources, o.APIServerURL, o.UncheckedURL = resources, strings.TrimSuffix(server, "/"), unchecked
+			var secret *secretFile
+			if file != "" {
+				if secret, err = newSecretFile(file); err != nil {
+					return usage(fmt.Errorf("--output-file: %w", err))
+				}
+				defer secret.discard()
+			}
 			var kubeconfig []byte
 			var expires time.Time
 			err = within(cmd.Context(), peeringUserPatience, func(ctx context.Context) (err error) {
@@ -79,9 +87,16 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			result := resultOf(cmd)
-			result.Kubeconfig, result.CredentialsExpire = string(kubeconfig), expires.UTC().Format(time.RFC3339)
-			fmt.Fprintf(cmd.ErrOrStderr(), "join until %s, in %s: refractctl peer --remote-kubeconfig=FILE\n", expires.UTC().Format(time.RFC3339), args[0])
-			_, err = cmd.OutOrStdout().Write(kubeconfig)
+			result.CredentialsExpire = expires.UTC().Format(time.RFC3339)
+			fmt.Fprintf(cmd.ErrOrStderr(), "join until %s, in %s: refractctl peer --remote-kubeconfig=%s\n", result.CredentialsExpire, args[0], cmp.Or(file, "FILE"))
+			if secret != nil {
+				return secret.write(kubeconfig)
+			}
+			if mode := exposed(cmd.Root().OutOrStdout()); mode != 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the standard output is a file that other users can read (mode %#o): make it readable for you alone (chmod 600), or use --output-file\n", mode)
+			}
+			result.Kubeconfig = string(kubeconfig)
+			_, err = exactly(cmd.OutOrStdout()).Write(kubeconfig)
 			return err
 		}),
 	}
@@ -91,6 +106,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, as the consumer sees them, by default those of its nodes")
 	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default the server of the kubeconfig")
 	addUncheckedFlag(flags, &unchecked, "--api-server-url")
+	flags.StringVar(&file, "output-file", "", "file for the kubeconfig, in place of the standard output, with mode 0600; one of that name is replaced")
 	flags.DurationVar(&life, "expires-in", invitationLife, "how long the kubeconfig can be used")
 	return command
 }

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/peering"
 )
@@ -181,7 +181,7 @@ func (r *result) joined(ctx context.Context, o *peering.Options) error {
 		return fmt.Errorf("getting Secret %s, %w", key, err)
 	}
 	r.add(consumer, "Secret", key.Namespace, key.Name)
-	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey])
+	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return fmt.Errorf("reading data.%s of Secret %s, %w", wire.KubeconfigSecretKey, key, err)
 	}

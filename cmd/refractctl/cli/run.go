@@ -25,6 +25,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // trial are the flags of "plugin run".
@@ -114,9 +115,9 @@ func (t *trial) one(cmd *cobra.Command, plugin *host.Plugin, hook host.Hook, obj
 		return err
 	}
 	if t.diff {
-		return printDiff(cmd.OutOrStdout(), cmd.ErrOrStderr(), object, doc.Value())
+		return printDiff(exactly(cmd.OutOrStdout()), cmd.ErrOrStderr(), object, doc.Value())
 	}
-	return printer.PrintObj(&unstructured.Unstructured{Object: doc.Value()}, cmd.OutOrStdout())
+	return printer.PrintObj(&unstructured.Unstructured{Object: doc.Value()}, exactly(cmd.OutOrStdout()))
 }
 
 // nameOf an object, as kubectl writes it.
@@ -191,13 +192,13 @@ func printOutcome(out io.Writer, outcome *host.Outcome) {
 		return
 	}
 	for _, warning := range outcome.Warnings {
-		fmt.Fprintf(out, "warning of %s: %s\n", warning.Plugin, warning.Message)
+		fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(warning.Plugin), printable.Line(warning.Message))
 	}
 	if outcome.Skipped {
-		fmt.Fprintf(out, "skipped by %s: %s\n", outcome.Skipper, outcome.SkipReason)
+		fmt.Fprintf(out, "skipped by %s: %s\n", printable.Line(outcome.Skipper), printable.Line(outcome.SkipReason))
 	}
 	for _, call := range outcome.Calls {
-		fmt.Fprintf(out, "%s used %d units of fuel in %s\n", call.Plugin, call.Fuel, call.Duration)
+		fmt.Fprintf(out, "%s used %d units of fuel in %s\n", printable.Line(call.Plugin), call.Fuel, call.Duration)
 	}
 }
 

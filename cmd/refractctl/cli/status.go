@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // statusLine shows on a terminal what a command is about as a line that is overwritten, with the time for which that has been so. A line takes
@@ -145,6 +147,7 @@ func (s *settling) Write(text []byte) (int, error) {
 
 // waiting writes what is waited for with an object. On a terminal it takes the place of what was written of the object before.
 func waiting(out io.Writer, name, state string) {
+	name, state = printable.Line(name), printable.Line(state)
 	if w, ok := out.(waiter); ok {
 		w.waiting(name, state)
 		return
@@ -172,7 +175,7 @@ func withStatusLine(command *cobra.Command) {
 	}
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		file, is := cmd.ErrOrStderr().(*os.File)
-		if !is || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
+		if !is || !isTerminal(file) || os.Getenv("TERM") == "dumb" {
 			return run(cmd, args)
 		}
 		line := &statusLine{out: file, now: time.Now, width: func() int {

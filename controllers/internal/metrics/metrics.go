@@ -8,6 +8,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/credentials"
+	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
 // Clusters that writes go to.
@@ -129,7 +131,7 @@ func (m *Metrics) Failed(controller string) func(error) {
 }
 
 // Recorder returns recorder, whose Warning Events are then counted for the
-// controller.
+// controller. Notes are shortened, and written without control characters.
 func (m *Metrics) Recorder(recorder events.EventRecorder, controller string) events.EventRecorder {
 	return &countedEvents{EventRecorder: recorder, warnings: m.warnings.MustCurryWith(prometheus.Labels{"controller": controller})}
 }
@@ -139,10 +141,10 @@ type countedEvents struct {
 	warnings *prometheus.CounterVec
 }
 
-// Eventf counts, and passes on.
+// Eventf counts, and passes the Event on.
 func (r *countedEvents) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	if kind == corev1.EventTypeWarning {
 		r.warnings.WithLabelValues(reason).Inc()
 	}
-	r.EventRecorder.Eventf(regarding, related, kind, reason, action, note, args...)
+	r.EventRecorder.Eventf(regarding, related, kind, reason, action, "%s", eventrecorder.Shorten(fmt.Sprintf(note, args...)))
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/internal/metrics"
+	"github.com/refract-project/refract/internal/eventrecorder"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -169,6 +170,23 @@ func TestInterruptionsAreNoErrorsAndNormalEventsNoWarnings(t *testing.T) {
 	if _, err := metrics.New(registry); err == nil {
 		t.Error("metrics are registered twice, so that one of them would be lost")
 	}
+}
+
+// Whatever a controller quotes of another cluster, its Events can be shown on a terminal.
+func TestNotesOfEventsAreEscaped(t *testing.T) {
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	written := &written{}
+	m.Recorder(written, "test").Eventf(nil, nil, corev1.EventTypeWarning, "Bad", "Act", "100%% refused: %s", "x\x1b[2K\u202e"+strings.Repeat("y", 2*eventrecorder.Limit))
+	if !strings.HasPrefix(written.note, `100% refused: x\u001b[2K\u202e`) || len(written.note) > eventrecorder.Limit {
+		t.Errorf("%d bytes are written: %.50q", len(written.note), written.note)
+	}
+}
+
+type written struct{ note string }
+
+func (w *written) Eventf(_, _ runtime.Object, _, _, _, note string, args ...any) {
+	w.note = fmt.Sprintf(note, args...)
 }
 
 type discard struct{}

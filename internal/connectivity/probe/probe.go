@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/refract-project/refract/internal/redirect"
 )
 
 // Names of the subcommands: controller-manager connectivity serve|get.
@@ -73,7 +75,7 @@ func get(ctx context.Context, out io.Writer, url string) error {
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := (&http.Client{Transport: redirect.Transport(http.DefaultTransport)}).Do(request)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/redirect"
 	"github.com/refract-project/refract/internal/rewind"
 	"github.com/refract-project/refract/vk/reflection"
 )
@@ -29,6 +30,7 @@ func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kuberne
 	}
 	config = o.Limited(config)
 	config.Wrap(wrap)
+	redirect.Refuse(config)
 	rewind.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

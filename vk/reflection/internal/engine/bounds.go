@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // Data from a provider is limited: it is not root here, and the objects of this cluster are stored and watched by
@@ -22,19 +23,31 @@ const cutMark = " … (cut)"
 
 // CutMessages returns the value with long messages truncated, the value itself when there are none. The cached value is never
 // changed.
-func CutMessages(value any) any {
+func CutMessages(value any) any { return replaceTexts("", value, cutMessage) }
+
+func cutMessage(key, text string) string {
+	if (key == "message" || key == "reason" || key == "note") && len(text) > MaxMessageBytes {
+		return strings.ToValidUTF8(text[:MaxMessageBytes-len(cutMark)], "") + cutMark
+	}
+	return text
+}
+
+// EscapeTexts returns the value with control characters escaped in all texts, the value itself when there are none. The cached value is
+// never changed. It is for objects that are written here for people, as Events are; the status of a pod stays as its containers wrote it.
+func EscapeTexts(value any) any {
+	return replaceTexts("", value, func(_, text string) string { return printable.Text(text) })
+}
+
+// replaceTexts returns the value, which is below a key, with its texts replaced, the value itself when none changes.
+func replaceTexts(key string, value any, replace func(key, text string) string) any {
 	switch v := value.(type) {
+	case string:
+		return replace(key, v)
 	case map[string]any:
 		var changed map[string]any
 		for key, entry := range v {
-			after := entry
-			if text, ok := entry.(string); ok {
-				if (key == "message" || key == "reason" || key == "note") && len(text) > MaxMessageBytes {
-					after = strings.ToValidUTF8(text[:MaxMessageBytes-len(cutMark)], "") + cutMark
-				} else {
-					continue
-				}
-			} else if after = CutMessages(entry); same(after, entry) {
+			after := replaceTexts(key, entry, replace)
+			if same(after, entry) {
 				continue
 			}
 			if changed == nil {
@@ -48,7 +61,7 @@ func CutMessages(value any) any {
 	case []any:
 		var changed []any
 		for i, element := range v {
-			after := CutMessages(element)
+			after := replaceTexts("", element, replace)
 			if same(after, element) {
 				continue
 			}
@@ -64,8 +77,11 @@ func CutMessages(value any) any {
 	return value
 }
 
-// same reports that CutMessages has returned what it was given. Scalars always are.
+// same reports that replaceTexts has returned what it was given. Numbers and the like always are.
 func same(a, b any) bool {
+	if text, isText := a.(string); isText {
+		return text == b
+	}
 	x, y := document.Of(a), document.Of(b)
 	return x.Kind() != document.Map && x.Kind() != document.List || x.Is(y)
 }

@@ -41,3 +41,26 @@ func TestMessagesAreCut(t *testing.T) {
 		t.Errorf("%v, want a status that large to be refused", err)
 	}
 }
+
+func TestTextsAreEscaped(t *testing.T) {
+	t.Parallel()
+	event := map[string]any{
+		"message": "x\x1b[2K", "count": int64(3), "source": map[string]any{"component": "kubelet\u202e", "host": "worker"},
+		"series": []any{"\u009b", "plain"}, "none": nil,
+	}
+	before := runtime.DeepCopyJSON(event)
+	escaped := EscapeTexts(event)
+	if !reflect.DeepEqual(event, before) {
+		t.Error("the cached Event changed")
+	}
+	want := map[string]any{
+		"message": `x\u001b[2K`, "count": int64(3), "source": map[string]any{"component": `kubelet\u202e`, "host": "worker"},
+		"series": []any{`\u009b`, "plain"}, "none": nil,
+	}
+	if !reflect.DeepEqual(escaped, want) {
+		t.Errorf("got %v, want %v", escaped, want)
+	}
+	if again := EscapeTexts(escaped); !same(again, escaped) {
+		t.Error("what is escaped is escaped again")
+	}
+}

@@ -63,7 +63,7 @@ func (h *handler) show(ctx context.Context, w *engine.Worker, s *engine.Scope, e
 	}
 	root := maps.Clone(s.Context(host.Incoming))
 	root["involved"] = about.reference()
-	event, _ := engine.CutMessages(e.event.Object).(map[string]any)
+	event, _ := engine.CutMessages(engine.EscapeTexts(e.event.Object)).(map[string]any)
 	outcome, err := h.Mutate(ctx, w, host.Incoming, s.LocalNamespace(), event, root)
 	if err != nil {
 		return err

@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/internal/printable"
+)
+
+// mostError is how many bytes of an error are printed: API servers send long ones.
+const mostError = 16 << 10
+
+// plainText is where a command writes what people read. Much of it was written by other clusters, so control characters are escaped.
+type plainText struct {
+	out  io.Writer
+	text *printable.Writer
+}
+
+func newPlainText(out io.Writer) *plainText { return &plainText{out, printable.NewWriter(out)} }
+
+// Write implements io.Writer.
+func (p *plainText) Write(text []byte) (int, error) { return p.text.Write(text) }
+
+func (p *plainText) waiting(name, state string) { waiting(p.out, name, state) }
+
+// exactly returns where a command writes what programs read, without any change. On a terminal people read that, too.
+func exactly(out io.Writer) io.Writer {
+	if p, ok := out.(*plainText); ok && !isTerminal(p.out) {
+		return p.out
+	}
+	return out
+}
+
+func isTerminal(out io.Writer) bool {
+	switch o := out.(type) {
+	case *os.File:
+		return term.IsTerminal(int(o.Fd()))
+	case *settling:
+		return isTerminal(o.out)
+	}
+	return false
+}
+
+// withPlainText has a command, and those below it, write only text that a terminal does not obey.
+func withPlainText(command *cobra.Command) {
+	for _, child := range command.Commands() {
+		withPlainText(child)
+	}
+	run := command.RunE
+	if run == nil {
+		return
+	}
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		cmd.SetOut(newPlainText(cmd.OutOrStdout()))
+		cmd.SetErr(newPlainText(cmd.ErrOrStderr()))
+		return run(cmd, args)
+	}
+}
+
+// quietLibraries has libraries say to users only what API servers warn of, and what they consider an error.
+func quietLibraries(out io.Writer) {
+	plain := printable.NewWriter(out)
+	log.SetLogger(logr.Discard())
+	logger := slog.New(slog.NewTextHandler(plain, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	slog.SetDefault(logger)
+	klog.SetSlogLogger(logger)
+	rest.SetDefaultWarningHandler(rest.NewWarningWriter(plain, rest.WarningWriterOptions{Deduplicate: true}))
+}

@@ -1,0 +1,105 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/peering"
+)
+
+// remoteCluster are the flags of commands that are about another cluster, too.
+type remoteCluster struct {
+	context, file string
+	trusted       bool
+}
+
+// addFlags adds them. ofContext says in the help which cluster it is, and ofFile whose kubeconfig.
+func (r *remoteCluster) addFlags(command *cobra.Command, access *clusterAccess, ofContext, ofFile string) {
+	flags := command.Flags()
+	flags.StringVar(&r.context, "remote-context", "", ofContext)
+	flags.StringVar(&r.file, "remote-kubeconfig", "", ofFile)
+	flags.BoolVar(&r.trusted, "trust-remote-kubeconfig", false, "the file of --remote-kubeconfig is your own: it may run commands, name files, set a proxy and skip verification; an invitation never may")
+	completeFlagBy(command, "remote-context", access.completeContexts)
+}
+
+// isGiven reports whether the user has named the other cluster.
+func (r *remoteCluster) isGiven() bool { return r.context != "" || r.file != "" }
+
+// validate returns an error of usage if the flags contradict each other.
+func (r *remoteCluster) validate() error {
+	if r.trusted && r.file == "" {
+		return usage(errors.New("--trust-remote-kubeconfig is about the file of --remote-kubeconfig, which is not given: omit it"))
+	}
+	return nil
+}
+
+// remote returns another cluster, whose context is in the given kubeconfig, or in that of this one. It connects to nothing.
+func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
+	if err := of.validate(); err != nil {
+		return nil, err
+	}
+	remote := newClusterAccess()
+	remote.contextFlag = "remote-context"
+	if of.file != "" {
+		remote.fileFlag, remote.foreign = "remote-kubeconfig", !of.trusted
+	}
+	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(of.file, *a.flags.KubeConfig), of.context
+	*remote.flags.Timeout = *a.flags.Timeout
+	cluster, err := remote.cluster()
+	if err != nil {
+		return nil, err
+	}
+	invitation, err := remote.invitation()
+	if err != nil {
+		return nil, err
+	}
+	cluster.Accept(invitation)
+	return cluster, nil
+}
+
+// checkOrigin returns an error for a kubeconfig of another party that needs more than it contains: an invitation, in whichever flag or
+// variable it is named, and a file of --remote-kubeconfig, unless the user trusts it.
+func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
+	effective, name := a.effective(raw)
+	invited := peering.IsInvitation(effective, name)
+	if !invited && !a.foreign {
+		return nil
+	}
+	err := connection.RequireEmbedded(effective, name)
+	switch {
+	case err == nil:
+		return nil
+	case invited:
+		return fmt.Errorf("%s is an invitation and cannot be used: %w; ask for another invitation (refractctl generate peering-user)", a.source(), err)
+	}
+	return fmt.Errorf("%s cannot be used: %w; if the file is your own, add its context to your kubeconfig and name it with --remote-context, or set --trust-remote-kubeconfig", a.source(), err)
+}
+
+// effective returns a copy of a kubeconfig in which the named context has the cluster and the user of the flags.
+func (a *clusterAccess) effective(raw *clientcmdapi.Config) (config *clientcmdapi.Config, context string) {
+	config, context = raw.DeepCopy(), cmp.Or(*a.flags.Context, raw.CurrentContext)
+	chosen := &clientcmdapi.Context{}
+	if found := config.Contexts[context]; found != nil {
+		chosen = found
+	}
+	chosen.Cluster, chosen.AuthInfo = cmp.Or(*a.flags.ClusterName, chosen.Cluster), cmp.Or(*a.flags.AuthInfoName, chosen.AuthInfo)
+	config.Contexts[context] = chosen
+	return config, context
+}
+
+// invitation that the kubeconfig is, nil for another kubeconfig.
+func (a *clusterAccess) invitation() (*peering.Invitation, error) {
+	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be used: %w", a.source(), err)
+	}
+	return peering.Invited(&config, *a.flags.Context)
+}

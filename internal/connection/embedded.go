@@ -1,0 +1,87 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connection
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// OutsideError is returned for a kubeconfig of another party that needs more than the credentials in it.
+type OutsideError struct {
+	// Field of the kubeconfig, such as tokenFile.
+	Field string
+	// Problem is the effect of the field, and Remedy the alternative to it.
+	Problem, Remedy string
+}
+
+func (e *OutsideError) Error() string {
+	return fmt.Sprintf("the kubeconfig %s: %s", e.Problem, e.Remedy)
+}
+
+// RequireEmbedded returns an OutsideError if a context ("" is the current one) of a kubeconfig that another party wrote needs anything but
+// the credentials embedded in it, or is not for an API server whose certificate is verified. Using it would run commands of that party here,
+// send it files of this machine, or route requests through its proxy. Nothing outside of config is read.
+func RequireEmbedded(config *clientcmdapi.Config, context string) error {
+	cluster, user := &clientcmdapi.Cluster{}, &clientcmdapi.AuthInfo{}
+	chosen := config.Contexts[cmp.Or(context, config.CurrentContext)]
+	if chosen == nil {
+		chosen = &clientcmdapi.Context{} // client-go uses the cluster and the user without a name then
+	}
+	if found := config.Clusters[chosen.Cluster]; found != nil {
+		cluster = found
+	}
+	if found := config.AuthInfos[chosen.AuthInfo]; found != nil {
+		user = found
+	}
+	return cmp.Or(requireEmbeddedUser(user), requireVerifiedCluster(cluster))
+}
+
+func requireEmbeddedUser(user *clientcmdapi.AuthInfo) error {
+	const remedy = "use a client certificate or a token that is embedded in the kubeconfig"
+	switch {
+	case user.Exec != nil:
+		return &OutsideError{"exec", fmt.Sprintf("runs a command, exec %.100q", user.Exec.Command), remedy}
+	case user.AuthProvider != nil:
+		return &OutsideError{"auth-provider", fmt.Sprintf("uses the auth-provider %.100q", user.AuthProvider.Name), remedy}
+	case user.TokenFile != "":
+		return namesFile("tokenFile", "token", user.TokenFile)
+	case user.ClientCertificate != "":
+		return namesFile("client-certificate", "client-certificate-data", user.ClientCertificate)
+	case user.ClientKey != "":
+		return namesFile("client-key", "client-key-data", user.ClientKey)
+	case user.Impersonate != "", user.ImpersonateUID != "", len(user.ImpersonateGroups) > 0, len(user.ImpersonateUserExtra) > 0:
+		return &OutsideError{"as", "impersonates another user (as, as-uid, as-groups or as-user-extra)", "use the credentials of that user"}
+	}
+	return nil
+}
+
+func requireVerifiedCluster(cluster *clientcmdapi.Cluster) error {
+	switch {
+	case cluster.CertificateAuthority != "":
+		return namesFile("certificate-authority", "certificate-authority-data", cluster.CertificateAuthority)
+	case cluster.InsecureSkipTLSVerify:
+		return &OutsideError{"insecure-skip-tls-verify", "sets insecure-skip-tls-verify, so that any server could answer", "remove it, and put the certificate authority into certificate-authority-data"}
+	case cluster.ProxyURL != "":
+		return &OutsideError{"proxy-url", fmt.Sprintf("sets the proxy %.100q, proxy-url", cluster.ProxyURL), "remove it; if this side needs a proxy, set it in the environment variable HTTPS_PROXY of the process"}
+	case cluster.Server == "":
+		return nil // client-go reports that it is missing
+	}
+	server, err := url.Parse(cluster.Server)
+	if err != nil {
+		return errors.New("the server address of the kubeconfig is not a URL: use https://HOST:PORT")
+	}
+	if server.Scheme != "https" {
+		return &OutsideError{"server", fmt.Sprintf("has the server %.100q, which is not https", cluster.Server), "use an https URL, so that requests are encrypted and the server is verified"}
+	}
+	return nil
+}
+
+func namesFile(field, instead, path string) error {
+	return &OutsideError{field, fmt.Sprintf("names a file, %s %.200q", field, path), "put its content into " + instead}
+}

@@ -1,0 +1,22 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package eventrecorder
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// What a cluster quotes of another one reaches no terminal raw, and fits also when escapes make it longer.
+func TestShortenEscapes(t *testing.T) {
+	if got, want := Shorten("denied\x1b]0;x\a\u202e\xff"), "denied\\u001b]0;x\\u0007\\u202e\uFFFD"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, text := range []string{strings.Repeat("\x1b", Limit), strings.Repeat("ü", Limit), strings.Repeat("\xff", Limit)} {
+		if got := Shorten(text); len(got) > Limit || !utf8.ValidString(got) {
+			t.Errorf("%d bytes of %.10q", len(got), text)
+		}
+	}
+}

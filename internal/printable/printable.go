@@ -1,0 +1,115 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package printable makes text of others harmless to show: on a terminal, in tables, in Events and in logs.
+//
+// A terminal obeys some characters: they move the cursor, rename the window, and overwrite what was printed before. Others
+// are invisible, or reverse the direction of writing, so that a text is misread. The author of the text chooses
+// them. They are replaced by their escapes, such as \u001b, in the syntax of JSON: a JSON document keeps its meaning.
+package printable
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Text returns text without control, format and private characters, except line breaks and tabs, and as valid UTF-8.
+func Text(text string) string {
+	if strings.IndexFunc(text, isHarmful) < 0 && utf8.ValidString(text) {
+		return text
+	}
+	var out strings.Builder
+	for _, r := range strings.ReplaceAll(text, "\r\n", "\n") {
+		if isHarmful(r) {
+			writeEscape(&out, r)
+		} else {
+			out.WriteRune(r) // an invalid byte is U+FFFD
+		}
+	}
+	return out.String()
+}
+
+// Line is Text on one line: line breaks and tabs are spaces. It can be a cell of a table.
+func Line(text string) string {
+	if strings.IndexFunc(text, breaksLine) < 0 {
+		return Text(text)
+	}
+	return Text(strings.Join(strings.FieldsFunc(text, breaksLine), " "))
+}
+
+// Indented is Text in which each further line is indented, so that none can be taken for a line of another origin.
+func Indented(text string) string { return strings.ReplaceAll(Text(text), "\n", "\n  ") }
+
+// IsLine reports whether Line would change nothing.
+func IsLine(text string) bool {
+	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return breaksLine(r) || isHarmful(r) }) < 0
+}
+
+const more = " …"
+
+// Shorten returns text, or as much of it as fits into most bytes, in whole characters, and a sign that there was more.
+func Shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(more)], "") + more
+}
+
+// isHarmful reports whether a character is not shown as it is. A new character of a later Unicode version is.
+func isHarmful(r rune) bool {
+	return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)
+}
+
+func breaksLine(r rune) bool {
+	return r >= '\t' && r <= '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
+}
+
+// writeEscape writes a character as JSON does.
+func writeEscape(out *strings.Builder, r rune) {
+	if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
+		fmt.Fprintf(out, `\u%04x\u%04x`, high, low)
+		return
+	}
+	fmt.Fprintf(out, `\u%04x`, r)
+}
+
+// Writer writes what Text returns. It is safe for concurrent use.
+type Writer struct {
+	mu   sync.Mutex
+	out  io.Writer
+	rest []byte // of a character that is not complete
+}
+
+// NewWriter returns a Writer on top of out.
+func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
+
+// Write implements io.Writer.
+func (w *Writer) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := append(w.rest, text...)
+	complete := len(all) - incomplete(all)
+	if _, err := io.WriteString(w.out, Text(string(all[:complete]))); err != nil {
+		return 0, err
+	}
+	w.rest = append([]byte(nil), all[complete:]...)
+	return len(text), nil
+}
+
+// incomplete returns how many bytes at the end are the beginning of a character.
+func incomplete(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,78 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package redirect keeps clients of an API server from following it elsewhere.
+//
+// A client of net/http follows redirects, and with status 307 or 308 it sends method, body and credentials again. An API server
+// could thus have it send any request to any address of the client's network, and Secrets and tokens in clear. No API server needs
+// more than a redirect to itself.
+package redirect
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/refract-project/refract/internal/printable"
+)
+
+// Error is returned instead of sending a request to another server than the one that it is meant for.
+type Error struct {
+	// From and To are servers, with their schemes.
+	From, To string
+}
+
+// mostServer is how many bytes of the other server's address an Error has.
+const mostServer = 200
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s redirects to another server, %s: the redirect was not followed; set the server of the kubeconfig to the address of the API server itself", e.From, e.To)
+}
+
+// Check returns an Error unless both URLs have the same scheme and host.
+func Check(from, to *url.URL) error {
+	if from.Scheme == to.Scheme && hostOf(from) == hostOf(to) {
+		return nil
+	}
+	return &Error{From: serverOf(from), To: serverOf(to)}
+}
+
+// hostOf a URL, with its port.
+func hostOf(u *url.URL) string {
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return host + ":" + port
+}
+
+func serverOf(u *url.URL) string {
+	return printable.Shorten(printable.Line(u.Scheme+"://"+u.Host), mostServer)
+}
+
+// Refuse has clients of config return an Error when their server redirects them to another scheme or host.
+func Refuse(config *rest.Config) { config.Wrap(Transport) }
+
+// Transport returns next for clients that follow redirects: those to another scheme or host end with an Error.
+func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
+
+type transport struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper. A request that follows a redirect has the response that redirects.
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if response := request.Response; response != nil && response.Request != nil {
+		if err := Check(response.Request.URL, request.URL); err != nil {
+			if request.Body != nil {
+				_ = request.Body.Close() // RoundTrippers close it; nothing was sent
+			}
+			return nil, err
+		}
+	}
+	return t.next.RoundTrip(request)
+}
+
+// WrappedRoundTripper returns the transport below, which client-go looks for to close idle connections.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
