@@ -62,7 +62,6 @@ type options struct {
 	priorityClasses, runtimeClasses        []string
 	reservedPrefixes                       []string
 	namePatterns                           []string
-	maxNamespaces                          int
 	tenantLimits                           map[string]*string // by the name of the setting
 	ownCIDRs, tenantCIDRs                  []string
 	enforceQuotas                          bool
@@ -104,7 +103,6 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.runtimeClasses, "tenant-runtime-classes", []string{"*"}, "runtime classes that the pods of consumers may use; * allows all")
 	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers cannot use, in addition to kube-, openshift- and liqo-tenant-")
 	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
-	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is unlimited")
 	o.tenantLimits = map[string]*string{}
 	for _, setting := range tenantlimits.Settings() {
 		o.tenantLimits[setting.Name] = flags.String(setting.Flag(), setting.Default, setting.Help+"; the annotation "+setting.Annotation()+" of a tenant namespace overrides it for one consumer")
@@ -239,7 +237,7 @@ func (o *options) validateTenancy() error {
 	}
 	settings := o.tenancy(limits)
 	if err := settings.Validate(); err != nil {
-		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of, --tenant-max-namespaces: %w", err)
+		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of: %w", err)
 	}
 	_, err = o.quotas()
 	_, ownErr := o.ownRanges()
@@ -301,7 +299,7 @@ func (o *options) tenancy(limits tenantlimits.Limits) tenancy.Options {
 	}
 	return tenancy.Options{
 		PodSecurity: o.podSecurity, Levels: o.podSecurityOf, PriorityClasses: o.priorityClasses, RuntimeClasses: o.runtimeClasses,
-		ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, MaxNamespaces: o.maxNamespaces, Limits: limits,
+		ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, Limits: limits,
 	}
 }
 
