@@ -116,15 +116,15 @@ func NewPolicy(o Options) (*Policy, error) {
 const podField = "spec.pod."
 
 // CheckNamespace returns a Refusal unless the namespace was created for that consumer.
-func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
+func CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	owner := namespace.Labels[wire.RemoteClusterIDLabel]
 	if namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == "" || owner == "" {
 		return &Refusal{"metadata.namespace", fmt.Sprintf("namespace %s was not created for a consumer", namespace.Name),
-			"create ShadowPods in namespaces that the consumer's NamespaceOffloading offloads to this cluster"}
+			"create objects in namespaces that the consumer's NamespaceOffloading offloads to this cluster"}
 	}
 	if owner != origin {
 		return &Refusal{"metadata.labels[" + wire.OriginLabel + "]", fmt.Sprintf("namespace %s belongs to consumer %s, not to %s", namespace.Name, owner, origin),
-			"a consumer creates ShadowPods with its own cluster id"}
+			"a consumer creates objects with its own cluster id"}
 	}
 	return nil
 }
