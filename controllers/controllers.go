@@ -107,6 +107,8 @@ type Options struct {
 	// Tenancy is what this cluster allows its consumers, Installation the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
+	// LimitRange has the limits of the LimitRange in the namespaces of consumers.
+	LimitRange []corev1.LimitRangeItem
 	// Quotas configures the enforcement of consumers' Quotas.
 	Quotas quota.Options
 	// Clock returns the time.
@@ -144,6 +146,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, ow
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
+			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange,
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: failed("namespaceoffloading", &offloading.NamespaceOffloading{}),

@@ -36,6 +36,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
@@ -49,6 +50,14 @@ type Options struct {
 	RemoteClusterRole string
 	// Tenancy is what this cluster allows its consumers.
 	Tenancy tenancy.Options
+	// OwnRanges returns the ranges of this cluster, which the pods of consumers do not reach, or an error while they are unknown. FollowOwnRanges,
+	// unless it is nil, has f called when they have changed.
+	OwnRanges       func() (ipmap.Ranges, error)
+	FollowOwnRanges func(f func())
+	// RangesOf are, by consumer, ranges that its pods reach in any case: those of the network between the clusters.
+	RangesOf map[string]ipmap.Ranges
+	// LimitRange has the limits of the LimitRange in the namespaces of consumers; none for no LimitRange.
+	LimitRange []corev1.LimitRangeItem
 	// Installation is the namespace of this controller, which no consumer gets.
 	Installation string
 	// Failed is called with the errors of reconciliations, unless it is nil.

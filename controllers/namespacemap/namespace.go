@@ -63,6 +63,13 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	if err := c.copyLimits(ctx, nm, namespace); err != nil {
 		return before, err
 	}
+	// The limits are in place before the consumer has any rights there.
+	if err := c.ensureEgressPolicy(ctx, nm, limits, remoteNamespace); err != nil {
+		return before, err
+	}
+	if err := c.ensureLimitRange(ctx, nm, remoteNamespace); err != nil {
+		return before, err
+	}
 	if err := c.ensureRoleBinding(ctx, nm, remoteNamespace); err != nil {
 		return before, err
 	}

@@ -57,6 +57,10 @@ var (
 		Help: "CIDRs of the endpoints of a consumer; ranges of this cluster and reserved addresses are never allowed. --tenant-cidrs-of overrides them for one consumer"}
 	FQDNEndpoints = &Setting{Name: "fqdn-endpoints", Kind: Switch, Default: "false",
 		Help: "allow EndpointSlices of consumers with host names (address type FQDN), which no check can hold to the ranges of the consumer"}
+	EgressPolicy = &Setting{Name: "egress-policy", Kind: Switch, Default: "true",
+		Help: "create a NetworkPolicy in the namespaces of consumers that keeps their pods from this cluster's own pods, Services, nodes and metadata services"}
+	EgressCIDRs = &Setting{Name: "egress-cidrs", Kind: CIDRs, Default: "",
+		Help: "CIDRs of this cluster that the NetworkPolicy lets the pods of consumers reach nevertheless"}
 )
 
 // addOnNamespaces are the namespaces into which add-ons of clusters are usually installed. A consumer that got one of these names would have
@@ -73,7 +77,7 @@ var addOnNamespaces = []string{
 }
 
 // all lists the settings in the order of the documentation.
-var all = []*Setting{SchedulerNames, MaxNamespaces, NamespaceNames, ReservedNamespaces, EndpointCIDRs, FQDNEndpoints}
+var all = []*Setting{SchedulerNames, MaxNamespaces, NamespaceNames, ReservedNamespaces, EndpointCIDRs, FQDNEndpoints, EgressPolicy, EgressCIDRs}
 
 // Settings returns all settings, in the order of the documentation.
 func Settings() []*Setting { return slices.Clone(all) }
