@@ -15,6 +15,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -35,6 +36,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/onepass"
+	"github.com/refract-project/refract/controllers/internal/ownranges"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
@@ -105,6 +107,8 @@ type Options struct {
 	// Tenancy is what this cluster allows its consumers, Installation the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
+	// LimitRange has the limits of the LimitRange in the namespaces of consumers.
+	LimitRange []corev1.LimitRangeItem
 	// Quotas configures the enforcement of consumers' Quotas.
 	Quotas quota.Options
 	// Clock returns the time.
@@ -116,7 +120,7 @@ type Options struct {
 }
 
 // all returns the controllers with their dependencies.
-func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
+func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
 	live := mgr.GetAPIReader()
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
@@ -137,10 +141,12 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas,
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
-			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, RangesOf: o.RangesOf, AddressMapper: reached, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
+			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, RangesOf: o.RangesOf, AddressMapper: reached,
+			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
+			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange,
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: failed("namespaceoffloading", &offloading.NamespaceOffloading{}),
@@ -227,7 +233,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	quotas := quota.NewLedger(mgr.GetClient(), o.Quotas)
-	all := all(mgr, m, reached, policy, quotas, o)
+	own, err := followOwnRanges(mgr, o.OwnCIDRs)
+	if err != nil {
+		return err
+	}
+	all := all(mgr, m, reached, own, policy, quotas, o)
 	if o.Webhooks != nil {
 		certificate, err := registerWebhooks(ctx, mgr, m, quotas, o.Webhooks)
 		if err != nil {
@@ -246,6 +256,22 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		return fmt.Errorf("registering metrics, %w", err)
 	}
 	return nil
+}
+
+// followOwnRanges returns the ranges of this cluster, which the manager keeps up to date.
+func followOwnRanges(mgr manager.Manager, configured ipmap.Ranges) (*ownranges.Ranges, error) {
+	clientset, err := kubernetes.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return nil, fmt.Errorf("creating the client of Nodes, %w", err)
+	}
+	own, err := ownranges.New(configured, clientset, mgr.GetAPIReader())
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(own); err != nil {
+		return nil, fmt.Errorf("registering the ranges of this cluster, %w", err)
+	}
+	return own, nil
 }
 
 // Scheme returns the types that the controllers know: Kubernetes' own and ours.

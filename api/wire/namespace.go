@@ -7,6 +7,9 @@ package wire
 const (
 	// SchedulingEnabledLabel ("true") lets the pods of a namespace onto virtual nodes.
 	SchedulingEnabledLabel = "liqo.io/scheduling-enabled"
+	// EgressNetworkPolicy is the NetworkPolicy, and TenantLimitRange the LimitRange, that a provider creates in the namespaces of its consumers.
+	EgressNetworkPolicy = "refract-egress"
+	TenantLimitRange    = "refract-limits"
 	// ManagedByNamespaceMapAnnotation holds namespace/name of the NamespaceMap
 	// for which a remote namespace was created; without it the namespace is not ours.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"

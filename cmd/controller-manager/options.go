@@ -4,6 +4,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -63,8 +65,8 @@ type options struct {
 	priorityClasses, runtimeClasses        []string
 	reservedPrefixes                       []string
 	namePatterns                           []string
-	maxNamespaces                          int
 	tenantLimits                           map[string]*string // by the name of the setting
+	limitRange                             string
 	ownCIDRs, tenantCIDRs                  []string
 	enforceQuotas                          bool
 	limits                                 string
@@ -105,11 +107,11 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.runtimeClasses, "tenant-runtime-classes", []string{"*"}, "runtime classes that the pods of consumers may use; * allows all")
 	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers cannot use, in addition to kube-, openshift- and liqo-tenant-")
 	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
-	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is unlimited")
 	o.tenantLimits = map[string]*string{}
 	for _, setting := range tenantlimits.Settings() {
 		o.tenantLimits[setting.Name] = flags.String(setting.Flag(), setting.Default, setting.Help+"; the annotation "+setting.Annotation()+" of a tenant namespace overrides it for one consumer")
 	}
+	flags.StringVar(&o.limitRange, "tenant-limit-range", "", "limits of the LimitRange "+wire.TenantLimitRange+" in the namespaces of consumers, as a JSON list such as [{\"type\":\"Container\",\"defaultRequest\":{\"cpu\":\"100m\"}}]; if empty, there is none")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "enforce the Quotas of the users of consumers; a consumer without Quotas in its tenant namespace is not limited")
 	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; --authentication-enabled does so for consumers that have joined with a Tenant")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "default enforcement of requests and limits, for Quotas that set none: None, Soft (requests of cpu and memory are mandatory) or Hard (limits must also equal requests)")
@@ -240,13 +242,14 @@ func (o *options) validateTenancy() error {
 	}
 	settings := o.tenancy(limits)
 	if err := settings.Validate(); err != nil {
-		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of, --tenant-max-namespaces: %w", err)
+		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of: %w", err)
 	}
 	_, err = o.quotas()
 	_, ownErr := o.ownRanges()
 	_, rangeErr := o.rangesOf()
 	_, authenticationErr := o.authentication.options()
-	return errors.Join(err, ownErr, rangeErr, authenticationErr)
+	_, limitRangeErr := o.limitRangeOfTenants()
+	return errors.Join(limitRangeErr, err, ownErr, rangeErr, authenticationErr)
 }
 
 // defaultTemplate returns how virtual kubelets are run, none when they are not.
@@ -302,8 +305,21 @@ func (o *options) tenancy(limits tenantlimits.Limits) tenancy.Options {
 	}
 	return tenancy.Options{
 		PodSecurity: o.podSecurity, Levels: o.podSecurityOf, PriorityClasses: o.priorityClasses, RuntimeClasses: o.runtimeClasses,
-		ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, MaxNamespaces: o.maxNamespaces, Limits: limits,
+		ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, Limits: limits,
 	}
+}
+
+// limitRangeOfTenants returns the limits of the LimitRange in the namespaces of consumers.
+func (o *options) limitRangeOfTenants() (limits []corev1.LimitRangeItem, err error) {
+	if o.limitRange == "" {
+		return nil, nil
+	}
+	decoder := json.NewDecoder(strings.NewReader(o.limitRange))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&limits); err != nil {
+		return nil, fmt.Errorf("--tenant-limit-range is not a JSON list of limits as in the spec of a LimitRange: %w", err)
+	}
+	return limits, nil
 }
 
 // limitsOfTenants returns the limits for all consumers. The error begins with the name of the setting.

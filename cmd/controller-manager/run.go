@@ -86,6 +86,10 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
+	limitRange, err := o.limitRangeOfTenants()
+	if err != nil {
+		return err
+	}
 	template, err := o.defaultTemplate()
 	if err != nil {
 		return err
@@ -118,6 +122,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		OwnCIDRs:                   ranges,
 		RangesOf:                   rangesOf,
 		Tenancy:                    o.tenancy(limits),
+		LimitRange:                 limitRange,
 		Quotas:                     quotas,
 		Installation:               o.liqoNamespace,
 		Clock:                      clock.RealClock{},

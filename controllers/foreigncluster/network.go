@@ -18,6 +18,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/peers"
 )
 
 // network is the reported state of the network to another cluster; nil if it is not checked.
@@ -59,7 +60,7 @@ func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, e
 	}
 	name := "PeerNetwork " + f.tenant + "/" + f.id
 	if declared.Spec.Mode == plugins.NoNetwork {
-		return &network{status: core.ConditionStatusNone, reason: noNetworkReason, message: name + " says that no network connects the pods"}, nil
+		return &network{status: core.ConditionStatusNone, reason: peers.NoNetworkReason, message: name + " says that no network connects the pods"}, nil
 	}
 	connected := meta.FindStatusCondition(declared.Status.Conditions, plugins.ConnectedCondition)
 	if connected == nil {
@@ -89,7 +90,6 @@ const (
 	notConnectedReason = "ConnectionNotEstablished"
 	staleReason        = "ConnectionNotRefreshed"
 	declaredReason     = "SetByPeerNetwork"
-	noNetworkReason    = "NoNetwork"
 
 	notCheckedMessage = "The network between the clusters is not checked"
 )

@@ -17,12 +17,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -36,6 +36,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // Options are the settings of the controller.
@@ -48,6 +50,14 @@ type Options struct {
 	RemoteClusterRole string
 	// Tenancy is what this cluster allows its consumers.
 	Tenancy tenancy.Options
+	// OwnRanges returns the ranges of this cluster, which the pods of consumers do not reach, or an error while they are unknown. FollowOwnRanges,
+	// unless it is nil, has f called when they have changed.
+	OwnRanges       func() (ipmap.Ranges, error)
+	FollowOwnRanges func(f func())
+	// RangesOf are, by consumer, ranges that its pods reach in any case: those of the network between the clusters.
+	RangesOf map[string]ipmap.Ranges
+	// LimitRange has the limits of the LimitRange in the namespaces of consumers; none for no LimitRange.
+	LimitRange []corev1.LimitRangeItem
 	// Installation is the namespace of this controller, which no consumer gets.
 	Installation string
 	// Failed is called with the errors of reconciliations, unless it is nil.
@@ -78,6 +88,8 @@ const (
 	wrongNameReason             = "WrongName"
 	failedRemoteNamespaceReason = "FailedCreateNamespace"
 	failedDeleteReason          = "FailedDeleteNamespace"
+	leftBehindReason            = "NamespaceLeftBehind"
+	invalidLimitsReason         = "InvalidLimits"
 	mapAction                   = "MapNamespaces"
 )
 
@@ -149,40 +161,68 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 	if err := finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, true); err != nil {
 		return err
 	}
-	if err := c.announce(ctx, nm); err != nil {
+	limits, err := c.limitsOf(ctx, nm)
+	if err != nil {
+		return err
+	}
+	owned, err := c.remoteNamespaces(ctx, nm)
+	if err != nil {
+		return err
+	}
+	if err := c.announce(ctx, nm, limits, owned); err != nil {
 		return err
 	}
 	current := map[string]offloading.RemoteNamespaceStatus{}
 	var problems []error
-	left := c.room(nm)
+	count := countNamespaces(nm, owned)
 	for _, local := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
 		remoteNamespace := nm.Spec.DesiredMapping[local]
-		if status, has := nm.Status.CurrentMapping[local]; !has || isFailed(status) {
-			if left--; left < 0 {
+		status, has := nm.Status.CurrentMapping[local]
+		if has && status.RemoteNamespace != remoteNamespace {
+			status, err := c.rename(ctx, nm, local, status)
+			problems = append(problems, err)
+			current[local] = status
+			continue
+		}
+		if maximum := maxNamespaces(limits); !owned.Has(remoteNamespace) && (!has || isFailed(status)) {
+			if count++; count > maximum {
 				current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: c.refuse(nm,
-					"namespace %s, for %s, is not created: this consumer has reached its limit of %d namespaces; unoffload another one, or ask an administrator of this cluster to raise the limit",
-					remoteNamespace, local, c.options.Tenancy.MaxNamespaces)}
+					"namespace %s, for %s, is not created: this consumer has reached its limit of %d namespaces, including those being deleted; unoffload another one, or ask an administrator of this cluster to raise tenants.%s or the consumer's limit %s",
+					remoteNamespace, local, maximum, tenantlimits.MaxNamespaces.Value(), tenantlimits.MaxNamespaces.Name)}
 				continue
 			}
 		}
-		phase, err := c.ensureRemoteNamespace(ctx, nm, local, remoteNamespace)
+		phase, err := c.ensureRemoteNamespace(ctx, nm, limits, local, remoteNamespace)
 		problems = append(problems, err)
 		current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: phase}
 	}
 	problems = append(problems, c.removeRemoteNamespaces(ctx, nm, current))
-	err := errors.Join(problems...)
+	c.reportLeftBehind(nm, current, owned)
+	err = errors.Join(problems...)
 	if err == nil && !slices.ContainsFunc(slices.Collect(maps.Values(current)), isFailed) {
 		c.report.Clear(client.ObjectKeyFromObject(nm))
 	}
 	return errors.Join(err, c.writeStatus(ctx, nm, current))
 }
 
+// rename deletes the remote namespace that a mapping had before its name was changed: the consumer has withdrawn it. The status names it until
+// it is gone, so that it is not forgotten, and the new one is requested after that.
+func (c *Controller) rename(ctx context.Context, nm *offloading.NamespaceMap, local string, status offloading.RemoteNamespaceStatus) (offloading.RemoteNamespaceStatus, error) {
+	gone, err := c.deleteRemoteNamespace(ctx, nm, local, status.RemoteNamespace)
+	if !gone {
+		status.Phase = offloading.MappingTerminating
+		return status, err
+	}
+	// Writing the status brings the map back here. A mapping without a phase is announced only with room for it.
+	return offloading.RemoteNamespaceStatus{RemoteNamespace: nm.Spec.DesiredMapping[local], Phase: offloading.MappingCreationLoopBackOff}, err
+}
+
 // announce records in the status, without a phase, the remote namespaces that
 // are about to be created, so that one that is no longer desired by the time it
 // exists is found and deleted. The write fails if the desired mapping has changed
 // in the meantime; nothing has been created then.
-func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap) error {
-	left := c.room(nm)
+func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, owned sets.Set[string]) error {
+	left := maxNamespaces(limits) - countNamespaces(nm, owned)
 	announced := maps.Clone(nm.Status.CurrentMapping)
 	for _, local := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
 		if _, has := announced[local]; !has && left > 0 {
@@ -191,20 +231,6 @@ func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap) 
 		}
 	}
 	return c.writeStatus(ctx, nm, announced)
-}
-
-// room returns how many more namespaces the consumer may have.
-func (c *Controller) room(nm *offloading.NamespaceMap) int {
-	if c.options.Tenancy.MaxNamespaces == 0 {
-		return math.MaxInt
-	}
-	has := 0
-	for local, status := range nm.Status.CurrentMapping {
-		if _, desired := nm.Spec.DesiredMapping[local]; desired && !isFailed(status) {
-			has++
-		}
-	}
-	return c.options.Tenancy.MaxNamespaces - has
 }
 
 func isFailed(s offloading.RemoteNamespaceStatus) bool {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/tenantlimits"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -317,6 +319,13 @@ func TestNoTenantNamespaceNoNamespaces(t *testing.T) {
 	}
 }
 
+func limits(t *testing.T, setting *tenantlimits.Setting, value string) tenantlimits.Limits {
+	t.Helper()
+	all, err := tenantlimits.New(map[string]string{setting.Name: value})
+	require.NoError(t, err)
+	return all
+}
+
 // Names of the system are not for consumers, and the namespaces that they get have a Pod Security level.
 func TestNamesAndLevelsOfNamespaces(t *testing.T) {
 	home := tenant(t, "rome")
@@ -385,7 +394,7 @@ func isAbsent(t *testing.T, namespace string) bool {
 // A consumer gets as many namespaces as it may have, and another one when it gives one back.
 func TestNumberOfNamespaces(t *testing.T) {
 	home := tenant(t, "rome")
-	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.MaxNamespaces = 2 })
+	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "2") })
 	nm := replicated(home, "rome", map[string]string{"a": home + "-a", "b": home + "-b", "c": home + "-c"})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"a": offloading.MappingAccepted, "b": offloading.MappingAccepted, "c": offloading.MappingCreationLoopBackOff})

@@ -31,13 +31,16 @@ const (
 // ensureRemoteNamespace makes one remote namespace and returns its phase. What only the user can mend
 // is an Event and the phase CreationLoopBackOff; an error is worth a retry and
 // leaves the phase as it was.
-func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (offloading.MappingPhase, error) {
+func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, local, remoteNamespace string) (offloading.MappingPhase, error) {
 	before := nm.Status.CurrentMapping[local].Phase
-	if err := c.options.Tenancy.CheckName(nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
-		return c.refuse(nm, "namespace %q, for %s, is not created: %s; ask the consumer to choose another name", remoteNamespace, local, err), nil
-	}
 	namespace := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
+	// A stricter rule does not take away a namespace that the consumer has.
+	if !isRemoteNamespaceOf(namespace, nm, local) {
+		if err := c.options.Tenancy.CheckName(limits, nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
+			return c.refuse(nm, "namespace %q, for %s, is not created: %s; or ask the consumer to choose another name", remoteNamespace, local, err), nil
+		}
+	}
 	if apierrors.IsNotFound(err) {
 		namespace, err = c.createNamespace(ctx, nm, local, remoteNamespace)
 	}
@@ -58,6 +61,13 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 		return before, err
 	}
 	if err := c.copyLimits(ctx, nm, namespace); err != nil {
+		return before, err
+	}
+	// The limits are in place before the consumer has any rights there.
+	if err := c.ensureEgressPolicy(ctx, nm, limits, remoteNamespace); err != nil {
+		return before, err
+	}
+	if err := c.ensureLimitRange(ctx, nm, remoteNamespace); err != nil {
 		return before, err
 	}
 	if err := c.ensureRoleBinding(ctx, nm, remoteNamespace); err != nil {

@@ -10,9 +10,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -31,11 +35,13 @@ import (
 )
 
 // CacheOptions restricts the manager's cache for this controller: of the
-// RoleBindings those of peerings. Namespaces are held whole, because others look
+// RoleBindings those of peerings, of NetworkPolicies and LimitRanges its own. Namespaces are held whole, because others look
 // at those without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&rbacv1.RoleBinding{}: {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
+		&rbacv1.RoleBinding{}:         {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
+		&networkingv1.NetworkPolicy{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.EgressNetworkPolicy)},
+		&corev1.LimitRange{}:          {Field: fields.OneTermEqualSelector("metadata.name", wire.TenantLimitRange)},
 	}
 }
 
@@ -44,14 +50,37 @@ func (c *Controller) watch(mgr manager.Manager) error {
 	marked := builder.WithPredicates(predicate.NewPredicateFuncs(func(obj client.Object) bool {
 		return obj.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != ""
 	}))
-	return builder.ControllerManagedBy(mgr).
+	build := builder.ControllerManagedBy(mgr)
+	if c.options.FollowOwnRanges != nil {
+		build = build.WatchesRawSource(source.Func(c.followOwnRanges))
+	}
+	return build.
 		Named(c.Name()).
 		WithOptions(workers.Options(c.options.Workers)).
 		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(isReplicated))).
 		Watches(&corev1.Namespace{}, toMap, marked).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.mapsIn), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, limitsChanged))).
 		Watches(&rbacv1.RoleBinding{}, toMap, marked).
+		Watches(&networkingv1.NetworkPolicy{}, toMap, marked).
+		Watches(&corev1.LimitRange{}, toMap, marked).
 		Complete(report.Failures(c, c.options.Failed))
+}
+
+// followOwnRanges reconciles all NamespaceMaps when the ranges of this cluster have changed.
+func (c *Controller) followOwnRanges(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	c.options.FollowOwnRanges(func() {
+		list := &offloading.NamespaceMapList{}
+		if err := c.client.List(ctx, list); err != nil {
+			log.FromContext(ctx).Error(err, "Cannot list the NamespaceMaps")
+			return
+		}
+		for i := range list.Items {
+			if isReplicated(&list.Items[i]) {
+				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+	})
+	return nil
 }
 
 // limitsChanged passes updates that change the limits of a consumer.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,9 +29,12 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/networks"
+	"github.com/refract-project/refract/controllers/internal/ownranges"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 const kind shadows.Kind = offloading.ShadowEndpointSliceKind
@@ -57,8 +61,12 @@ type Options struct {
 	// DenyDirectConnections leaves out the endpoints that live on a third
 	// cluster, to which this one would have to talk past the consumer.
 	DenyDirectConnections bool
-	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes, into which no endpoint of a consumer may lead.
-	OwnCIDRs ipmap.Ranges
+	// OwnRanges returns the ranges of this cluster's pods, Services and nodes, into which no endpoint of a consumer may lead, or an error while
+	// they are unknown. FollowOwnRanges, unless it is nil, has f called when they have changed.
+	OwnRanges       func() (ipmap.Ranges, error)
+	FollowOwnRanges func(f func())
+	// Limits are those of all consumers.
+	Limits tenantlimits.Limits
 	// RangesOf are, by consumer, the ranges of its addresses. Without any, those of the network between the clusters count.
 	RangesOf map[string]ipmap.Ranges
 	// Failed is called with the errors of reconciliations, unless it is nil.
@@ -91,6 +99,8 @@ const (
 	directConnectionsReason     = "InvalidDirectConnections"
 	notConnectedReason          = "NoDirectConnection"
 	forbiddenAddressReason      = "ForbiddenAddress"
+	foreignOriginReason         = "ForeignOrigin"
+	unknownRangesReason         = "RangesUnknown"
 	unknownNetworkReason        = "NetworkNotConnected"
 	incompleteNetworkReason     = "NetworkNotConfigured"
 	failedCreateReason          = "FailedCreateEndpointSlice"
@@ -131,11 +141,23 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 			"label %s is missing, so the cluster of these endpoints is unknown: set it to the consumer's cluster id", wire.OriginLabel))
 		return nil
 	}
+	namespace := &corev1.Namespace{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: shadow.GetNamespace()}, namespace); err != nil {
+		return fmt.Errorf("getting Namespace %s, %w", shadow.GetNamespace(), err)
+	}
+	if refusal := tenancy.CheckNamespace(namespace, origin); refusal != nil {
+		c.report.Warn(shadow, foreignOriginReason, forgeAction, refusal.Error())
+		return nil // a change of the ShadowEndpointSlice or of the namespace triggers the next attempt
+	}
 	state, err := c.stateOf(ctx, origin)
 	if err != nil {
 		return err
 	}
-	desired, problems, err := c.forge(ctx, shadow, origin, state)
+	allowed, err := c.allowanceOf(ctx, namespace, origin)
+	if err != nil {
+		return c.notKnown(shadow, err)
+	}
+	desired, problems, err := c.forge(ctx, shadow, origin, state, allowed)
 	switch {
 	case errors.Is(err, errMalformed):
 		c.report.Warn(shadow, failedUpdateReason, forgeAction, err.Error())
@@ -149,6 +171,14 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	}
 	c.complain(shadow, problems)
 	return nil
+}
+
+// notKnown reports that it is not known what the consumer may use: the EndpointSlice stays as it is.
+func (c *Controller) notKnown(shadow *unstructured.Unstructured, err error) error {
+	if !errors.Is(err, ownranges.ErrNotRead) {
+		c.report.Warn(shadow, unknownRangesReason, forgeAction, err.Error()+"; the EndpointSlice was left unchanged")
+	}
+	return fmt.Errorf("determining the allowed addresses of ShadowEndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
 }
 
 // wait reports whether an address cannot be mapped: the EndpointSlice stays as it is.

@@ -6,11 +6,14 @@ package shadowendpointslice_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -112,7 +115,7 @@ func awaitReady(t *testing.T, namespace, name string, want [3]bool) *discoveryv1
 }
 
 func TestMakesTheEndpointSlice(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "made")
 	cluster(t, "made")
 	m := provider.StartManager(t)
 	shadow := shadowSlice(namespace, "slice", "made")
@@ -135,7 +138,7 @@ func TestMakesTheEndpointSlice(t *testing.T) {
 }
 
 func TestReadinessFollowsTheForeignCluster(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "flapping")
 	provider.StartManager(t)
 	provider.Create(t, shadowSlice(namespace, "slice", "flapping"))
 	awaitReady(t, namespace, "slice", unreachable)
@@ -164,7 +167,7 @@ func TestReadinessFollowsTheForeignCluster(t *testing.T) {
 }
 
 func TestAForeignClusterNobodyLookedAtSaysNothing(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "unobserved")
 	fc := cluster(t, "unobserved", unobserved)
 	provider.StartManager(t)
 	provider.Create(t, shadowSlice(namespace, "slice", "unobserved"))
@@ -174,7 +177,7 @@ func TestAForeignClusterNobodyLookedAtSaysNothing(t *testing.T) {
 }
 
 func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "calm")
 	fc := cluster(t, "calm")
 	first := provider.StartManager(t)
 	provider.Create(t, shadowSlice(namespace, "slice", "calm"))
@@ -191,7 +194,7 @@ func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
 }
 
 func TestDriftIsRepaired(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "drifting")
 	cluster(t, "drifting")
 	provider.StartManager(t)
 	shadow := shadowSlice(namespace, "slice", "drifting")
@@ -212,7 +215,7 @@ func TestDriftIsRepaired(t *testing.T) {
 }
 
 func TestAForeignEndpointSliceIsLeftAlone(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "crowded")
 	cluster(t, "crowded")
 	theirs := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: "taken"},
@@ -233,7 +236,7 @@ func TestAForeignEndpointSliceIsLeftAlone(t *testing.T) {
 }
 
 func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "careless")
 	cluster(t, "careless")
 	provider.StartManager(t)
 	withoutOrigin := shadowSlice(namespace, "no-origin", "careless")
@@ -249,7 +252,12 @@ func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
 	refused := shadowSlice(namespace, "refused", "careless")
 	require.NoError(t, unstructured.SetNestedField(refused.Object, []any{map[string]any{"addresses": []any{"not an address"}}}, "spec", "template", "endpoints"))
 	provider.Create(t, refused)
-	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "refused", "FailedCreateEndpointSlice")
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "refused", "ForbiddenAddress")
+
+	portless := shadowSlice(namespace, "portless", "careless")
+	require.NoError(t, unstructured.SetNestedField(portless.Object, []any{map[string]any{"port": int64(-1)}}, "spec", "template", "ports"))
+	provider.Create(t, portless)
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "portless", "FailedCreateEndpointSlice")
 
 	provider.Create(t, shadowSlice(namespace, "fine", "careless"))
 	awaitReady(t, namespace, "fine", reachable)
@@ -257,7 +265,7 @@ func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
 
 // The address type of an EndpointSlice cannot change.
 func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "renumbered")
 	cluster(t, "renumbered")
 	m := provider.StartManager(t)
 	shadow := shadowSlice(namespace, "slice", "renumbered")
@@ -278,8 +286,59 @@ func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
 	awaitSlice(t, namespace, "slice", "the slice recreated", func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == discoveryv1.AddressTypeIPv6 })
 }
 
+// A consumer that writes the id of another one, to have its ranges or its reachability, gets no EndpointSlice.
+func TestEndpointsInTheNameOfAnother(t *testing.T) {
+	namespace, foreign := provider.Extended(t, "honest"), provider.Namespace(t)
+	cluster(t, "honest")
+	cluster(t, "impersonated")
+	provider.StartManager(t)
+	provider.Create(t, shadowSlice(namespace, "forged", "impersonated"))
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "forged", "ForeignOrigin")
+	provider.Create(t, shadowSlice(foreign, "elsewhere", "honest"))
+	provider.AwaitEvent(t, foreign, "ShadowEndpointSlice", "elsewhere", "ForeignOrigin")
+	provider.Create(t, shadowSlice(namespace, "own", "honest"))
+	awaitReady(t, namespace, "own", reachable)
+	for _, key := range []types.NamespacedName{{Namespace: namespace, Name: "forged"}, {Namespace: foreign, Name: "elsewhere"}} {
+		if err := provider.Client.Get(t.Context(), key, &discoveryv1.EndpointSlice{}); !apierrors.IsNotFound(err) {
+			t.Errorf("EndpointSlice %s: %v, want none", key, err)
+		}
+	}
+}
+
+// What the API server knows of the ranges of this cluster needs no flag: Services, nodes and their pods.
+func TestOwnRangesAreKnown(t *testing.T) {
+	namespace := provider.Extended(t, "curious")
+	cluster(t, "curious")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "with-ranges"}, Spec: corev1.NodeSpec{PodCIDR: "10.55.0.0/24", PodCIDRs: []string{"10.55.0.0/24"}}}
+	provider.Create(t, node)
+	provider.StartManager(t)
+	service := &corev1.Service{}
+	provider.Get(t, service, "default", "kubernetes")
+	shadow := shadowSlice(namespace, "spy", "curious")
+	endpoints := []any{}
+	for _, address := range []string{service.Spec.ClusterIP, "10.55.0.7", "10.56.0.7"} {
+		endpoints = append(endpoints, map[string]any{"addresses": []any{address}})
+	}
+	require.NoError(t, unstructured.SetNestedSlice(shadow.Object, endpoints, "spec", "template", "endpoints"))
+	provider.Create(t, shadow)
+	only := func(want ...string) func(*discoveryv1.EndpointSlice) bool {
+		return func(slice *discoveryv1.EndpointSlice) bool {
+			var got []string
+			for i := range slice.Endpoints {
+				got = append(got, slice.Endpoints[i].Addresses...)
+			}
+			return slices.Equal(want, got)
+		}
+	}
+	awaitSlice(t, namespace, "spy", "the endpoints of the consumer alone", only("10.56.0.7"))
+
+	// A node that is added later has its range, too.
+	provider.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "added-later"}, Spec: corev1.NodeSpec{PodCIDR: "10.56.0.0/24", PodCIDRs: []string{"10.56.0.0/24"}}})
+	awaitSlice(t, namespace, "spy", "no endpoint", only())
+}
+
 func TestDirectConnections(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "director")
 	cluster(t, "director")
 	provider.StartManager(t, func(o *controllers.Options) { o.DenyDirectConnections = true })
 	shadow := shadowSlice(namespace, "direct", "director")

@@ -18,6 +18,8 @@ type state struct {
 	reachable bool
 	// networking reports whether addresses there are mapped to others here.
 	networking bool
+	// noNetwork: it is declared that pods here do not reach those there.
+	noNetwork bool
 }
 
 // stateOf returns the state of the cluster with the given id.
@@ -49,6 +51,7 @@ func observe(cluster *core.ForeignCluster) state {
 	return state{
 		known:      true,
 		networking: networking,
+		noNetwork:  peers.HasNoNetwork(cluster),
 		reachable:  status.ObservedGeneration > 0 && connected && fine(core.NetworkStatusCondition) && fine(core.APIServerStatusCondition) && !peers.IsDead(cluster),
 	}
 }

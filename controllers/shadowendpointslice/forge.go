@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +17,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // errMalformed is of a ShadowEndpointSlice that is unusable until it is changed.
@@ -24,7 +26,7 @@ var errMalformed = errors.New("spec.template must be an object with addressType 
 // forge returns the EndpointSlice that shadow describes. Its content is the
 // template as it is stored: nothing passes through a Go type that could lose
 // a field. Problems are what keeps its endpoints from being ready.
-func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state) (*unstructured.Unstructured, []problem, error) {
+func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state, allowed *allowance) (*unstructured.Unstructured, []problem, error) {
 	template, ok, err := unstructured.NestedFieldNoCopy(shadow.Object, "spec", "template")
 	content, isMap := template.(map[string]any)
 	if !ok || err != nil || !isMap {
@@ -40,9 +42,9 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 		problems = append(problems, problem{directConnectionsReason, err.Error()})
 	}
 	conversion := conversion{
-		origin: origin, from: from, directs: directs, options: &c.options,
-		ready:    from.reachable && len(problems) == 0,
-		mappable: content["addressType"] != string(discoveryv1.AddressTypeFQDN),
+		origin: origin, from: from, directs: directs, options: &c.options, allowed: allowed,
+		ready: from.reachable && len(problems) == 0,
+		hosts: content["addressType"] == string(discoveryv1.AddressTypeFQDN),
 	}
 	endpoints, err := conversion.endpoints(ctx, content["endpoints"])
 	if err != nil {
@@ -101,8 +103,9 @@ type conversion struct {
 	from     state
 	directs  map[string]string
 	options  *Options
+	allowed  *allowance
 	ready    bool
-	mappable bool
+	hosts    bool      // the addresses are host names
 	problems []problem // found on the way
 }
 
@@ -162,8 +165,11 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 	endpoint["conditions"] = conditions
 
 	addresses, ok := endpoint["addresses"].([]any)
-	if !ok || !v.mappable {
-		return endpoint, nil
+	if !ok {
+		return endpoint, nil // for the API server to refuse
+	}
+	if v.hosts {
+		return endpoint, v.checkHosts()
 	}
 	mapped := make([]any, len(addresses))
 	for i, item := range addresses {
@@ -188,16 +194,37 @@ var errNotConnected = errors.New("there is no direct connection to it")
 // cluster send traffic to arbitrary addresses. (The class of CVE-2021-25740.)
 var errNotTheirs = errors.New("its address does not belong to the consumer")
 
-// checkAddress refuses addresses that never lead to another cluster, and those of this one.
+// checkHosts refuses host names, which no range can contain: what they lead to is decided wherever they are resolved.
+func (v *conversion) checkHosts() error {
+	if v.from.noNetwork {
+		return errNoNetwork
+	}
+	if v.allowed.hosts {
+		return nil
+	}
+	return fmt.Errorf("%w: it is a host name (addressType FQDN); the administrator of this cluster can allow them (tenants.%s, or refractctl peer --tenant-limit %s=true)",
+		errNotTheirs, tenantlimits.FQDNEndpoints.Value(), tenantlimits.FQDNEndpoints.Name)
+}
+
+// errNoNetwork is of every endpoint of a consumer with whose pods no network connects those of this cluster.
+var errNoNetwork = fmt.Errorf("%w: no network connects the pods of the clusters (refractctl peer --network=none)", errNotTheirs)
+
+// checkAddress refuses addresses that never lead to another cluster, and those of this one. What is not an address in its canonical form is
+// refused: others read 010.96.0.1 as an address of their own.
 func (v *conversion) checkAddress(item any) error {
 	text, ok := item.(string)
 	if !ok {
 		return nil // for the API server to refuse
 	}
+	if _, err := netip.ParseAddr(text); err != nil {
+		return fmt.Errorf("%w: %.64q is not an IP address", errNotTheirs, text)
+	}
 	switch {
+	case v.from.noNetwork:
+		return errNoNetwork
 	case ipmap.Reserved(text):
 		return fmt.Errorf("%w: %s is a reserved address", errNotTheirs, text)
-	case v.options.OwnCIDRs.Contain(text):
+	case v.allowed.own.Contain(text):
 		return fmt.Errorf("%w: %s is in a range of this cluster", errNotTheirs, text)
 	}
 	return nil
@@ -207,11 +234,18 @@ func (v *conversion) checkAddress(item any) error {
 // third cluster to which this one has a direct connection. Where the provider has set ranges for the consumer, it has to for
 // the third as well, or the consumer would only have to call an address direct.
 func (v *conversion) checkRange(owner, address string) error {
-	if len(v.options.RangesOf[v.origin]) == 0 || v.options.RangesOf[owner].Contain(address) {
+	if !v.allowed.restricted {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is outside the CIDRs that this cluster has set for cluster %s; the administrator of this cluster can add it (consumers[].cidrs)",
-		errNotTheirs, address, owner)
+	ranges, err := v.allowed.rangesOf(owner)
+	if err != nil {
+		return err
+	}
+	if ranges.Contain(address) {
+		return nil
+	}
+	return fmt.Errorf("%w: %.64q is outside the CIDRs that this cluster has set for cluster %s; the administrator of this cluster can add it (consumers[].cidrs, or refractctl peer --tenant-limit %s=…)",
+		errNotTheirs, address, owner, tenantlimits.EndpointCIDRs.Name)
 }
 
 func (v *conversion) address(ctx context.Context, item any) (any, error) {
@@ -235,7 +269,7 @@ func (v *conversion) address(ctx context.Context, item any) (any, error) {
 	switch {
 	case !v.from.networking:
 		return item, nil
-	case len(v.options.RangesOf[v.origin]) > 0:
+	case v.allowed.restricted:
 		return v.options.AddressMapper.MapAddress(ctx, v.origin, address)
 	}
 	mapped, err := v.options.AddressMapper.MapOwn(ctx, v.origin, address)

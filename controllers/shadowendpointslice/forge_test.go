@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
@@ -20,14 +22,20 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// mapper says from which cluster an address was mapped.
+// mapper shows in the network part of an address from which cluster it was mapped.
 type mapper struct{}
+
+var mappedTo = map[string]string{"home": "198.18.0.0/16", "third": "198.19.0.0/16"}
 
 func (mapper) MapAddress(_ context.Context, cluster, address string) (string, error) {
 	if address == "10.0.0.9" {
 		return "", errors.New("not in the network")
 	}
-	return address + "@" + cluster, nil
+	to, ok := mappedTo[cluster]
+	if !ok {
+		to = "198.20.0.0/16"
+	}
+	return ipmap.Remap(netip.MustParseAddr(address), netip.MustParsePrefix(to)).String(), nil
 }
 
 func (m mapper) MapPod(ctx context.Context, cluster, address string) (string, error) {
@@ -43,6 +51,75 @@ func (m mapper) MapOwn(ctx context.Context, cluster, address string) (string, er
 
 func (mapper) Follow(func(string)) {}
 
+// own returns the ranges of this cluster.
+func own(cidrs ...string) func() (ipmap.Ranges, error) {
+	return func() (ipmap.Ranges, error) { return ipmap.ParseRanges("own", cidrs) }
+}
+
+// allowanceFor returns what the consumer may use in a namespace with these annotations.
+func allowanceFor(t *testing.T, c *Controller, annotations map[string]string) *allowance {
+	t.Helper()
+	allowed, err := c.allowanceOf(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}, "home")
+	require.NoError(t, err)
+	return allowed
+}
+
+// What a host name leads to is decided wherever it is resolved, so it needs the consent of the provider.
+func TestHostNames(t *testing.T) {
+	c := NewController(nil, nil, nil, Options{OwnRanges: own()})
+	for _, allowed := range []bool{false, true} {
+		shadow := kind.New()
+		shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+		shadow.Object["spec"] = map[string]any{"template": map[string]any{
+			"addressType": "FQDN", "endpoints": []any{map[string]any{"addresses": []any{"kubernetes.default.svc"}}},
+		}}
+		limits := map[string]string{"tenants.refract.io/fqdn-endpoints": fmt.Sprint(allowed)}
+		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}, allowanceFor(t, c, limits))
+		require.NoError(t, err)
+		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
+		if got := len(endpoints) == 1; got != allowed || (len(problems) == 0) != allowed {
+			t.Errorf("allowed %t: %d endpoints, problems %v", allowed, len(endpoints), problems)
+		}
+	}
+}
+
+// Without a network between the pods no address of the consumer leads anywhere.
+func TestWithoutANetworkThereAreNoEndpoints(t *testing.T) {
+	c := NewController(nil, nil, nil, Options{OwnRanges: own()})
+	for kindOfAddress, address := range map[string]string{"IPv4": "10.70.0.1", "IPv6": "fd00:2::1", "FQDN": "web.example.com"} {
+		shadow := kind.New()
+		shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+		shadow.Object["spec"] = map[string]any{"template": map[string]any{
+			"addressType": kindOfAddress, "endpoints": []any{map[string]any{"addresses": []any{address}}},
+		}}
+		limits := map[string]string{"tenants.refract.io/fqdn-endpoints": "true"}
+		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, noNetwork: true}, allowanceFor(t, c, limits))
+		require.NoError(t, err)
+		if endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints"); len(endpoints) > 0 || len(problems) == 0 {
+			t.Errorf("%s: endpoints %v, problems %v", kindOfAddress, endpoints, problems)
+		}
+	}
+}
+
+// The ranges of a consumer may be set by an annotation of its tenant namespace, which the remote namespace has as well.
+func TestRangesOfALimit(t *testing.T) {
+	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, OwnRanges: own()})
+	limits := map[string]string{"tenants.refract.io/endpoint-cidrs": "10.70.0.0/16,fd00:2::/32"}
+	for address, allowed := range map[string]bool{"10.70.0.1": true, "10.71.0.1": false, "fd00:2::1": true, "fd00:3::1": false} {
+		shadow := kind.New()
+		shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+		shadow.Object["spec"] = map[string]any{"template": map[string]any{
+			"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{address}}},
+		}}
+		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true}, allowanceFor(t, c, limits))
+		require.NoError(t, err)
+		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
+		if got := len(endpoints) == 1; got != allowed || (len(problems) == 0) != allowed {
+			t.Errorf("%s: %d endpoints, problems %v", address, len(endpoints), problems)
+		}
+	}
+}
+
 func TestForgeMapsAddressesAndKeepsEverythingElse(t *testing.T) {
 	endpoint := func(address string) map[string]any {
 		return map[string]any{"addresses": []any{address}, "fieldOfTomorrow": int64(1)}
@@ -52,9 +129,8 @@ func TestForgeMapsAddressesAndKeepsEverythingElse(t *testing.T) {
 		addressType string
 		want        []any
 	}{
-		"with networking":    {state{known: true, reachable: true, networking: true}, "IPv4", []any{"10.0.0.1@home", "10.0.0.2@third"}},
-		"without networking": {state{known: true, reachable: true}, "IPv4", []any{"10.0.0.1", "10.0.0.2@third"}},
-		"host names":         {state{known: true, reachable: true, networking: true}, "FQDN", []any{"10.0.0.1", "10.0.0.2"}},
+		"with networking":    {state{known: true, reachable: true, networking: true}, "IPv4", []any{"198.18.0.1", "198.19.0.2"}},
+		"without networking": {state{known: true, reachable: true}, "IPv4", []any{"10.0.0.1", "198.19.0.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shadow := kind.New()
@@ -66,8 +142,8 @@ func TestForgeMapsAddressesAndKeepsEverythingElse(t *testing.T) {
 				"ports":     []any{map[string]any{"port": int64(80), "portOfTomorrow": true}},
 			}}
 			before := shadow.DeepCopy()
-			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}})
-			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from)
+			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, OwnRanges: own()})
+			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from, allowanceFor(t, c, nil))
 			if err != nil || len(problems) > 0 {
 				t.Fatal(err, problems)
 			}
@@ -99,18 +175,19 @@ func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
 	shadow.Object["spec"] = map[string]any{"template": map[string]any{
 		"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{"10.0.0.9"}}},
 	}}
-	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}})
-	if _, _, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}); err == nil || errors.Is(err, errMalformed) {
+	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, OwnRanges: own()})
+	if _, _, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}, allowanceFor(t, c, nil)); err == nil || errors.Is(err, errMalformed) {
 		t.Errorf("error = %v, want one that is worth a retry", err)
 	}
 }
 
 // Endpoints that lead to the provider's own insides, or to no cluster at all, are left out; the others are not held up.
 func TestEndpointsOfTheConsumerAlone(t *testing.T) {
-	c := NewController(nil, nil, nil, Options{OwnCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:1::/32")}})
+	c := NewController(nil, nil, nil, Options{OwnRanges: own("10.244.0.0/16", "fd00:1::/32")})
 	for address, allowed := range map[string]bool{
 		"10.70.0.1": true, "fd00:2::1": true, "192.0.2.7": true,
 		"127.0.0.1": false, "169.254.169.254": false, "0.0.0.0": false, "224.0.0.1": false,
+		"10.244.03.4": false, "010.070.0.1": false, "0127.0.0.1": false, "169.254.169.0254": false, "kubernetes.default.svc": false, "10.70.0.1/32": false, "": false,
 		"::1": false, "fe80::1": false, "::ffff:127.0.0.1": false, "10.244.3.4": false, "fd00:1::9": false,
 	} {
 		shadow := kind.New()
@@ -118,7 +195,7 @@ func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 		shadow.Object["spec"] = map[string]any{"template": map[string]any{
 			"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{address}}, map[string]any{"addresses": []any{"10.70.0.2"}}},
 		}}
-		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true})
+		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true}, allowanceFor(t, c, nil))
 		require.NoError(t, err)
 		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
 		if got := len(endpoints) == 2; got != allowed || (len(problems) == 0) != allowed {
@@ -157,8 +234,10 @@ func TestEndpointsWithinTheRangesOfTheConsumer(t *testing.T) {
 				shadow.SetAnnotations(map[string]string{wire.DirectConnectionsDataAnnotation: fmt.Sprintf(`{"clusterAddresses":{%q:[%q]}}`, tc.direct, tc.address)})
 			}
 			shadow.Object["spec"] = map[string]any{"template": map[string]any{"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{tc.address}}}}}
-			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, RangesOf: tc.ranges})
-			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from)
+			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, RangesOf: tc.ranges, OwnRanges: own()})
+			allowed := allowanceFor(t, c, nil)
+			allowed.rangesOf = func(cluster string) (ipmap.Ranges, error) { return tc.ranges[cluster], nil }
+			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from, allowed)
 			require.NoError(t, err)
 			endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
 			if got := len(endpoints) == 1; got != tc.allowed || (len(problems) == 0) != tc.allowed {

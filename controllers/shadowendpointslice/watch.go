@@ -5,9 +5,11 @@ package shadowendpointslice
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
@@ -28,6 +30,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // CacheOptions restricts the manager's cache for this controller: of the
@@ -57,7 +60,41 @@ func (c *Controller) watch(mgr manager.Manager) error {
 	if c.options.AddressMapper != nil {
 		slices = slices.WatchesRawSource(source.Func(c.followNetworks))
 	}
+	if c.options.FollowOwnRanges != nil {
+		slices = slices.WatchesRawSource(source.Func(c.followOwnRanges))
+	}
+	slices = slices.Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.shadowsIn), builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, // they exist before their ShadowEndpointSlices
+		UpdateFunc: ownerOrLimitsChanged,
+	}))
 	return slices.Complete(report.Failures(c, c.options.Failed))
+}
+
+// ownerOrLimitsChanged passes the namespaces whose change may allow or forbid endpoints.
+func ownerOrLimitsChanged(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	return before.GetLabels()[wire.RemoteClusterIDLabel] != after.GetLabels()[wire.RemoteClusterIDLabel] ||
+		before.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != after.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] ||
+		!maps.Equal(tenantlimits.Annotations(before.GetAnnotations()), tenantlimits.Annotations(after.GetAnnotations()))
+}
+
+// shadowsIn returns the slices in a namespace, and for the tenant namespace of a cluster those with direct connections to it.
+func (c *Controller) shadowsIn(ctx context.Context, namespace client.Object) []reconcile.Request {
+	isIn := func(shadow *unstructured.Unstructured) bool { return shadow.GetNamespace() == namespace.GetName() }
+	if cluster := namespace.GetLabels()[wire.RemoteClusterIDLabel]; cluster != "" && namespace.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] == "" {
+		isIn = concerns(cluster)
+	}
+	return c.requests(ctx, isIn)
+}
+
+// followOwnRanges reconciles all slices when the ranges of this cluster have changed.
+func (c *Controller) followOwnRanges(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	c.options.FollowOwnRanges(func() {
+		for _, request := range c.requests(ctx, concerns(networks.Everybody)) {
+			queue.Add(request)
+		}
+	})
+	return nil
 }
 
 // followNetworks reconciles the slices with addresses in a cluster whose

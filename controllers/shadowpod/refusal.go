@@ -55,7 +55,7 @@ func (c *Controller) judgeSpec(ctx context.Context, shadow *unstructured.Unstruc
 	if err := c.client.Get(ctx, client.ObjectKey{Name: shadow.GetNamespace()}, namespace); err != nil {
 		return nil, fmt.Errorf("getting namespace %s, %w", shadow.GetNamespace(), err)
 	}
-	if refusal := c.options.Policy.CheckNamespace(namespace, origin); refusal != nil {
+	if refusal := tenancy.CheckNamespace(namespace, origin); refusal != nil {
 		return refusal, nil
 	}
 	return c.options.Policy.CheckPod(namespace, shadow.GetLabels(), shadow.GetAnnotations(), spec), nil

@@ -35,8 +35,6 @@ type Options struct {
 	ReservedPrefixes []string
 	// NamePatterns are regular expressions (RE2), by cluster id, that the names of a consumer's namespaces match as a whole.
 	NamePatterns map[string]string
-	// MaxNamespaces of one consumer; 0 is any number.
-	MaxNamespaces int
 	// Limits are those of all consumers. The annotations of a namespace override them for its consumer.
 	Limits tenantlimits.Limits
 }
@@ -55,9 +53,6 @@ func (o *Options) Validate() error {
 		if _, err := regexp.Compile(whole(pattern)); err != nil {
 			return fmt.Errorf("consumer %s: the name pattern %q is not a valid regular expression: %w", id, pattern, err)
 		}
-	}
-	if o.MaxNamespaces < 0 {
-		return fmt.Errorf("the maximum number of namespaces is %d: use 1 or more, or 0 for any number", o.MaxNamespaces)
 	}
 	return nil
 }
@@ -121,15 +116,15 @@ func NewPolicy(o Options) (*Policy, error) {
 const podField = "spec.pod."
 
 // CheckNamespace returns a Refusal unless the namespace was created for that consumer.
-func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
+func CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	owner := namespace.Labels[wire.RemoteClusterIDLabel]
 	if namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == "" || owner == "" {
 		return &Refusal{"metadata.namespace", fmt.Sprintf("namespace %s was not created for a consumer", namespace.Name),
-			"create ShadowPods in namespaces that the consumer's NamespaceOffloading offloads to this cluster"}
+			"create objects in namespaces that the consumer's NamespaceOffloading offloads to this cluster"}
 	}
 	if owner != origin {
 		return &Refusal{"metadata.labels[" + wire.OriginLabel + "]", fmt.Sprintf("namespace %s belongs to consumer %s, not to %s", namespace.Name, owner, origin),
-			"a consumer creates ShadowPods with its own cluster id"}
+			"a consumer creates objects with its own cluster id"}
 	}
 	return nil
 }
@@ -203,8 +198,9 @@ var (
 
 func whole(pattern string) string { return "^(?:" + pattern + ")$" }
 
-// CheckName returns a Refusal if a consumer's namespace may not have the name. installation is the namespace of the controllers.
-func (o *Options) CheckName(clusterID, name, installation string) error {
+// CheckName returns an error if a new namespace of a consumer may not have the name. limits are those of the consumer, installation is the
+// namespace of the controllers.
+func (o *Options) CheckName(limits tenantlimits.Limits, clusterID, name, installation string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return fmt.Errorf("it is not a valid name: %s", problems[0])
 	}
@@ -214,6 +210,14 @@ func (o *Options) CheckName(clusterID, name, installation string) error {
 	for _, prefix := range slices.Concat(reservedPrefixes, o.ReservedPrefixes) {
 		if strings.HasPrefix(name, prefix) {
 			return fmt.Errorf("names that begin with %q are reserved", prefix)
+		}
+	}
+	if !strings.HasSuffix(name, "-"+clusterID) {
+		switch {
+		case limits.Matches(tenantlimits.ReservedNamespaces, name):
+			return fmt.Errorf("the name is one of those that add-ons of this cluster use: end it with -%s, or %s", clusterID, limitRemedy(tenantlimits.ReservedNamespaces))
+		case !limits.Matches(tenantlimits.NamespaceNames, name):
+			return fmt.Errorf("it does not end with -%s: %s", clusterID, limitRemedy(tenantlimits.NamespaceNames))
 		}
 	}
 	if pattern, ok := o.NamePatterns[clusterID]; ok {

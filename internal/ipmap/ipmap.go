@@ -9,6 +9,7 @@
 package ipmap
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -190,6 +191,41 @@ func (r Ranges) Contain(ip string) bool {
 // Overlap reports whether one of the ranges has an address of the block.
 func (r Ranges) Overlap(block netip.Prefix) bool {
 	return slices.ContainsFunc(r, block.Overlaps)
+}
+
+// Summarize returns the same addresses in as few ranges as possible, in order.
+func (r Ranges) Summarize() Ranges {
+	sorted := slices.Clone(r)
+	for i, prefix := range sorted {
+		sorted[i] = prefix.Masked()
+	}
+	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	var summary Ranges
+	for _, prefix := range sorted {
+		if last := len(summary) - 1; last >= 0 && summary[last].Overlaps(prefix) {
+			continue // a range that begins earlier, or is larger, contains it
+		}
+		for len(summary) > 0 {
+			parent, is := parentOf(summary[len(summary)-1], prefix)
+			if !is {
+				break
+			}
+			summary, prefix = summary[:len(summary)-1], parent
+		}
+		summary = append(summary, prefix)
+	}
+	return summary
+}
+
+// parentOf returns the range of which two ranges are the halves.
+func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
+	if first.Bits() != second.Bits() || first.Bits() == 0 || first.Addr().Is4() != second.Addr().Is4() {
+		return netip.Prefix{}, false
+	}
+	parent := netip.PrefixFrom(first.Addr(), first.Bits()-1).Masked()
+	return parent, parent.Contains(second.Addr())
 }
 
 // Reserved reports whether the address is loopback, link-local, multicast or unspecified, and so never leads to another cluster.

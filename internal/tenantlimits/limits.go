@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // AnnotationPrefix is the prefix of the annotations, on tenant and remote namespaces, that set the limits of one consumer.
@@ -107,6 +109,18 @@ func (l Limits) Number(s *Setting) (limit int64, limited bool) {
 	}
 	return number, true
 }
+
+// Ranges returns the ranges of a setting of kind CIDRs.
+func (l Limits) Ranges(s *Setting) ipmap.Ranges {
+	ranges, err := parseCIDRs(l.text(s))
+	if err != nil {
+		return nil // never stored: New and With check it
+	}
+	return ranges
+}
+
+// IsDefault reports whether the setting has the default of the table.
+func (l Limits) IsDefault(s *Setting) bool { return l.text(s) == s.Default }
 
 // Enabled returns the value of a setting of kind Switch.
 func (l Limits) Enabled(s *Setting) bool { return l.text(s) == "true" }

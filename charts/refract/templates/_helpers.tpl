@@ -176,7 +176,7 @@ refract.tenantLimits: the values below tenants that are limits of consumers. The
 the names of the flags and annotations: the value in kebab case.
 */}}
 {{- define "refract.tenantLimits" -}}
-schedulerNames
+schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqdnEndpoints egressPolicy egressCidrs
 {{- end }}
 
 {{/* refract.limit: a limit in the form of a flag or annotation. */}}

@@ -7,6 +7,7 @@ package peers
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,6 +34,16 @@ func Find(ctx context.Context, c client.Reader, id string) (*core.ForeignCluster
 // for good. A cluster without a ForeignCluster is not dead.
 func IsDead(cluster *core.ForeignCluster) bool {
 	return cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
+}
+
+// NoNetworkReason is the reason of the network condition of a ForeignCluster for which it is declared that no network connects the pods.
+const NoNetworkReason = "NoNetwork"
+
+// HasNoNetwork reports whether it is declared that no network connects the pods of the cluster with those of this one.
+func HasNoNetwork(cluster *core.ForeignCluster) bool {
+	return slices.ContainsFunc(cluster.Status.Conditions, func(c core.Condition) bool {
+		return c.Type == core.NetworkStatusCondition && c.Reason == NoNetworkReason
+	})
 }
 
 // IsOutgoing distinguishes the NamespaceMaps that this cluster sends to a provider from

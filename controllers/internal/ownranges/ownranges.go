@@ -1,0 +1,256 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ownranges finds out which addresses belong to this cluster.
+//
+// A consumer must not lead traffic of this cluster to the cluster's own pods, Services and nodes, and a provider's pods must not be reachable
+// for the pods of consumers. Administrators can name the ranges (--own-cidrs); what the API server knows about them is added: the pod ranges and
+// addresses of nodes, the ranges of Services (ServiceCIDR, Kubernetes 1.33, otherwise the cluster IPs of the Service kubernetes), and the
+// addresses of the API server. A network plugin that does not use spec.podCIDRs of nodes has to be named.
+package ownranges
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/ipmap"
+)
+
+// refreshInterval is how often the ranges of Services and the addresses of the API server are read: they hardly ever change. Nodes are watched.
+const refreshInterval = time.Minute
+
+// ErrNotRead is returned while the ranges have not been read yet.
+var ErrNotRead = errors.New("the ranges of this cluster are being read")
+
+// Ranges follows the ranges of this cluster. It is safe for concurrent use.
+type Ranges struct {
+	configured ipmap.Ranges
+	reader     client.Reader
+	nodes      cache.SharedIndexInformer
+
+	mu sync.RWMutex
+	// services and servers are nil until they have been read.
+	services, servers []netip.Prefix
+	// pods and addresses are those of the nodes, by the name of the node.
+	pods, addresses map[string][]netip.Prefix
+	known           ipmap.Ranges // all of them
+	synced          bool
+	lastError       error // of the last attempt to read, nil after a success
+	followers       []func()
+}
+
+// New returns Ranges that consist of the configured ones and, once a manager has started them, of those that the API server knows. reader must
+// not be cached.
+func New(configured ipmap.Ranges, clientset kubernetes.Interface, reader client.Reader) (*Ranges, error) {
+	r := &Ranges{configured: configured, reader: reader, pods: map[string][]netip.Prefix{}, addresses: map[string][]netip.Prefix{}}
+	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithTransform(trimNode),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = wire.TypeLabel + "!=" + wire.VirtualNodeType }))
+	r.nodes = factory.Core().V1().Nodes().Informer()
+	_, err := r.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    r.setNode,
+		UpdateFunc: func(_, node any) { r.setNode(node) },
+		DeleteFunc: r.removeNode,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the watch of Nodes, %w", err)
+	}
+	return r, nil
+}
+
+// trimNode keeps the ranges and addresses of a node.
+func trimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
+		Spec:       corev1.NodeSpec{PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs},
+		Status:     corev1.NodeStatus{Addresses: node.Status.Addresses},
+	}, nil
+}
+
+// Start follows the ranges until ctx ends.
+func (r *Ranges) Start(ctx context.Context) error {
+	go r.nodes.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), r.nodes.HasSynced) {
+		return nil
+	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		err := r.read(ctx)
+		r.mu.Lock()
+		r.lastError = err
+		r.mu.Unlock()
+		if err != nil {
+			log.FromContext(ctx).Error(err, "Cannot read the ranges of this cluster")
+		}
+	}, refreshInterval)
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (r *Ranges) NeedLeaderElection() bool { return false }
+
+// Follow has f called when the ranges have changed. f must not block.
+func (r *Ranges) Follow(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.followers = append(r.followers, f)
+}
+
+// All returns the ranges of pods, Services and nodes, and the addresses of the API server, or an error while they are unknown: ErrNotRead before
+// they have been read. The caller must not change them.
+func (r *Ranges) All() (ipmap.Ranges, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	switch {
+	case r.synced:
+		return r.known, nil
+	case r.lastError != nil:
+		return nil, fmt.Errorf("the ranges of this cluster are unknown: %w", r.lastError)
+	}
+	return nil, ErrNotRead
+}
+
+// read reads the ranges of Services and the addresses of the API server.
+func (r *Ranges) read(ctx context.Context) error {
+	services, err := r.readServices(ctx)
+	if err != nil {
+		return err
+	}
+	servers, err := r.readServers(ctx)
+	if err != nil {
+		return err
+	}
+	r.change(func() {
+		r.services, r.servers, r.synced = services, servers, true
+	})
+	return nil
+}
+
+func (r *Ranges) readServices(ctx context.Context) (ranges []netip.Prefix, err error) {
+	all := &networkingv1.ServiceCIDRList{}
+	err = r.reader.List(ctx, all)
+	if err != nil && !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("listing ServiceCIDRs, %w", err)
+	}
+	for i := range all.Items {
+		ranges = appendPrefixes(ranges, all.Items[i].Spec.CIDRs)
+	}
+	kubernetes := &corev1.Service{}
+	if err := r.reader.Get(ctx, apiServer, kubernetes); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("getting Service %s, %w", apiServer, err)
+	}
+	return appendAddresses(ranges, kubernetes.Spec.ClusterIPs), nil
+}
+
+// apiServer is the Service of the API server, and the EndpointSlice that the API server maintains for it.
+var apiServer = client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+
+func (r *Ranges) readServers(ctx context.Context) (ranges []netip.Prefix, err error) {
+	slice := &discoveryv1.EndpointSlice{}
+	if err := r.reader.Get(ctx, apiServer, slice); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("getting EndpointSlice %s, %w", apiServer, err)
+	}
+	for i := range slice.Endpoints {
+		ranges = appendAddresses(ranges, slice.Endpoints[i].Addresses)
+	}
+	return ranges, nil
+}
+
+func (r *Ranges) setNode(object any) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return
+	}
+	var addresses []netip.Prefix
+	for _, address := range node.Status.Addresses {
+		if address.Type == corev1.NodeInternalIP || address.Type == corev1.NodeExternalIP {
+			addresses = appendAddresses(addresses, []string{address.Address})
+		}
+	}
+	pods := appendPrefixes(nil, append(slices.Clone(node.Spec.PodCIDRs), node.Spec.PodCIDR))
+	r.mu.RLock()
+	same := slices.Equal(r.pods[node.Name], pods) && slices.Equal(r.addresses[node.Name], addresses)
+	r.mu.RUnlock()
+	if same {
+		return // its status is updated all the time
+	}
+	r.change(func() { r.pods[node.Name], r.addresses[node.Name] = pods, addresses })
+}
+
+func (r *Ranges) removeNode(object any) {
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	if node, ok := object.(*corev1.Node); ok {
+		r.change(func() { delete(r.pods, node.Name); delete(r.addresses, node.Name) })
+	}
+}
+
+// change applies a change, and notifies followers if the ranges are others then.
+func (r *Ranges) change(apply func()) {
+	r.mu.Lock()
+	wasSynced := r.synced
+	apply()
+	if !r.synced { // the first list of nodes
+		r.mu.Unlock()
+		return
+	}
+	all := slices.Concat(r.configured, r.services, r.servers)
+	for _, byNode := range []map[string][]netip.Prefix{r.pods, r.addresses} {
+		for _, ranges := range byNode {
+			all = append(all, ranges...)
+		}
+	}
+	before := r.known
+	r.known = all.Summarize()
+	changed, followers := !wasSynced || !slices.Equal(before, r.known), r.followers
+	r.mu.Unlock()
+	if !changed {
+		return
+	}
+	for _, follow := range followers {
+		follow()
+	}
+}
+
+// appendPrefixes adds the CIDRs that parse.
+func appendPrefixes(ranges []netip.Prefix, cidrs []string) []netip.Prefix {
+	for _, cidr := range cidrs {
+		if prefix, err := netip.ParsePrefix(cidr); err == nil {
+			ranges = append(ranges, prefix.Masked())
+		}
+	}
+	return ranges
+}
+
+// appendAddresses adds the addresses that parse, without those that lead to no other machine: a test cluster is on loopback.
+func appendAddresses(ranges []netip.Prefix, addresses []string) []netip.Prefix {
+	for _, address := range addresses {
+		if ip, err := netip.ParseAddr(address); err == nil && !ip.IsLoopback() {
+			ip = ip.Unmap().WithZone("")
+			ranges = append(ranges, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
+	return ranges
+}

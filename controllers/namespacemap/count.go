@@ -1,0 +1,86 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/tenantlimits"
+)
+
+// remoteNamespaces returns the names of the namespaces that were created for the map, in any phase: one whose deletion the consumer holds up
+// with a finalizer exists, whatever the status of the map says.
+func (c *Controller) remoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap) (sets.Set[string], error) {
+	list := &corev1.NamespaceList{}
+	if err := c.client.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: nm.Labels[wire.OriginIDLabel]}); err != nil {
+		return nil, fmt.Errorf("listing the namespaces of consumer %s, %w", nm.Labels[wire.OriginIDLabel], err)
+	}
+	names := sets.New[string]()
+	for i := range list.Items {
+		if isMadeFor(&list.Items[i], nm) {
+			names.Insert(list.Items[i].Name)
+		}
+	}
+	return names, nil
+}
+
+// countNamespaces returns how many namespaces the consumer has, with those that are announced and not yet created.
+func countNamespaces(nm *offloading.NamespaceMap, owned sets.Set[string]) int {
+	names := owned.Clone()
+	for _, status := range nm.Status.CurrentMapping {
+		if !isFailed(status) {
+			names.Insert(status.RemoteNamespace)
+		}
+	}
+	return names.Len()
+}
+
+// maxNamespaces returns the maximum number of namespaces of a consumer.
+func maxNamespaces(limits tenantlimits.Limits) int {
+	maximum, limited := limits.Number(tenantlimits.MaxNamespaces)
+	if !limited || maximum == 0 || maximum > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int(maximum)
+}
+
+// limitsOf returns the limits of the map's consumer. Those that are not valid do not apply, and an Event reports them.
+func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) (tenantlimits.Limits, error) {
+	annotations, err := c.tenantLimits(ctx, nm)
+	if err != nil {
+		return tenantlimits.Limits{}, err
+	}
+	limits, err := c.options.Tenancy.Limits.With(annotations)
+	if err != nil {
+		c.report.Warn(nm, invalidLimitsReason, mapAction, fmt.Sprintf("limits of namespace %s are not valid, and the defaults apply in their place: %s. Correct the annotations of the namespace", nm.Namespace, err))
+	}
+	return limits, nil
+}
+
+// reportLeftBehind names the namespaces that were created for the map and that it no longer mentions. They are not deleted, because nobody has
+// asked for it: an earlier version lost sight of them, or the map was restored from a backup.
+func (c *Controller) reportLeftBehind(nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus, owned sets.Set[string]) {
+	left := owned.Clone()
+	for _, status := range current {
+		left.Delete(status.RemoteNamespace)
+	}
+	for _, status := range nm.Status.CurrentMapping {
+		left.Delete(status.RemoteNamespace) // being deleted, or just deleted and still in the cache
+	}
+	if left.Len() == 0 {
+		return
+	}
+	names := sets.List(left)
+	c.report.Warn(nm, leftBehindReason, mapAction, fmt.Sprintf("%d namespaces of this consumer are not in the NamespaceMap, and count towards its limit: %s. Delete them, if nothing in them is needed",
+		len(names), strings.Join(names[:min(len(names), 10)], ", ")))
+}
