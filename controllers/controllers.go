@@ -127,7 +127,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas,
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
-			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, RangesOf: o.RangesOf, AddressMapper: reached, Failed: m.Failed("shadowendpointslice"),
+			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, RangesOf: o.RangesOf, AddressMapper: reached, Policy: policy, Failed: m.Failed("shadowendpointslice"),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: m.Failed("namespacemap"),

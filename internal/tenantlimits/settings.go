@@ -38,14 +38,8 @@ type Setting struct {
 	Help string
 }
 
-// The settings, by what they limit.
-var (
-	SchedulerNames = &Setting{Name: "scheduler-names", Kind: Globs, Default: "default-scheduler",
-		Help: "schedulers that the pods of consumers may name"}
-)
-
 // all lists the settings in the order of the documentation.
-var all = []*Setting{SchedulerNames}
+var all = slices.Concat(podSettings, metadataSettings)
 
 // Settings returns all settings, in the order of the documentation.
 func Settings() []*Setting { return slices.Clone(all) }
