@@ -27,7 +27,7 @@ var (
 		Help: "allow the pods of consumers to request credentials for the API server of this cluster; without a request they get none"}
 	// hostPath is left to the Pod Security level.
 	VolumeTypes = &Setting{Name: "volume-types", Kind: Globs,
-		Default: "configMap,downwardAPI,emptyDir,ephemeral,hostPath,image,persistentVolumeClaim,projected,secret",
+		Default: "configMap,csi,downwardAPI,emptyDir,ephemeral,hostPath,image,persistentVolumeClaim,projected,secret",
 		Help:    "types of volumes that the pods of consumers may use; the Pod Security level decides about hostPath, too"}
 )
 

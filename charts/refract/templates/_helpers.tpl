@@ -185,7 +185,7 @@ schedulerNames nodeSelectors tolerations crossNamespaceAffinity priorityClasses 
 
 {{/* refract.limitPattern: CEL, a regular expression that the globs in the limit match. An empty limit matches nothing. Arguments: root, value. */}}
 {{- define "refract.limitPattern" -}}
-'(?s)^(' + ({{ include "refract.limitOf" . }} == '' ? 'x^' : {{ include "refract.limitOf" . }}.replace('.', '[.]').replace('*', '.*').replace(',', '|')) + ')$'
+[{{ include "refract.limitOf" . }}].map(globs, '(?s)^(' + (globs == '' ? 'x^' : globs.replace('.', '[.]').replace('*', '.*').replace(',', '|')) + ')$')[0]
 {{- end }}
 
 {{/* refract.limitMatches: CEL, whether one of the globs in the limit matches the text. Arguments: root, value, text. */}}
