@@ -4,6 +4,7 @@
 package charts
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -132,6 +133,12 @@ func TestMetadataOfConsumers(t *testing.T) {
 		h.refused(rome, with(configMap, nil, pairs([]string{key})), "metadata.annotations["+key+"]")
 	}
 	h.must(h.admin.Create(t.Context(), with(configMap, pairs(deniedLabels), pairs(deniedAnnotations)), client.DryRunAll))
+
+	var many []string // as many as an object has that is generated, within the budget of a policy
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("generated.example.com/%030d", i))
+	}
+	h.must(rome.Create(t.Context(), with(configMap, pairs(many), pairs(many)), client.DryRunAll))
 }
 
 // What others have set on an object of a consumer stays, and keeps nothing from the consumer's own changes.
