@@ -111,7 +111,7 @@ func pairs(keys []string) map[string]string {
 // Every kind that a consumer writes is held to the denied labels and annotations, and no usual ones are denied.
 func TestMetadataOfConsumers(t *testing.T) {
 	h := hold(t)
-	// What a provider grants for further kinds (ReflectedRemote).
+	// A provider grants further kinds with roles such as ReflectedRemote.
 	h.must(h.admin.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "more"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"*"}}, {APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"*"}},
 	}}))
@@ -134,7 +134,7 @@ func TestMetadataOfConsumers(t *testing.T) {
 	}
 	h.must(h.admin.Create(t.Context(), with(configMap, pairs(deniedLabels), pairs(deniedAnnotations)), client.DryRunAll))
 
-	var many []string // as many as an object has that is generated, within the budget of a policy
+	var many []string // long keys of a generated object are within the cost limit of a policy
 	for i := range 100 {
 		many = append(many, fmt.Sprintf("generated.example.com/%030d", i))
 	}

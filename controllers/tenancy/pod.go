@@ -22,8 +22,8 @@ type podCheck struct {
 	stored    map[string]any // the spec as it is stored, with the fields that this version does not know
 }
 
-// run returns the first Refusal.
-func (c *podCheck) run() *Refusal {
+// firstRefusal returns nil if the pod is allowed.
+func (c *podCheck) firstRefusal() *Refusal {
 	for _, check := range []func() *Refusal{
 		c.checkScheduling, c.checkNodeSelection, c.checkTolerations, c.checkPodAffinity, c.checkClasses, c.checkGracePeriods, c.checkServiceAccount, c.checkVolumes,
 	} {
@@ -44,7 +44,7 @@ func (c *podCheck) checkScheduling() *Refusal {
 	return nil
 }
 
-// checkNodeSelection does not look at topology keys: they say how pods are spread, not where they run.
+// checkNodeSelection ignores topology keys: pods are spread by them, and select no nodes.
 func (c *podCheck) checkNodeSelection() *Refusal {
 	const rule = "consumers must not select nodes by %q"
 	for _, key := range slices.Sorted(maps.Keys(c.spec.NodeSelector)) {
@@ -132,7 +132,7 @@ func (c *podCheck) checkClasses() *Refusal {
 	return nil
 }
 
-// checkGracePeriods also limits those of probes, which replace that of the pod.
+// checkGracePeriods includes the grace periods of probes: a failed probe ends its container with them.
 func (c *podCheck) checkGracePeriods() *Refusal {
 	limit, limited := c.limits.Number(tenantlimits.MaxTerminationGracePeriod)
 	if !limited {

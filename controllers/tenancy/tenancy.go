@@ -145,7 +145,7 @@ func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[s
 		return refusal
 	}
 	check := podCheck{limits: limits, namespace: namespace.Name, spec: &pod.Spec, stored: spec}
-	if refusal := check.run(); refusal != nil {
+	if refusal := check.firstRefusal(); refusal != nil {
 		return refusal
 	}
 	pod.Labels, pod.Annotations = labels, annotations
