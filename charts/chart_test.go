@@ -296,7 +296,7 @@ func TestVirtualNodeMergesValues(t *testing.T) {
 		t.Errorf("the patch lacks the entry's selector: %+v", patch)
 	}
 	template := get[*offloadingv1beta1.VkOptionsTemplate](t, objects(t, values(t, "pair")), releaseName+"-virtual-kubelet-default")
-	if len(template.Spec.AnnotationsNotReflected) != 11 {
+	if len(template.Spec.AnnotationsNotReflected) != 21 {
 		t.Errorf("the template lacks the chart's list: %+v", template.Spec)
 	}
 }

@@ -142,7 +142,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, ow
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
 			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, RangesOf: o.RangesOf, AddressMapper: reached,
-			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
+			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Policy: policy, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),

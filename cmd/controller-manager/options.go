@@ -62,7 +62,6 @@ type options struct {
 	runtimeClass                           string
 	podSecurity                            string
 	podSecurityOf                          map[string]string
-	priorityClasses, runtimeClasses        []string
 	reservedPrefixes                       []string
 	namePatterns                           []string
 	tenantLimits                           map[string]*string // by the name of the setting
@@ -103,8 +102,6 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole bound to consumers in their namespaces of this cluster")
 	flags.StringVar(&o.podSecurity, "tenant-pod-security", "baseline", "Pod Security level of the namespaces of consumers: privileged, baseline or restricted; a namespace that has the label "+tenancy.EnforceLabel+" already keeps it")
 	flags.StringToStringVar(&o.podSecurityOf, "tenant-pod-security-of", nil, "Pod Security levels of single consumers, as cluster-id=level, separated by commas")
-	flags.StringSliceVar(&o.priorityClasses, "tenant-priority-classes", nil, "priority classes that the pods of consumers may use; * allows all but those of the system")
-	flags.StringSliceVar(&o.runtimeClasses, "tenant-runtime-classes", []string{"*"}, "runtime classes that the pods of consumers may use; * allows all")
 	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers cannot use, in addition to kube-, openshift- and liqo-tenant-")
 	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
 	o.tenantLimits = map[string]*string{}
@@ -304,8 +301,7 @@ func (o *options) tenancy(limits tenantlimits.Limits) tenancy.Options {
 		patterns[id] = pattern
 	}
 	return tenancy.Options{
-		PodSecurity: o.podSecurity, Levels: o.podSecurityOf, PriorityClasses: o.priorityClasses, RuntimeClasses: o.runtimeClasses,
-		ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, Limits: limits,
+		PodSecurity: o.podSecurity, Levels: o.podSecurityOf, ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, Limits: limits,
 	}
 }
 

@@ -69,6 +69,8 @@ type Options struct {
 	Limits tenantlimits.Limits
 	// RangesOf are, by consumer, the ranges of its addresses. Without any, those of the network between the clusters count.
 	RangesOf map[string]ipmap.Ranges
+	// Policy is what consumers may write here; nil allows everything.
+	Policy *tenancy.Policy
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
@@ -105,6 +107,7 @@ const (
 	incompleteNetworkReason     = "NetworkNotConfigured"
 	failedCreateReason          = "FailedCreateEndpointSlice"
 	failedUpdateReason          = "FailedUpdateEndpointSlice"
+	refusedReason               = "RefusedByProvider"
 
 	forgeAction  = "ForgeEndpointSlice"
 	createAction = "CreateEndpointSlice"
@@ -165,6 +168,13 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	case err != nil:
 		c.wait(shadow, err)
 		return fmt.Errorf("forging EndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
+	}
+	refusal, err := c.dropDenied(ctx, desired)
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		problems = append(problems, problem{refusedReason, "the EndpointSlice is created without what is denied: " + refusal.Error()})
 	}
 	if err := c.apply(ctx, shadow, desired); err != nil {
 		return err

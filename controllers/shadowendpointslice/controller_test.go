@@ -137,6 +137,33 @@ func TestMakesTheEndpointSlice(t *testing.T) {
 	}
 }
 
+// Labels and annotations that components of this cluster trust are left out, and an Event reports it. The endpoints are applied.
+func TestDropsTrustedMetadata(t *testing.T) {
+	namespace := provider.Namespace(t)
+	cluster(t, "trusted")
+	provider.StartManager(t)
+	shadow := shadowSlice(namespace, "slice", "trusted")
+	labels := shadow.GetLabels()
+	labels["grafana_dashboard"], labels["app"] = "1", "web"
+	shadow.SetLabels(labels)
+	shadow.SetAnnotations(map[string]string{"service.cilium.io/global": "true", "note": "one"})
+	provider.Create(t, shadow)
+	slice := awaitReady(t, namespace, "slice", reachable)
+	if slice.Labels["app"] != "web" || slice.Annotations["note"] != "one" {
+		t.Errorf("labels = %v, annotations = %v, want the usual ones", slice.Labels, slice.Annotations)
+	}
+	if _, ok := slice.Labels["grafana_dashboard"]; ok {
+		t.Errorf("labels = %v", slice.Labels)
+	}
+	if _, ok := slice.Annotations["service.cilium.io/global"]; ok {
+		t.Errorf("annotations = %v", slice.Annotations)
+	}
+	event := provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "slice", "RefusedByProvider")
+	if !strings.Contains(event.Note, "metadata.labels[grafana_dashboard]") {
+		t.Errorf("the Event says %q", event.Note)
+	}
+}
+
 func TestReadinessFollowsTheForeignCluster(t *testing.T) {
 	namespace := provider.Extended(t, "flapping")
 	provider.StartManager(t)

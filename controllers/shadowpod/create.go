@@ -190,11 +190,10 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	if err != nil {
 		return nil, err
 	}
+	spec = maps.Clone(spec)
+	withoutToken(spec)
 	spent := ephemeralNames(spec)
-	if len(spent) > 0 {
-		spec = maps.Clone(spec)
-		delete(spec, ephemeralContainers)
-	}
+	delete(spec, ephemeralContainers)
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": spec}}
 	pod.SetNamespace(shadow.GetNamespace())
 	pod.SetName(shadow.GetName())
@@ -203,6 +202,15 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	pod.SetFinalizers(finalizers(spec))
 	pod.SetOwnerReferences(kind.Owner(shadow))
 	return pod, nil
+}
+
+// withoutToken keeps the API server from mounting a token of this cluster that the consumer has not requested. With such a token, the pods
+// of a consumer would be clients of this cluster's API server.
+func withoutToken(spec map[string]any) {
+	const field = "automountServiceAccountToken"
+	if spec[field] == nil {
+		spec[field] = false
+	}
 }
 
 func podSpec(shadow *unstructured.Unstructured) (map[string]any, bool) {

@@ -127,7 +127,8 @@ func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
 	pod, err := c.forge(t.Context(), shadow)
 	require.NoError(t, err)
 	want := map[string]any{
-		"fieldOfTomorrow": map[string]any{"a": int64(1)},
+		"fieldOfTomorrow":              map[string]any{"a": int64(1)},
+		"automountServiceAccountToken": false,
 		"hostAliases": []any{
 			map[string]any{"ip": "10.0.0.1-of-home", "hostnames": []any{"kubernetes.default.svc"}, "new": true},
 			map[string]any{"ip": "10.0.0.2", "hostnames": []any{"database"}},

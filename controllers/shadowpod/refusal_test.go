@@ -5,6 +5,7 @@ package shadowpod_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -51,6 +52,12 @@ func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 		"node":          {"control-plane-1", []string{"nodeName"}, "spec.pod.nodeName"},
 		"node-critical": {"system-node-critical", []string{"priorityClassName"}, "system-node-critical"},
 		"priority":      {int64(2000001000), []string{"priority"}, "spec.pod.priority"},
+		"control-plane": {map[string]any{"node-role.kubernetes.io/control-plane": ""}, []string{"nodeSelector"}, "spec.pod.nodeSelector"},
+		"tolerant":      {[]any{map[string]any{"operator": "Exists"}}, []string{"tolerations"}, "spec.pod.tolerations"},
+		"endless":       {int64(31536000), []string{"terminationGracePeriodSeconds"}, "spec.pod.terminationGracePeriodSeconds"},
+		"account":       {"pipeline", []string{"serviceAccountName"}, "spec.pod.serviceAccountName"},
+		"storage":       {[]any{map[string]any{"name": "a", "nfs": map[string]any{"server": "10.0.0.1", "path": "/"}}}, []string{"volumes"}, "nfs"},
+		"runtime":       {"kata", []string{"runtimeClassName"}, "spec.pod.runtimeClassName"},
 	} {
 		shadow := set(shadowPod(namespace, name), c.value, append([]string{"spec", "pod"}, c.fields...)...)
 		provider.Create(t, shadow)
@@ -73,6 +80,65 @@ func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 		})
 		if writes := m.Writes.About("POST", namespace, "/pods"); len(writes) != 0 {
 			t.Errorf("%s: %q", name, writes)
+		}
+	}
+}
+
+// Labels and annotations that components of the provider trust refuse the pod, unless the provider allows them to this consumer.
+func TestRefusesTrustedMetadata(t *testing.T) {
+	namespace, trusting := extended(t), extended(t)
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: trusting}}, `{"metadata":{"annotations":{"tenants.refract.io/allowed-labels":"istio.io/*","tenants.refract.io/allowed-annotations":"iam.amazonaws.com/role"}}}`)
+	provider.StartManager(t)
+	for name, c := range map[string]struct {
+		says                string
+		labels, annotations map[string]string
+	}{
+		"label":      {"metadata.labels[istio.io/rev]", map[string]string{"istio.io/rev": "canary"}, nil},
+		"annotation": {"metadata.annotations[iam.amazonaws.com/role]", nil, map[string]string{"iam.amazonaws.com/role": "admin"}},
+	} {
+		refused, allowed := shadowPod(namespace, name), shadowPod(trusting, name)
+		for _, shadow := range []*unstructured.Unstructured{refused, allowed} {
+			labels, annotations := shadow.GetLabels(), shadow.GetAnnotations()
+			maps.Copy(labels, c.labels)
+			maps.Copy(annotations, c.annotations)
+			shadow.SetLabels(labels)
+			shadow.SetAnnotations(annotations)
+			provider.Create(t, shadow)
+		}
+		pod := awaitPod(t, allowed, "")
+		if pod.Labels["istio.io/rev"] == "" && pod.Annotations["iam.amazonaws.com/role"] == "" {
+			t.Errorf("what is allowed is missing: %v %v", pod.Labels, pod.Annotations)
+		}
+		controllertest.Eventually(t, "the refusal of the "+name, func() error {
+			provider.Get(t, refused, namespace, name)
+			if status, message := admitted(refused); status != "False" || !strings.Contains(message, c.says) || !strings.Contains(message, "allowed-") {
+				return fmt.Errorf("the condition is %q: %s", status, message)
+			}
+			return nil
+		})
+		if podExists(t, namespace, name) {
+			t.Errorf("%s: there is a pod", name)
+		}
+	}
+}
+
+// Pods get a token of this cluster's API server only if they request one.
+func TestTokensOnRequest(t *testing.T) {
+	namespace := extended(t)
+	provider.StartManager(t)
+	for name, requested := range map[string]any{"silent": nil, "refusing": false, "requesting": true} {
+		shadow := shadowPod(namespace, name)
+		if requested != nil {
+			set(shadow, requested, "spec", "pod", "automountServiceAccountToken")
+		}
+		provider.Create(t, shadow)
+		pod := awaitPod(t, shadow, "")
+		mounted := false
+		for _, volume := range pod.Spec.Volumes {
+			mounted = mounted || strings.HasPrefix(volume.Name, "kube-api-access-")
+		}
+		if mounted != (requested == true) {
+			t.Errorf("%s: a token is mounted: %t", name, mounted)
 		}
 	}
 }

@@ -28,9 +28,6 @@ type Options struct {
 	// PodSecurity is the level of all consumers, Levels that of some, by cluster id. Empty is baseline.
 	PodSecurity string
 	Levels      map[string]string
-	// PriorityClasses and RuntimeClasses are those that the pods of consumers may name. "*" is any but the system's.
-	PriorityClasses []string
-	RuntimeClasses  []string
 	// ReservedPrefixes are prefixes that names of a consumer's namespaces must not have, in addition to those that are always reserved.
 	ReservedPrefixes []string
 	// NamePatterns are regular expressions (RE2), by cluster id, that the names of a consumer's namespaces match as a whole.
@@ -137,38 +134,27 @@ func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[s
 	}
 	limits, err := p.options.Limits.With(namespace.Annotations)
 	if err != nil {
-		return &Refusal{"metadata.namespace", fmt.Sprintf("the limits of namespace %s are not valid: %s", namespace.Name, err), "an administrator of this cluster corrects them on the tenant namespace"}
+		return invalidLimits(namespace, err)
 	}
-	const admin = "an administrator of this cluster can change that in the settings of the controller manager"
-	switch {
-	case pod.Spec.NodeName != "":
-		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "omit the field"}
-	case pod.Spec.Priority != nil && pod.Spec.PriorityClassName == "":
-		return &Refusal{podField + "priority", "a priority requires a priority class", "omit the field"}
-	case pod.Spec.PriorityClassName != "" && !p.mayHavePriority(pod.Spec.PriorityClassName):
-		return &Refusal{podField + "priorityClassName", fmt.Sprintf("priority class %q is not allowed for consumers", pod.Spec.PriorityClassName), admin}
-	case pod.Spec.SchedulerName != "" && !limits.Matches(tenantlimits.SchedulerNames, pod.Spec.SchedulerName):
-		return &Refusal{podField + "schedulerName", fmt.Sprintf("scheduler %q is not allowed for consumers", pod.Spec.SchedulerName), limitRemedy(tenantlimits.SchedulerNames)}
-	case pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" && !allows(p.options.RuntimeClasses, *pod.Spec.RuntimeClassName):
-		return &Refusal{podField + "runtimeClassName", fmt.Sprintf("runtime class %q is not allowed for consumers", *pod.Spec.RuntimeClassName), admin}
+	if refusal := checkMetadata(limits, labels, annotations); refusal != nil {
+		return refusal
+	}
+	check := podCheck{limits: limits, namespace: namespace.Name, spec: &pod.Spec, stored: spec}
+	if refusal := check.firstRefusal(); refusal != nil {
+		return refusal
 	}
 	pod.Labels, pod.Annotations = labels, annotations
 	return p.checkSecurity(namespace, pod)
+}
+
+func invalidLimits(namespace *corev1.Namespace, err error) *Refusal {
+	return &Refusal{"metadata.namespace", fmt.Sprintf("the limits of namespace %s are not valid: %s", namespace.Name, err), "an administrator of this cluster corrects them on the tenant namespace"}
 }
 
 // limitRemedy names where an administrator of the provider changes the limit.
 func limitRemedy(setting *tenantlimits.Setting) string {
 	return fmt.Sprintf("an administrator of this cluster can allow it: for all consumers with tenants.%s in the values of the Refract chart, for this one with refractctl peer --tenant-limit %s=…, which annotates its tenant namespace",
 		setting.Value(), setting.Name)
-}
-
-// mayHavePriority never allows the system's classes: pods of those displace what keeps the cluster alive.
-func (p *Policy) mayHavePriority(class string) bool {
-	return !strings.HasPrefix(class, "system-") && allows(p.options.PriorityClasses, class)
-}
-
-func allows(list []string, name string) bool {
-	return slices.Contains(list, "*") || slices.Contains(list, name)
 }
 
 // checkSecurity holds the pod to the level of its namespace: that of the label, else that of the consumer.

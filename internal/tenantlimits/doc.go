@@ -9,6 +9,6 @@
 // write. The controller manager copies these annotations to the consumer's remote namespaces, where both the controllers and the
 // admission policies read them: consumers cannot write Namespaces.
 //
-// To add a limit, add a Setting to the table in settings.go, and use it in a check and in a policy; the flags, the annotations
-// and the command follow the table.
+// To add a limit, add a Setting to a table (pods.go, metadata.go) and its value to the chart, and use it in a check and in a policy;
+// the flags, the annotations and the command follow the tables.
 package tenantlimits

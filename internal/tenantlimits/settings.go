@@ -43,41 +43,8 @@ type Setting struct {
 	Help string
 }
 
-// The settings, by what they limit.
-var (
-	SchedulerNames = &Setting{Name: "scheduler-names", Kind: Globs, Default: "default-scheduler",
-		Help: "schedulers that the pods of consumers may name"}
-	MaxNamespaces = &Setting{Name: "max-namespaces", Kind: Number, Default: "100",
-		Help: "maximum number of namespaces of one consumer, including those being deleted; 0 is unlimited, too"}
-	NamespaceNames = &Setting{Name: "namespace-names", Kind: Globs, Default: "*",
-		Help: "names that namespaces of consumers may have, in addition to those that end with a dash and the id of the consumer"}
-	ReservedNamespaces = &Setting{Name: "reserved-namespaces", Kind: Globs, Default: strings.Join(addOnNamespaces, ","),
-		Help: "names that namespaces of consumers must not have, unless they end with a dash and the id of the consumer: those of add-ons that this cluster may install later"}
-	EndpointCIDRs = &Setting{Name: "endpoint-cidrs", Kind: CIDRs, Default: "0.0.0.0/0,::/0",
-		Help: "CIDRs of the endpoints of a consumer; ranges of this cluster and reserved addresses are never allowed. --tenant-cidrs-of overrides them for one consumer"}
-	FQDNEndpoints = &Setting{Name: "fqdn-endpoints", Kind: Switch, Default: "false",
-		Help: "allow EndpointSlices of consumers with host names (address type FQDN), which no check can hold to the ranges of the consumer"}
-	EgressPolicy = &Setting{Name: "egress-policy", Kind: Switch, Default: "true",
-		Help: "create a NetworkPolicy in the namespaces of consumers that keeps their pods from this cluster's own pods, Services, nodes and metadata services"}
-	EgressCIDRs = &Setting{Name: "egress-cidrs", Kind: CIDRs, Default: "",
-		Help: "CIDRs of this cluster that the NetworkPolicy lets the pods of consumers reach nevertheless"}
-)
-
-// addOnNamespaces are the namespaces into which add-ons of clusters are usually installed. A consumer that got one of these names would have
-// rights in the namespace when the add-on is installed into it.
-var addOnNamespaces = []string{
-	"*-system", "*-operator", "*-operators", "addons", "ambassador", "amazon-*", "argo", "argo-*", "argocd", "aws-*", "azure-*", "backstage", "calico-*", "capi-*",
-	"cattle-*", "cdi", "cert-manager", "cert-manager-*", "chaos-mesh", "cilium", "cilium-*", "cis-*", "cnpg-*", "config-management-*", "consul", "crossplane", "crossplane-*",
-	"datadog", "dex", "elastic-*", "emissary", "external-dns", "external-secrets", "falco", "falco-*", "fleet-*", "flux", "flux-*", "fluentbit", "fluentd", "gatekeeper-*",
-	"gitlab-*", "gke-*", "gmp-*", "gpu-*", "grafana", "grafana-*", "harbor", "ingress", "ingress-*", "istio", "istio-*", "jaeger", "karmada-*", "karpenter", "keda",
-	"keycloak", "kiali-*", "knative-*", "kong", "kourier-*", "kubeflow", "kubernetes-*", "kubevirt", "kyverno", "kyverno-*", "linkerd", "linkerd-*", "logging", "loki",
-	"longhorn-*", "metallb", "metallb-*", "minio", "monitoring", "nginx-*", "nvidia-*", "oam-*", "observability", "olm", "opa", "open-cluster-*", "opentelemetry*", "operators",
-	"projectcontour", "prometheus", "prometheus-*", "rancher-*", "reloader", "rook-*", "sealed-secrets", "security", "sonobuoy", "spire*", "stackgres", "submariner-*",
-	"tekton-*", "teleport", "tempo", "tigera-*", "traefik", "traefik-*", "trident", "trivy-*", "vault", "vault-*", "velero", "vmware-*", "webhook", "zalando-*",
-}
-
 // all lists the settings in the order of the documentation.
-var all = []*Setting{SchedulerNames, MaxNamespaces, NamespaceNames, ReservedNamespaces, EndpointCIDRs, FQDNEndpoints, EgressPolicy, EgressCIDRs}
+var all = slices.Concat(namespaceSettings, podSettings, metadataSettings, addressSettings)
 
 // Settings returns all settings, in the order of the documentation.
 func Settings() []*Setting { return slices.Clone(all) }

@@ -14,7 +14,8 @@
 //   - Anti-affinity is kept or made by preset (affinity.go). It stands beside
 //     the node affinity of the offloadingPatch, both hold.
 //   - Tolerations stay, but for those that would let the provider offload the
-//     pod again: of the virtual nodes' taint, and of every taint.
+//     pod again: of the virtual nodes' taint, and of every taint. That of a
+//     cordon, which every pod of a DaemonSet has, goes as well.
 //   - Label keys that the consumer's API server has merged into a selector are
 //     not sent again, which the provider's would refuse.
 //   - Host namespaces are off, and so are the host ports that a pod of the

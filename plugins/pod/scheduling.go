@@ -30,14 +30,14 @@ func (o *offloading) schedule() {
 	}
 }
 
-// setTolerations drops what would tolerate the provider's own virtual nodes and
-// appends those of the offloadingPatch, each once.
+// setTolerations drops what would tolerate the provider's own virtual nodes or
+// cordoned nodes, and appends those of the offloadingPatch, each once.
 func (o *offloading) setTolerations() {
 	added := o.patch.Get("tolerations")
 	tolerations := o.spec.Get("tolerations")
 	for i := tolerations.Len("") - 1; i >= 0; i-- {
 		toleration := tolerations.At(i)
-		if toleratesVirtualNodes(toleration) || contains(added, toleration) {
+		if toleratesVirtualNodes(toleration) || toleration.Is("key", cordonTaint) || contains(added, toleration) {
 			tolerations.RemoveAt(i)
 		}
 	}
@@ -52,7 +52,10 @@ func (o *offloading) setTolerations() {
 	}
 }
 
-// contains reports whether list has an element equal to n.
+// cordonTaint is the taint of a cordoned node. Every pod of a DaemonSet tolerates
+// it, of nodes of the consumer; the provider drains its own.
+const cordonTaint = "node.kubernetes.io/unschedulable"
+
 // toleratesVirtualNodes reports a toleration of the taint of virtual nodes,
 // whose effect is NoExecute.
 func toleratesVirtualNodes(toleration sdk.Node) bool {
@@ -64,6 +67,7 @@ func toleratesVirtualNodes(toleration sdk.Node) bool {
 	return effect == "" || effect == "NoExecute"
 }
 
+// contains reports whether list has an element equal to n.
 func contains(list, n sdk.Node) bool {
 	if !list.Exists() {
 		return false

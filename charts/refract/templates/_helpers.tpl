@@ -176,7 +176,7 @@ refract.tenantLimits: the values below tenants that are limits of consumers. The
 the names of the flags and annotations: the value in kebab case.
 */}}
 {{- define "refract.tenantLimits" -}}
-schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqdnEndpoints egressPolicy egressCidrs
+schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqdnEndpoints egressPolicy egressCidrs nodeSelectors tolerations crossNamespaceAffinity priorityClasses runtimeClasses maxTerminationGracePeriodSeconds serviceAccounts serviceAccountTokens volumeTypes deniedLabels allowedLabels deniedAnnotations allowedAnnotations
 {{- end }}
 
 {{/* refract.limit: a limit in the form of a flag or annotation. */}}
@@ -190,7 +190,28 @@ schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqd
 (has(namespaceObject.metadata.annotations) && {{ $key }} in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[{{ $key }}] : '{{ include "refract.limit" (get .root.Values.tenants .value) }}')
 {{- end }}
 
+{{/* refract.limitPattern: CEL, a regular expression that the globs in the limit match. An empty limit matches nothing. Arguments: root, value. */}}
+{{- define "refract.limitPattern" -}}
+[{{ include "refract.limitOf" . }}].map(globs, '(?s)^(' + (globs == '' ? 'x^' : globs.replace('.', '[.]').replace('*', '.*').replace(',', '|')) + ')$')[0]
+{{- end }}
+
 {{/* refract.limitMatches: CEL, whether one of the globs in the limit matches the text. Arguments: root, value, text. */}}
 {{- define "refract.limitMatches" -}}
-{{ include "refract.limitOf" . }}.split(',').exists(glob, {{ .text }}.matches('^' + glob.replace('.', '[.]').replace('*', '.*') + '$'))
+{{ .text }}.matches({{ include "refract.limitPattern" . }})
+{{- end }}
+
+{{/* refract.deniedKeys: CEL variables, regular expressions of the keys of labels and annotations that objects of the consumer must not have. */}}
+{{- define "refract.deniedKeys" -}}
+{{- range $value := list "deniedLabels" "allowedLabels" "deniedAnnotations" "allowedAnnotations" }}
+- name: {{ $value }}
+  expression: {{ include "refract.limitPattern" (dict "root" $ "value" $value) | quote }}
+{{- end }}
+{{- end }}
+
+{{/*
+refract.isConsumer: CEL, whether the request is that of a consumer in one of its namespaces: with a certificate of its group, or a token of
+its ServiceAccount.
+*/}}
+{{- define "refract.isConsumer" -}}
+has(namespaceObject.metadata.labels) && 'liqo.io/remote-cluster-id' in namespaceObject.metadata.labels && has(namespaceObject.metadata.annotations) && 'liqo.io/managed-by-namespace-map' in namespaceObject.metadata.annotations && (has(request.userInfo.groups) && namespaceObject.metadata.labels['liqo.io/remote-cluster-id'] in request.userInfo.groups || request.userInfo.username == 'system:serviceaccount:' + namespaceObject.metadata.annotations['liqo.io/managed-by-namespace-map'].split('/')[0] + ':refract-consumer')
 {{- end }}

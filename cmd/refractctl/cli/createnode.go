@@ -78,7 +78,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	other.addFlags(command, access, "context of the provider, which is asked to grant the resources of this node", "kubeconfig of the provider, by default that of this cluster")
 	flags.StringToStringVar(&node.Labels, "label", nil, "label of the node, as KEY=VALUE (may be repeated)")
 	flags.StringToStringVar(&node.NodeSelector, "node-selector", nil, "label of the provider's nodes that its pods run on, as KEY=VALUE (may be repeated)")
-	flags.StringVar(&node.RuntimeClass, "runtime-class-name", "", "runtime class of its pods, on the provider")
+	flags.StringVar(&node.RuntimeClass, "runtime-class-name", "", "runtime class of its pods, on the provider, which must allow it (tenants.runtimeClasses)")
 	flags.StringArrayVar(&storage, "storage-class", nil, "storage class of the provider that it offers; the first one is the default (may be repeated)")
 	flags.StringArrayVar(&ingress, "ingress-class", nil, "ingress class that it offers; the first one is the default (may be repeated)")
 	flags.StringArrayVar(&balancers, "load-balancer-class", nil, "load balancer class that it offers; the first one is the default (may be repeated)")

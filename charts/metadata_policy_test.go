@@ -1,0 +1,180 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/tenantlimits"
+)
+
+// What components of clusters trust, and what people and tools usually set.
+var (
+	deniedLabels = []string{
+		"sidecar.istio.io/inject", "istio.io/rev", "linkerd.io/control-plane-ns", "admission.gatekeeper.sh/ignore", "openpolicyagent.org/webhook", "azure.workload.identity/use",
+		"aadpodidbinding", "grafana_dashboard", "grafana_datasource", "velero.io/exclude-from-backup", "argocd.argoproj.io/secret-type",
+	}
+	usualLabels = []string{
+		"app", "app.kubernetes.io/name", "app.kubernetes.io/managed-by", "helm.sh/chart", "pod-template-hash", "statefulset.kubernetes.io/pod-name", "service.istio.io/canonical-name",
+		"argocd.argoproj.io/instance", "tags.datadoghq.com/service", "topology.kubernetes.io/zone", "security.istio.io/tlsMode",
+	}
+	deniedAnnotations = []string{
+		"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network", "cni.projectcalico.org/ipAddrs", "io.cilium/lb-ipam-ips", "network.cilium.io/no-track-port", "k8s.ovn.org/routing-namespaces",
+		"iam.amazonaws.com/role", "eks.amazonaws.com/role-arn", "iam.gke.io/gcp-service-account", "io.katacontainers.config.hypervisor.path", "io.kubernetes.cri-o.Devices", "io.kubernetes.cri.untrusted-workload",
+		"cpu-quota.crio.io", "run.oci.hooks.stdout", "dev.gvisor.flag.network", "cdi.k8s.io/gpu", "devices.nri.io/container.web", "target.workload.openshift.io/management", "kubernetes.io/config.mirror",
+		"cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt", "sidecar.istio.io/userVolume", "traffic.sidecar.istio.io/excludeOutboundPorts", "proxy.istio.io/config", "linkerd.io/inject",
+		"config.linkerd.io/skip-outbound-ports", "nginx.ingress.kubernetes.io/server-snippet", "nginx.ingress.kubernetes.io/configuration-snippet", "nginx.ingress.kubernetes.io/auth-url", "nginx.org/location-snippets",
+		"external-dns.alpha.kubernetes.io/hostname", "cert-manager.io/cluster-issuer", "metallb.universe.tf/loadBalancerIPs", "metallb.io/address-pool", "service.beta.kubernetes.io/aws-load-balancer-ssl-cert",
+		"service.beta.kubernetes.io/azure-load-balancer-internal", "alb.ingress.kubernetes.io/group.name", "cloud.google.com/backend-config", "kubernetes.io/ingress.global-static-ip-name", "ad.datadoghq.com/web.checks",
+		"co.elastic.logs/raw", "pre.hook.backup.velero.io/command", "replicator.v1.mittwald.de/replicate-from", "reflector.v1.k8s.emberstack.com/reflects", "volume.kubernetes.io/selected-node",
+		"volume.beta.kubernetes.io/storage-class", "pv.kubernetes.io/bind-completed", "vault.hashicorp.com/agent-inject", "autoscaling.keda.sh/paused",
+	}
+	usualAnnotations = []string{
+		"prometheus.io/scrape", "prometheus.io/port", "kubectl.kubernetes.io/last-applied-configuration", "kubectl.kubernetes.io/restartedAt", "kubectl.kubernetes.io/default-container", "checksum/config",
+		"meta.helm.sh/release-name", "nginx.ingress.kubernetes.io/rewrite-target", "nginx.ingress.kubernetes.io/proxy-body-size", "nginx.ingress.kubernetes.io/auth-secret", "traefik.ingress.kubernetes.io/router.entrypoints",
+		"service.kubernetes.io/topology-mode", "kubernetes.io/ingress.class", "kubernetes.io/egress-bandwidth", "liqo.io/api-server-support", "liqo.io/remote-storage-class", "openshift.io/scc",
+		"cert-manager.io/certificate-name", "cert-manager.io/issuer-name", "policies.kyverno.io/last-applied-patches", "argocd.argoproj.io/tracking-id", "endpoints.kubernetes.io/last-change-trigger-time", "example.com/anything",
+	}
+)
+
+func TestKeysThatAreDenied(t *testing.T) {
+	limits := tenantlimits.Limits{}
+	for _, key := range deniedLabels {
+		assert.Truef(t, limits.DeniesLabel(key), "label %s", key)
+	}
+	for _, key := range usualLabels {
+		assert.Falsef(t, limits.DeniesLabel(key), "label %s", key)
+	}
+	for _, key := range deniedAnnotations {
+		assert.Truef(t, limits.DeniesAnnotation(key), "annotation %s", key)
+	}
+	for _, key := range usualAnnotations {
+		assert.Falsef(t, limits.DeniesAnnotation(key), "annotation %s", key)
+	}
+}
+
+// kindsOfConsumers returns an object of each kind that a consumer writes, and of some that a provider may allow it to write.
+func kindsOfConsumers(namespace string) []client.Object {
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: "web"}
+	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	shadow := shadow(namespace, nil)
+	return []client.Object{
+		shadow,
+		&offloadingv1beta1.ShadowEndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", Labels: map[string]string{wire.OriginLabel: "rome"}},
+			Spec: offloadingv1beta1.ShadowEndpointSliceSpec{Template: offloadingv1beta1.EndpointSliceTemplate{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.70.0.1"}}}}}},
+		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
+		&corev1.ConfigMap{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta},
+		&corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}},
+		&networkingv1.Ingress{ObjectMeta: meta, Spec: networkingv1.IngressSpec{DefaultBackend: &backend}},
+		&networkingv1.NetworkPolicy{ObjectMeta: meta}, &policyv1.PodDisruptionBudget{ObjectMeta: meta},
+	}
+}
+
+func with(object client.Object, labels, annotations map[string]string) client.Object {
+	object = object.DeepCopyObject().(client.Object)
+	merged := map[string]string{}
+	for _, pairs := range []map[string]string{object.GetLabels(), labels} {
+		for key, value := range pairs {
+			merged[key] = value
+		}
+	}
+	object.SetLabels(merged)
+	object.SetAnnotations(annotations)
+	return object
+}
+
+func pairs(keys []string) map[string]string {
+	all := map[string]string{}
+	for _, key := range keys {
+		all[key] = "true"
+	}
+	return all
+}
+
+// Every kind that a consumer writes is held to the denied labels and annotations, and no usual ones are denied.
+func TestMetadataOfConsumers(t *testing.T) {
+	h := hold(t)
+	// A provider grants further kinds with roles such as ReflectedRemote.
+	h.must(h.admin.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "more"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"*"}}, {APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"*"}},
+	}}))
+	h.must(h.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "more"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "more"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "rome"}, {Kind: rbacv1.ServiceAccountKind, Namespace: "liqo-tenant-rome", Name: wire.ConsumerServiceAccount}}}))
+	for _, consumer := range []client.Client{h.as("rome-kubelet", "rome"), h.as("system:serviceaccount:liqo-tenant-rome:refract-consumer")} {
+		for _, object := range kindsOfConsumers(remoteNamespace) {
+			h.refused(consumer, with(object, pairs([]string{"grafana_dashboard"}), nil), "metadata.labels[grafana_dashboard] is not allowed")
+			h.refused(consumer, with(object, nil, pairs([]string{"k8s.v1.cni.cncf.io/networks"})), "metadata.annotations[k8s.v1.cni.cncf.io/networks] is not allowed")
+			h.must(consumer.Create(t.Context(), with(object, pairs(usualLabels), pairs(usualAnnotations)), client.DryRunAll))
+		}
+	}
+	rome := h.as("rome-kubelet", "rome")
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "keys"}}
+	for _, key := range deniedLabels {
+		h.refused(rome, with(configMap, pairs([]string{key}), nil), "metadata.labels["+key+"]")
+	}
+	for _, key := range deniedAnnotations {
+		h.refused(rome, with(configMap, nil, pairs([]string{key})), "metadata.annotations["+key+"]")
+	}
+	h.must(h.admin.Create(t.Context(), with(configMap, pairs(deniedLabels), pairs(deniedAnnotations)), client.DryRunAll))
+
+	var many []string // long keys of a generated object are within the cost limit of a policy
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("generated.example.com/%030d", i))
+	}
+	h.must(rome.Create(t.Context(), with(configMap, pairs(many), pairs(many)), client.DryRunAll))
+}
+
+// What others have set on an object of a consumer stays, and keeps nothing from the consumer's own changes.
+func TestMetadataOfOthersStays(t *testing.T) {
+	h := hold(t)
+	rome := h.as("rome-kubelet", "rome")
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	h.refused(rome, with(service, nil, pairs([]string{"metallb.io/address-pool"})), "metadata.annotations[metallb.io/address-pool]")
+	h.must(rome.Create(t.Context(), service.DeepCopy()))
+	patch := func(c client.Client, text string, options ...client.PatchOption) error {
+		return c.Patch(t.Context(), service.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(text)), options...)
+	}
+	h.must(patch(h.admin, `{"metadata":{"annotations":{"metallb.io/address-pool":"of-the-provider"}}}`))
+	h.must(patch(rome, `{"metadata":{"annotations":{"note":"mine"}},"spec":{"ports":[{"port":81}]}}`))
+	h.attempt("changing what the provider has set", "metadata.annotations[metallb.io/address-pool]", func() error {
+		return patch(rome, `{"metadata":{"annotations":{"metallb.io/address-pool":"mine"}}}`, client.DryRunAll)
+	})
+	stored := service.DeepCopy()
+	h.must(h.admin.Get(t.Context(), client.ObjectKeyFromObject(service), stored))
+	require.Equal(t, "of-the-provider", stored.Annotations["metallb.io/address-pool"])
+}
+
+// A provider allows single keys, for all consumers or for one, without repeating the list of those that are denied.
+func TestMetadataThatIsAllowed(t *testing.T) {
+	h := hold(t)
+	h.must(h.admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: remoteNamespace}}, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"tenants.refract.io/allowed-annotations":"external-dns.alpha.kubernetes.io/*","tenants.refract.io/allowed-labels":"grafana_dashboard","tenants.refract.io/denied-labels":"grafana_*,secret-label"}}}`))))
+	rome := h.as("rome-kubelet", "rome")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "web"}}
+	allowed := with(object, pairs([]string{"grafana_dashboard", "istio.io/rev"}), pairs([]string{"external-dns.alpha.kubernetes.io/hostname"}))
+	h.attempt("keys that are allowed", "", func() error {
+		return rome.Create(t.Context(), allowed.DeepCopyObject().(client.Object), client.DryRunAll)
+	})
+	h.refused(rome, with(object, pairs([]string{"grafana_datasource"}), nil), "metadata.labels[grafana_datasource]")
+	h.refused(rome, with(object, pairs([]string{"secret-label"}), nil), "metadata.labels[secret-label]")
+	h.refused(rome, with(object, nil, pairs([]string{"karpenter.sh/do-not-disrupt"})), "metadata.annotations[karpenter.sh/do-not-disrupt]")
+	turin := h.as("turin-kubelet", "turin")
+	h.refused(turin, with(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: joinedNamespace, Name: "web"}}, pairs([]string{"grafana_dashboard"}), nil), "metadata.labels[grafana_dashboard]")
+}

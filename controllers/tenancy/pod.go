@@ -1,0 +1,213 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenancy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refract-project/refract/internal/tenantlimits"
+)
+
+// podCheck holds the spec of a pod to the limits of its consumer. The admission policies of the chart decide the same.
+type podCheck struct {
+	limits    tenantlimits.Limits
+	namespace string
+	spec      *corev1.PodSpec
+	stored    map[string]any // the spec as it is stored, with the fields that this version does not know
+}
+
+// firstRefusal returns nil if the pod is allowed.
+func (c *podCheck) firstRefusal() *Refusal {
+	for _, check := range []func() *Refusal{
+		c.checkScheduling, c.checkNodeSelection, c.checkTolerations, c.checkPodAffinity, c.checkClasses, c.checkGracePeriods, c.checkServiceAccount, c.checkVolumes,
+	} {
+		if refusal := check(); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+func (c *podCheck) checkScheduling() *Refusal {
+	switch {
+	case c.spec.NodeName != "":
+		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "omit the field"}
+	case c.spec.SchedulerName != "" && !c.limits.Matches(tenantlimits.SchedulerNames, c.spec.SchedulerName):
+		return refused("schedulerName", tenantlimits.SchedulerNames, "scheduler %q is not allowed for consumers", c.spec.SchedulerName)
+	}
+	return nil
+}
+
+// checkNodeSelection ignores topology keys: pods are spread by them, and select no nodes.
+func (c *podCheck) checkNodeSelection() *Refusal {
+	const rule = "consumers must not select nodes by %q"
+	for _, key := range slices.Sorted(maps.Keys(c.spec.NodeSelector)) {
+		if !c.limits.Matches(tenantlimits.NodeSelectors, key) {
+			return refused("nodeSelector", tenantlimits.NodeSelectors, rule, key)
+		}
+	}
+	if c.spec.Affinity == nil || c.spec.Affinity.NodeAffinity == nil {
+		return nil
+	}
+	var terms []corev1.NodeSelectorTerm
+	if required := c.spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+		terms = append(terms, required.NodeSelectorTerms...)
+	}
+	for _, preferred := range c.spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		terms = append(terms, preferred.Preference)
+	}
+	for _, term := range terms {
+		for _, requirement := range slices.Concat(term.MatchExpressions, term.MatchFields) {
+			if !c.limits.Matches(tenantlimits.NodeSelectors, requirement.Key) {
+				return refused("affinity.nodeAffinity", tenantlimits.NodeSelectors, rule, requirement.Key)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *podCheck) checkTolerations() *Refusal {
+	for _, toleration := range c.spec.Tolerations {
+		switch {
+		case c.limits.Matches(tenantlimits.Tolerations, toleration.Key):
+		case toleration.Key == "":
+			return refused("tolerations", tenantlimits.Tolerations, "consumers must not tolerate all taints")
+		default:
+			return refused("tolerations", tenantlimits.Tolerations, "consumers must not tolerate taint %q", toleration.Key)
+		}
+	}
+	return nil
+}
+
+// checkPodAffinity keeps a pod from the nodes of other tenants' pods, and, as anti-affinity is symmetric, other tenants' pods from its node.
+func (c *podCheck) checkPodAffinity() *Refusal {
+	if c.spec.Affinity == nil || c.limits.Enabled(tenantlimits.CrossNamespaceAffinity) {
+		return nil
+	}
+	check := func(field string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) *Refusal {
+		terms := slices.Clone(required)
+		for _, weighted := range preferred {
+			terms = append(terms, weighted.PodAffinityTerm)
+		}
+		for _, term := range terms {
+			if term.NamespaceSelector != nil {
+				return refused(field+".namespaceSelector", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of other namespaces")
+			}
+			for _, name := range term.Namespaces {
+				if name != c.namespace {
+					return refused(field+".namespaces", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of namespace %q", name)
+				}
+			}
+		}
+		return nil
+	}
+	if near := c.spec.Affinity.PodAffinity; near != nil {
+		if refusal := check("affinity.podAffinity", near.RequiredDuringSchedulingIgnoredDuringExecution, near.PreferredDuringSchedulingIgnoredDuringExecution); refusal != nil {
+			return refusal
+		}
+	}
+	if far := c.spec.Affinity.PodAntiAffinity; far != nil {
+		return check("affinity.podAntiAffinity", far.RequiredDuringSchedulingIgnoredDuringExecution, far.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	return nil
+}
+
+// checkClasses never allows the priority classes of the system: pods of those displace what keeps the cluster alive.
+func (c *podCheck) checkClasses() *Refusal {
+	priority, runtime := c.spec.PriorityClassName, c.spec.RuntimeClassName
+	switch {
+	case c.spec.Priority != nil && priority == "":
+		return &Refusal{podField + "priority", "a priority requires a priority class", "omit the field"}
+	case priority != "" && (strings.HasPrefix(priority, "system-") || !c.limits.Matches(tenantlimits.PriorityClasses, priority)):
+		return refused("priorityClassName", tenantlimits.PriorityClasses, "priority class %q is not allowed for consumers", priority)
+	case runtime != nil && *runtime != "" && !c.limits.Matches(tenantlimits.RuntimeClasses, *runtime):
+		return refused("runtimeClassName", tenantlimits.RuntimeClasses, "runtime class %q is not allowed for consumers", *runtime)
+	}
+	return nil
+}
+
+// checkGracePeriods includes the grace periods of probes: a failed probe ends its container with them.
+func (c *podCheck) checkGracePeriods() *Refusal {
+	limit, limited := c.limits.Number(tenantlimits.MaxTerminationGracePeriod)
+	if !limited {
+		return nil
+	}
+	check := func(field string, seconds *int64) *Refusal {
+		if seconds == nil || *seconds <= limit {
+			return nil
+		}
+		return refused(field+"terminationGracePeriodSeconds", tenantlimits.MaxTerminationGracePeriod, "%d seconds are more than the maximum of %d", *seconds, limit)
+	}
+	if refusal := check("", c.spec.TerminationGracePeriodSeconds); refusal != nil {
+		return refusal
+	}
+	for _, container := range slices.Concat(c.spec.InitContainers, c.spec.Containers) {
+		for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe, container.StartupProbe} {
+			if probe == nil {
+				continue
+			}
+			if refusal := check("containers["+container.Name+"] probe ", probe.TerminationGracePeriodSeconds); refusal != nil {
+				return refusal
+			}
+		}
+	}
+	return nil
+}
+
+func (c *podCheck) checkServiceAccount() *Refusal {
+	for _, name := range []string{c.spec.ServiceAccountName, c.spec.DeprecatedServiceAccount} {
+		if name != "" && !c.limits.Matches(tenantlimits.ServiceAccounts, name) {
+			return refused("serviceAccountName", tenantlimits.ServiceAccounts, "service account %q is not allowed for consumers", name)
+		}
+	}
+	if c.limits.Enabled(tenantlimits.ServiceAccountTokens) {
+		return nil
+	}
+	const rule = "pods of consumers get no credentials for the API server of this cluster"
+	if c.spec.AutomountServiceAccountToken != nil && *c.spec.AutomountServiceAccountToken {
+		return refused("automountServiceAccountToken", tenantlimits.ServiceAccountTokens, rule)
+	}
+	for i := range c.spec.Volumes {
+		if projected := c.spec.Volumes[i].Projected; projected != nil && slices.ContainsFunc(projected.Sources, isCredential) {
+			return refused("volumes", tenantlimits.ServiceAccountTokens, rule)
+		}
+	}
+	return nil
+}
+
+func isCredential(source corev1.VolumeProjection) bool {
+	return source.ServiceAccountToken != nil || source.PodCertificate != nil
+}
+
+// checkVolumes looks at the types as they are stored, because later versions of Kubernetes have more of them.
+func (c *podCheck) checkVolumes() *Refusal {
+	volumes, _ := c.stored["volumes"].([]any)
+	for _, item := range volumes {
+		volume, _ := item.(map[string]any)
+		for _, kind := range slices.Sorted(maps.Keys(volume)) {
+			if kind != "name" && volume[kind] != nil && !c.limits.Matches(tenantlimits.VolumeTypes, kind) {
+				return refused("volumes", tenantlimits.VolumeTypes, "volumes of type %q are not allowed for consumers", kind)
+			}
+		}
+	}
+	for i := range c.spec.Volumes {
+		if ephemeral := c.spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
+			if refusal := checkMetadata(c.limits, ephemeral.VolumeClaimTemplate.Labels, ephemeral.VolumeClaimTemplate.Annotations); refusal != nil {
+				refusal.Field = podField + "volumes[" + c.spec.Volumes[i].Name + "].ephemeral.volumeClaimTemplate." + refusal.Field
+				return refusal
+			}
+		}
+	}
+	return nil
+}
+
+// refused returns a Refusal of a field of the pod because of a limit.
+func refused(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
+	return &Refusal{podField + field, fmt.Sprintf(rule, args...), limitRemedy(setting)}
+}

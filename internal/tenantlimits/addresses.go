@@ -1,0 +1,18 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantlimits
+
+// The settings of addresses: those that the endpoints of a consumer may have, and those that its pods reach.
+var (
+	EndpointCIDRs = &Setting{Name: "endpoint-cidrs", Kind: CIDRs, Default: "0.0.0.0/0,::/0",
+		Help: "CIDRs of the endpoints of a consumer; ranges of this cluster and reserved addresses are never allowed. --tenant-cidrs-of overrides them for one consumer"}
+	FQDNEndpoints = &Setting{Name: "fqdn-endpoints", Kind: Switch, Default: "false",
+		Help: "allow EndpointSlices of consumers with host names (address type FQDN), which no check can hold to the ranges of the consumer"}
+	EgressPolicy = &Setting{Name: "egress-policy", Kind: Switch, Default: "true",
+		Help: "create a NetworkPolicy in the namespaces of consumers that keeps their pods from this cluster's own pods, Services, nodes and metadata services"}
+	EgressCIDRs = &Setting{Name: "egress-cidrs", Kind: CIDRs, Default: "",
+		Help: "CIDRs of this cluster that the NetworkPolicy lets the pods of consumers reach nevertheless"}
+)
+
+var addressSettings = []*Setting{EndpointCIDRs, FQDNEndpoints, EgressPolicy, EgressCIDRs}
