@@ -220,8 +220,10 @@ func (m *Mapper) read(object *unstructured.Unstructured) (table, error) {
 	return parsed, err
 }
 
+// selector selects the NamespaceMap that goes to the provider. Those that come from it are in the same namespace if it is a consumer of this
+// cluster, too.
 func selector(remoteClusterID string) string {
-	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID}.String()
+	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID, wire.RemoteIDLabel: remoteClusterID, wire.ReplicationLabel: "true"}.String()
 }
 
 // certain reports whether the map's silence about a namespace is final. The caller holds the lock.
@@ -324,13 +326,9 @@ func (m *Mapper) notify(todo change) {
 	}
 }
 
-// choose picks the map to follow: the only one, or the one that bears the provider's id. Neither: nil, and absent
-// reports whether there is none at all.
+// choose picks the map to follow: the one that bears the provider's id. Without it: nil, and absent reports whether there is none at all.
 func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
 	all := m.all()
-	if len(all) == 1 {
-		return all[0], false
-	}
 	for _, object := range all {
 		if object.GetName() == m.options.RemoteClusterID {
 			chosen = object

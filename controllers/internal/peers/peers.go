@@ -35,9 +35,11 @@ func IsDead(cluster *core.ForeignCluster) bool {
 	return cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
 }
 
-// IsOutgoing distinguishes the NamespaceMaps that this cluster sends to a provider from
-// those that it received.
+// IsOutgoing distinguishes the NamespaceMap that this cluster sends to a provider from those that it received, which are in
+// the same namespace if the clusters have peered in both directions. The one that is sent has the name of the provider: the
+// provider cannot add another one.
 func IsOutgoing(namespaceMap client.Object) bool {
 	labels := namespaceMap.GetLabels()
-	return labels[wire.ReplicationLabel] == "true" && labels[wire.RemoteIDLabel] != ""
+	return labels[wire.ReplicationLabel] == "true" && labels[wire.ReplicatedLabel] != "true" &&
+		labels[wire.RemoteIDLabel] != "" && labels[wire.RemoteIDLabel] == namespaceMap.GetName()
 }
