@@ -76,9 +76,8 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	}
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
-		// One in another namespace is ignored: its author does not represent the provider.
 		id := mapping.Labels[wire.RemoteIDLabel]
-		if peers.IsOutgoing(mapping) && mapping.Namespace == tenants.of(id) && (known[id] || len(mapping.Status.CurrentMapping) > 0) {
+		if tenants.has(mapping) && (known[id] || len(mapping.Status.CurrentMapping) > 0) {
 			get(id).mapping = mapping
 		}
 	}
@@ -127,6 +126,12 @@ func (t tenantNames) of(id string) string {
 		return name
 	}
 	return wire.TenantNamespace(id)
+}
+
+// has reports whether a NamespaceMap goes to the provider that the namespace is for. One in another namespace is ignored: its author does not
+// represent the provider.
+func (t tenantNames) has(mapping *offloading.NamespaceMap) bool {
+	return peers.IsOutgoing(mapping) && mapping.Namespace == t.of(mapping.Labels[wire.RemoteIDLabel])
 }
 
 func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node {

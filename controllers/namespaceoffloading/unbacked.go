@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/controllers/internal/peers"
 )
 
 // unbackedEntry is an entry of a NamespaceMap.
@@ -59,15 +59,18 @@ func (u *unbackedEntries) forget(namespace string) {
 // NamespaceOffloading, this cluster does not offload it. Its remote namespace is deleted with it, so a grace period gives time to restore the
 // NamespaceOffloading. It returns after which time it must be called again, 0 for never.
 func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait time.Duration, err error) {
-	mappings := &offloading.NamespaceMapList{}
-	if err := c.client.List(ctx, mappings); err != nil {
-		return 0, fmt.Errorf("listing NamespaceMaps, %w", err)
+	mappings, namespaces := &offloading.NamespaceMapList{}, &corev1.NamespaceList{}
+	for _, list := range []client.ObjectList{mappings, namespaces} {
+		if err := c.client.List(ctx, list); err != nil {
+			return 0, fmt.Errorf("listing NamespaceMaps and namespaces, %w", err)
+		}
 	}
+	tenants := tenantNamespaces(namespaces.Items)
 	var problems []error
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
 		remoteNamespace, mapped := mapping.Spec.DesiredMapping[namespace]
-		if !mapped || !peers.IsOutgoing(mapping) || mapping.DeletionTimestamp != nil {
+		if !mapped || !tenants.has(mapping) || mapping.DeletionTimestamp != nil {
 			continue
 		}
 		now := c.options.Clock.Now()
