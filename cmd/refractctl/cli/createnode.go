@@ -22,7 +22,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	var dryRun bool
 	var timeout time.Duration
 	var node peering.NodeOptions
-	var storage, ingress, balancers []string
+	var storage, ingress, balancers, accepted []string
 	command := &cobra.Command{
 		Use:     "virtualnode NAME",
 		Aliases: []string{"vn"},
@@ -65,6 +65,9 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 				node.LoadBalancerClasses = append(node.LoadBalancerClasses, offloading.LoadBalancerType{LoadBalancerClassName: class.name, Default: class.byDefault})
 			}
 			o := &peering.Options{Consumer: consumer, Provider: remote, ProviderID: provider, VirtualNode: args[0], Resources: resources, Node: node, DryRun: dryRun, Progress: printTo(cmd.ErrOrStderr())}
+			if o.AcceptedLabels, err = parseAccepted(cmd.Flags(), accepted); err != nil {
+				return usage(err)
+			}
 			if err := within(cmd.Context(), timeout, o.CreateNode); err != nil || dryRun {
 				return err
 			}
@@ -78,6 +81,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	flags.StringVar(&remoteFile, "remote-kubeconfig", "", "kubeconfig of the provider, by default that of this cluster")
 	completeFlagBy(command, "remote-context", access.completeContexts)
 	flags.StringToStringVar(&node.Labels, "label", nil, "label of the node, as KEY=VALUE (may be repeated)")
+	addAcceptFlag(flags, &accepted)
 	flags.StringToStringVar(&node.NodeSelector, "node-selector", nil, "label of the provider's nodes that its pods run on, as KEY=VALUE (may be repeated)")
 	flags.StringVar(&node.RuntimeClass, "runtime-class-name", "", "runtime class of its pods, on the provider")
 	flags.StringArrayVar(&storage, "storage-class", nil, "storage class of the provider that it offers; the first one is the default (may be repeated)")
