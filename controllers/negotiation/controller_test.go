@@ -285,7 +285,7 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 	}
 
 	// One that was withdrawn is new when it is offered again.
-	offer(`{"topology.kubernetes.io/zone":"eu-1"}`)
+	offer(`{"tier":null,"site":null,"vault":null,"example.com/tier":null}`)
 	p.await("milan", "the label to go", offered(map[string]string{"topology.kubernetes.io/zone": "eu-1"}))
 	offer(`{"tier":"trusted","vault":"yes","topology.kubernetes.io/zone":"eu-2"}`)
 	p.await("milan", "the accepted label alone", offered(map[string]string{"topology.kubernetes.io/zone": "eu-2"}))

@@ -86,7 +86,7 @@ func (l *lab) offload(namespace, label string, values ...string) {
 	l.Helper()
 	rome := l.sides["rome"]
 	l.create(rome, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	for _, name := range []string{private + "first", private + "second"} {
+	for _, name := range []string{private + "a", private + "b"} {
 		if namespace != "shop" {
 			l.create(rome, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, StringData: map[string]string{"account": "42"}})
 			l.create(rome, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"account": "42"}})

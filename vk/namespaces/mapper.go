@@ -336,8 +336,7 @@ func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
 	}
 	for _, object := range all {
 		if object != chosen {
-			m.report(object, []string{fmt.Sprintf("there are %d NamespaceMaps for cluster %s; only the one of that name is followed: delete the others",
-				len(all), m.options.RemoteClusterID)})
+			m.report(object, []string{fmt.Sprintf("ignored: only the NamespaceMap named %s is followed; delete this one", m.options.RemoteClusterID)})
 		}
 	}
 	return chosen, len(all) == 0
