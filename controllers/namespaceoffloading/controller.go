@@ -18,9 +18,9 @@
 // labels of the Node nor by those of the VirtualNode, or there is no NamespaceOffloading. A missing node or an invalid selector
 // removes nothing.
 //
-// Only NamespaceOffloadings, VirtualNodes and Nodes say what is offloaded where. An entry of a NamespaceMap says nothing about it,
-// whoever has written it: as long as it is not certain that a provider is selected, its virtual kubelets keep the access that
-// they have, and get none.
+// Only NamespaceOffloadings, VirtualNodes and Nodes decide which namespaces are offloaded to a provider. An entry of a NamespaceMap
+// does not, because others may write it: while it is uncertain whether a provider is selected, its virtual kubelets keep the
+// access that they have, and get none.
 package namespaceoffloading
 
 import (

@@ -43,8 +43,8 @@ func awaitUnmapped(t *testing.T, nm *offloading.NamespaceMap, namespace string) 
 	})
 }
 
-// Whoever has written the entry: only a clusterSelector lets a virtual kubelet into the namespace, also while the entry is there. What was let in
-// before stays as long as it is not certain.
+// Only a clusterSelector lets a virtual kubelet into the namespace, whatever the NamespaceMap has. A virtual kubelet that was let in before keeps its
+// access while the selection is uncertain.
 func TestAnEntryLetsNobodyIn(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -68,7 +68,7 @@ func TestAnEntryLetsNobodyIn(t *testing.T) {
 	awaitLetIn(t, namespace, "node-nuoro")
 }
 
-// An entry without a NamespaceOffloading is announced, and removed after a while, also that of a namespace that does not exist.
+// An entry without a NamespaceOffloading is removed after a while, and an Event announces it, also if the namespace does not exist.
 func TestAnEntryWithoutANamespaceOffloadingIsRemoved(t *testing.T) {
 	tenant, namespace, kept := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	here := virtualNode(t, tenant, "node-pesaro", "pesaro", map[string]string{}).Namespace

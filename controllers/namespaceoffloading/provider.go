@@ -53,8 +53,8 @@ type virtualNode struct {
 	node *corev1.Node
 }
 
-// providers returns all clusters that there are virtual nodes of, and those of which only a NamespaceMap with remote namespaces is
-// left. A NamespaceMap without either is no provider's: a consumer of this cluster may create it.
+// providers returns all clusters with virtual nodes here, and those with remote namespaces in the status of their NamespaceMap. Any
+// other NamespaceMap is ignored: consumers of this cluster may create NamespaceMaps, but not write their status.
 func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
 	clusters, namespaces := &core.ForeignClusterList{}, &corev1.NamespaceList{}

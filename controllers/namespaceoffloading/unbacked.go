@@ -55,9 +55,9 @@ func (u *unbackedEntries) forget(namespace string) {
 	}
 }
 
-// dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps: whoever has written it there, and whatever has become of the
-// NamespaceOffloading, this cluster does not offload it. Its remote namespace is deleted with it, so a grace period gives time to restore the
-// NamespaceOffloading. It returns after which time it must be called again, 0 for never.
+// dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps: its NamespaceOffloading was deleted without the
+// controller, or another client has added the entry. The provider deletes the remote namespace, so a grace period gives time to restore the
+// NamespaceOffloading. The result is the time until the next call, 0 for none.
 func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait time.Duration, err error) {
 	mappings, namespaces := &offloading.NamespaceMapList{}, &corev1.NamespaceList{}
 	for _, list := range []client.ObjectList{mappings, namespaces} {
@@ -90,7 +90,7 @@ func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait t
 	return wait, errors.Join(problems...)
 }
 
-// dropEntry removes the entry unless the API server has a NamespaceOffloading, of which the cache does not know.
+// dropEntry removes the entry unless the API server has a NamespaceOffloading that the cache does not have yet.
 func (c *Controller) dropEntry(ctx context.Context, mapping *offloading.NamespaceMap, namespace, remoteNamespace string) error {
 	key := client.ObjectKey{Namespace: namespace, Name: offloading.NamespaceOffloadingName}
 	switch err := c.uncached.Get(ctx, key, &offloading.NamespaceOffloading{}); {

@@ -116,7 +116,7 @@ func (c *Controller) mapHandler() handler.EventHandler {
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			everybody(ctx, e.Object, q)
 			for namespace := range e.Object.(*offloading.NamespaceMap).Spec.DesiredMapping {
-				q.Add(requestFor(namespace)) // which may have no NamespaceOffloading
+				q.Add(requestFor(namespace)) // also without a NamespaceOffloading
 			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { everybody(ctx, e.Object, q) },

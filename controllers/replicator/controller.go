@@ -7,10 +7,10 @@
 // status the provider's. Each provider has its own worker and retries, so an unresponsive provider does not delay
 // others.
 //
-// What disappears from a copy is deleted on the provider with its workloads. Therefore only those of its entries are removed that
-// this cluster is known to have requested. All others stay in the copy and are reported: a consumer that has lost its NamespaceMap
-// loses no namespace, and takes its namespaces over again when they are requested again. No entry of a copy becomes an entry of the
-// original: the provider can write what it likes into its cluster.
+// An entry that disappears from a copy is deleted on the provider with its workloads. Therefore an entry is removed only if this
+// cluster is known to have requested it. All others stay in the copy and are reported: a consumer that has lost its NamespaceMap
+// loses no namespace, and uses its remote namespaces again when it requests them again. No entry of a copy becomes an entry of the
+// original, because the provider can write any entry into its copy.
 package replicator
 
 import (

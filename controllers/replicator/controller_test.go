@@ -153,8 +153,8 @@ func replica(namespace, id string, desired map[string]string) *offloading.Namesp
 	return copied
 }
 
-// What a provider has written into its copy is not desired here. A consumer that has lost its map, and makes a new one, loses no namespace
-// either: the provider keeps those that are not requested, until they are requested and withdrawn.
+// An entry that a provider has written into its copy is not desired here. A consumer that has lost its map, and makes a new one, loses no namespace
+// either: the provider keeps them until they are requested and withdrawn.
 func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	here, there := peer(t, "vault")
 	provider.Create(t, replica(there, "vault", map[string]string{"shop": "shop-home", "bank": "old", "kube-system": "ks-home", "mail": "mail-home"}))
@@ -182,7 +182,7 @@ func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	awaitDesired(t, &consumer, here, "vault", map[string]string{"bank": "new", "book": "book-home"})
 }
 
-// A map is restored from a backup, in which the latest namespace is missing.
+// A map is restored from a backup that lacks the latest namespace.
 func TestARestoredMapDeletesNothing(t *testing.T) {
 	here, there := peer(t, "ark")
 	provider.Create(t, replica(there, "ark", map[string]string{"shop": "shop-home", "latest": "latest-home"}))
@@ -217,7 +217,7 @@ func TestWhatIsNotOutgoingIsNotReplicated(t *testing.T) {
 		consumer.Create(t, nm)
 	}
 	m := consumer.StartManager(t)
-	consumer.Create(t, outgoing(here, "marker", nil)) // after which the others were looked at
+	consumer.Create(t, outgoing(here, "marker", nil))
 	consumer.AwaitEvent(t, here, "NamespaceMap", "marker", "ProviderNotReachable")
 	copies := &offloading.NamespaceMapList{}
 	require.NoError(t, provider.Client.List(t.Context(), copies, client.InNamespace(there)))

@@ -89,7 +89,7 @@ func (s sentMap) requested(local *offloading.NamespaceMap, e entry) bool {
 	return answered && status.RemoteNamespace == e.remoteNamespace || s.uid == local.UID && s.entries[e]
 }
 
-// describeOthers names the remote namespaces that this cluster is not known to have requested, and says what to do about them.
+// describeOthers returns the note of an Event: the remote namespaces that this cluster is not known to have requested, and the remedies.
 func describeOthers(local, copied *offloading.NamespaceMap, others map[string]string) string {
 	var named, renamed []string
 	for _, namespace := range slices.Sorted(maps.Keys(others)) {

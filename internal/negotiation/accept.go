@@ -81,7 +81,7 @@ func (r *Request) Restrict(offer *Offer, accepted Acceptance, present *offloadin
 	return refused
 }
 
-// DescribeRefused names labels that are not accepted, and says how to accept them.
+// DescribeRefused returns a message with the labels that are not accepted, and the ways to accept them.
 func DescribeRefused(refused map[string]string, provider string) string {
 	const most = 8
 	var named []string

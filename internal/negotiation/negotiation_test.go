@@ -132,7 +132,7 @@ func TestRequested(t *testing.T) {
 	assert.False(t, request.Follows(negotiation.ResourceQuota), "who wrote what cannot be read")
 }
 
-// What is accepted is a key, a pair, or a pattern of keys, and nothing by default.
+// A consumer accepts a key, a pair, or a pattern of keys, and nothing by default.
 func TestAcceptance(t *testing.T) {
 	for _, c := range []struct {
 		accepted   []string

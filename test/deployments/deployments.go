@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployments runs what the Deployments of Refract ask for on this machine, for control planes whose nodes are simulated.
+// Package deployments runs the Deployments of Refract as processes on this machine, for control planes whose nodes are simulated.
 package deployments
 
 import (
@@ -29,7 +29,7 @@ type Cluster struct {
 	*testenv.Cluster
 	// Client is an administrator's.
 	Client kubernetes.Interface
-	// WebhookPort is that of its controller manager, set by RedirectWebhooks.
+	// WebhookPort is the port of the controller manager's webhook, set by RedirectWebhooks.
 	WebhookPort int
 }
 

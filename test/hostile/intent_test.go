@@ -29,7 +29,7 @@ import (
 // private is the prefix of the names of all that must not reach milan.
 const private = "private-"
 
-// spied is what has been seen, at any time, and must not be.
+// spied collects objects that must not exist at any time.
 type spied struct {
 	mu   sync.Mutex
 	seen []string
@@ -122,10 +122,10 @@ func copyInMilan(desired map[string]string) *offloading.NamespaceMap {
 	}
 }
 
-// A provider writes what it likes into its own cluster, and, as a consumer, with its identity into ours: no object of a namespace that selects another
+// A provider writes into its own cluster, and, as a consumer, with its identity into ours: no object of a namespace that selects another
 // provider, or no provider, arrives there, and no RoleBinding there ever names its virtual kubelet.
 func TestNothingOfAnotherProviderArrives(t *testing.T) {
-	l := begin(t, "rome", "milan", "turin")
+	l := begin(t, map[string][]string{"milan": {"--set=discovery.config.clusterLabels.tier=trusted"}}, "rome", "milan", "turin")
 	rome, milan := l.sides["rome"], l.sides["milan"]
 	l.peer("rome", "turin")
 	l.peer("rome", "milan")
@@ -173,7 +173,6 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.patch(milan, copyInMilan(nil), `{"status":{"currentMapping":{"vault":{"remoteNamespace":"vault-rome","phase":"Accepted"},"finance":{"remoteNamespace":"finance-rome","phase":"Accepted"}}}}`, true)
 	slice := &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("rome"), Name: "milan"}}
 	l.patch(milan, slice, `{"status":{"nodeLabels":{"tier":"trusted","liqo.io/remote-cluster-id":"turin"}}}`, true)
-	l.refractctl("install", "--context=milan", "--set=discovery.config.clusterLabels.tier=trusted")
 	l.await("the offer to be refused", func() error {
 		events := &corev1.EventList{}
 		if err := rome.admin.List(t.Context(), events, client.InNamespace(wire.TenantNamespace("milan"))); err != nil {

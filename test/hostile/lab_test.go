@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostile has a peer that does what it can against the cluster that it is peered with: as an administrator of its own cluster, and with its
-// identity in the other one. The control planes are real, and Refract is installed and joined with refractctl, with all policies of the chart. What
-// the Deployments ask for runs on this machine.
+// Package hostile tests attacks of a peer on the cluster that it is peered with: as an administrator of its own cluster, and with its
+// identity in the other one. The control planes are real, and Refract is installed and joined with refractctl, with all policies of the chart. Its
+// Deployments run as processes on this machine.
 package hostile
 
 import (
@@ -48,8 +48,8 @@ type lab struct {
 	sides      map[string]*side
 }
 
-// begin starts clusters with these ids, and Refract in each of them.
-func begin(t *testing.T, ids ...string) *lab {
+// begin starts clusters with these ids, and installs Refract in each of them, with further arguments by the id of the cluster.
+func begin(t *testing.T, install map[string][]string, ids ...string) *lab {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	scheme, err := controllers.Scheme()
@@ -74,7 +74,7 @@ func begin(t *testing.T, ids ...string) *lab {
 	}
 	require.NoError(t, clientcmd.WriteToFile(*merged, l.kubeconfig))
 	for _, id := range ids {
-		l.refractctl("install", "--context="+id, "--cluster-id="+id, "--registry=registry.example.com/refract", "--set=controllerManager.replicas=1,virtualKubelet.replicas=1")
+		l.refractctl(append([]string{"install", "--context=" + id, "--cluster-id=" + id, "--registry=registry.example.com/refract", "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"}, install[id]...)...)
 		l.sides[id].RedirectWebhooks(t)
 		t.Cleanup(l.sides[id].Run(t, bin))
 	}
@@ -109,7 +109,7 @@ func (l *lab) peer(consumer, provider string) {
 	l.refractctl("peer", "--context="+consumer, "--remote-context="+provider, "--remote-api-server-url="+l.sides[provider].Config().Host, "--network=none")
 }
 
-// identity returns the client with which one cluster, as a consumer, authenticates at another one.
+// identity returns a client of the provider with the credentials of the consumer.
 func (l *lab) identity(consumer, provider string) client.WithWatch {
 	l.Helper()
 	secret := &corev1.Secret{}
