@@ -33,8 +33,8 @@ type Cluster struct {
 	WebhookPort int
 }
 
-// Run runs, until stop is called, what the Deployments of this project ask for: the first container of each, once, as long as the
-// Deployment is there.
+// Run runs, until stop is called, the first container of each Deployment of this project, once, as long as the
+// Deployment exists.
 func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
