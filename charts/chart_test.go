@@ -238,6 +238,20 @@ func TestOffers(t *testing.T) {
 	}
 }
 
+// No label of a provider is accepted unless the values say so.
+func TestAcceptedOfferLabels(t *testing.T) {
+	arguments := func(vals map[string]any) []string {
+		return get[*appsv1.Deployment](t, objects(t, vals), releaseName+"-controller-manager").Spec.Template.Spec.Containers[0].Args
+	}
+	offloading := map[string]any{}
+	vals := map[string]any{"discovery": map[string]any{"config": map[string]any{"clusterID": "home"}}, "offloading": offloading}
+	assert.Contains(t, arguments(vals), "--accepted-offer-labels=")
+	offloading["acceptedOfferLabels"] = []any{"topology.kubernetes.io/*", "tier=gold"}
+	assert.Contains(t, arguments(vals), "--accepted-offer-labels=topology.kubernetes.io/*,tier=gold")
+	offloading["acceptedOfferLabels"] = []any{"a b"}
+	mustFail(t, vals, "acceptedOfferLabels")
+}
+
 // Beside Liqo nothing is installed that its chart has installed already.
 func TestBesideLiqo(t *testing.T) {
 	vals := values(t, "pair")

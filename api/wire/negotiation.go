@@ -11,6 +11,9 @@ const (
 	RequestedResourcesAnnotation = "plugins.refract.io/requested-resources"
 	// NegotiatedFieldsAnnotation, on a VirtualNode, lists the fields of its spec that follow the provider, separated by commas.
 	NegotiatedFieldsAnnotation = "plugins.refract.io/negotiated-fields"
+	// AcceptedLabelsAnnotation, on a VirtualNode, lists the labels that the provider may offer, as KEY or KEY=VALUE, separated by commas. A * in a
+	// key matches any characters except /.
+	AcceptedLabelsAnnotation = "plugins.refract.io/accepted-labels"
 	// OfferAnnotation, on a VirtualNode, says what the provider has answered: Accepted, Denied or NotNegotiated, and why.
 	OfferAnnotation = "plugins.refract.io/offer"
 )

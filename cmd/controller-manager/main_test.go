@@ -94,6 +94,23 @@ func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	}
 }
 
+// The labels that providers may offer are checked before anything starts.
+func TestAcceptedLabels(t *testing.T) {
+	for text, fault := range map[string]string{
+		"": "", "--accepted-offer-labels=topology.kubernetes.io/*,example.com/tier=gold": "", "--accepted-offer-labels=a/b/c": `--accepted-offer-labels: "a/b/c" is not a label`,
+	} {
+		var o options
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.addFlags(flags)
+		require.NoError(t, flags.Parse(strings.Fields(text+" --cluster-id=a")))
+		if err := o.validate(); fault == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, fault)
+		}
+	}
+}
+
 // What ResourceSlices offer is read as Liqo writes it, and what is wrong is named.
 func TestAuthenticationFlags(t *testing.T) {
 	read := func(text string) (authentication.Options, error) {

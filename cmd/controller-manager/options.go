@@ -25,6 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/redirect"
 	"github.com/refract-project/refract/internal/rewind"
@@ -63,6 +64,7 @@ type options struct {
 	podSecurity                            string
 	podSecurityOf                          map[string]string
 	reservedPrefixes                       []string
+	acceptedLabels                         []string
 	namePatterns                           []string
 	tenantLimits                           map[string]*string // by the name of the setting
 	limitRange                             string
@@ -99,6 +101,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, bypassing the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole bound to virtual kubelets in the namespaces offloaded to their providers; empty if they have it in all namespaces")
 	flags.DurationVar(&o.withdrawalGrace, "namespace-withdrawal-grace", time.Minute, "how long to keep the remote namespace on a provider that the clusterSelector no longer matches, before it is deleted with everything in it; deleting the NamespaceOffloading deletes it at once")
+	flags.StringSliceVar(&o.acceptedLabels, "accepted-offer-labels", nil, "labels that every provider may offer for its virtual nodes, as KEY or KEY=VALUE, separated by commas, in addition to those accepted with refractctl peer; a * in KEY matches any characters except /; by default none, because a clusterSelector could match them")
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole bound to consumers in their namespaces of this cluster")
 	flags.StringVar(&o.podSecurity, "tenant-pod-security", "baseline", "Pod Security level of the namespaces of consumers: privileged, baseline or restricted; a namespace that has the label "+tenancy.EnforceLabel+" already keeps it")
 	flags.StringToStringVar(&o.podSecurityOf, "tenant-pod-security-of", nil, "Pod Security levels of single consumers, as cluster-id=level, separated by commas")
@@ -184,6 +187,15 @@ func (o *options) validateClient() error {
 	return errors.Join(faults...)
 }
 
+// acceptance returns the labels that providers may offer.
+func (o *options) acceptance() (negotiation.Acceptance, error) {
+	accepted, err := negotiation.ParseAcceptance(o.acceptedLabels)
+	if err != nil {
+		return nil, fmt.Errorf("--accepted-offer-labels: %w", err)
+	}
+	return accepted, nil
+}
+
 func (o *options) validateWork() error {
 	var faults []error
 	for _, known := range []struct {
@@ -207,6 +219,9 @@ func (o *options) validateWork() error {
 		faults = append(faults, fmt.Errorf("--node-failure-delay is %s: use 0 or a positive duration such as 1m", o.nodeFailureDelay))
 	}
 	if _, err := o.defaultTemplate(); err != nil {
+		faults = append(faults, err)
+	}
+	if _, err := o.acceptance(); err != nil {
 		faults = append(faults, err)
 	}
 	if o.drainTimeout < 0 {

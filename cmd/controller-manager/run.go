@@ -20,6 +20,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/foreigncluster"
+	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/resourceoffer"
 	"github.com/refract-project/refract/controllers/resourceslice"
@@ -98,6 +99,10 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
+	acceptedLabels, err := o.acceptance()
+	if err != nil {
+		return err
+	}
 	admission, err := o.authentication.options()
 	if err != nil {
 		return err
@@ -111,6 +116,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas || o.authentication.enabled, Limits: quotas.Limits},
 		Authentication:             admission,
 		ResourceOffers:             resourceoffer.Options{Enabled: o.authentication.offers, Offer: admission.Offer},
+		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		NamespaceWorkers:           o.spaceWorkers,

@@ -26,14 +26,18 @@ const managedByLabel, managedBy = "app.kubernetes.io/managed-by", "liqo"
 // admit lets only the virtual kubelets of the selected providers
 // read what they reflect of the namespace: Secrets above all, which they may
 // read nowhere else. A virtual kubelet authenticates as the ServiceAccount of
-// the name of its VirtualNode, in its namespace. When there is none to let
+// the name of its VirtualNode, in its namespace. Virtual kubelets of the doubtful
+// providers keep the access that they have, and get none. When there is none to let
 // in, there is no RoleBinding; one that is not ours is never touched.
-func (c *Controller) admit(ctx context.Context, namespace string, selected []*provider) error {
+func (c *Controller) admit(ctx context.Context, namespace string, selected, doubtful []*provider) error {
 	if c.options.ExtendedClusterRole == "" {
 		return nil
 	}
 	desired := c.binding(namespace, selected)
 	actual, err := c.existingBinding(ctx, desired)
+	if actual != nil && isOurs(actual, desired) {
+		desired.Subjects = union(desired.Subjects, present(subjectsOf(doubtful), actual.Subjects))
+	}
 	switch {
 	case err != nil:
 		return err
@@ -140,9 +144,9 @@ func strangers(admitted []*provider) string {
 	return strings.Join(notes, "; ")
 }
 
-func (c *Controller) binding(namespace string, selected []*provider) *rbacv1.RoleBinding {
-	var subjects []rbacv1.Subject
-	for _, p := range selected {
+// subjectsOf returns the virtual kubelets of the providers.
+func subjectsOf(providers []*provider) (subjects []rbacv1.Subject) {
+	for _, p := range providers {
 		for _, n := range p.nodes {
 			if p.isStranger(n) {
 				continue
@@ -150,10 +154,25 @@ func (c *Controller) binding(namespace string, selected []*provider) *rbacv1.Rol
 			subjects = append(subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: n.resource.Namespace, Name: n.resource.Name})
 		}
 	}
-	slices.SortFunc(subjects, func(a, b rbacv1.Subject) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	return subjects
+}
+
+// present returns the subjects that are among those of a RoleBinding.
+func present(subjects, bound []rbacv1.Subject) []rbacv1.Subject {
+	return slices.DeleteFunc(subjects, func(s rbacv1.Subject) bool { return !slices.Contains(bound, s) })
+}
+
+// union returns the subjects of both, sorted.
+func union(a, b []rbacv1.Subject) []rbacv1.Subject {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(a, b rbacv1.Subject) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	return slices.Compact(all)
+}
+
+func (c *Controller) binding(namespace string, selected []*provider) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: c.options.ExtendedClusterRole, Labels: map[string]string{managedByLabel: managedBy}},
-		Subjects:   subjects,
+		Subjects:   union(subjectsOf(selected), nil),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.ExtendedClusterRole},
 	}
 }

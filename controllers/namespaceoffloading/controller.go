@@ -15,7 +15,12 @@
 //
 // Removing an entry from a NamespaceMap deletes the remote namespace with all its workloads. This happens only when
 // the NamespaceOffloading is deleted, or when for a grace period no node of the provider is selected, neither by the
-// labels of the Node nor by those of the VirtualNode. A missing node or an invalid selector removes nothing.
+// labels of the Node nor by those of the VirtualNode, or there is no NamespaceOffloading. A missing node or an invalid selector
+// removes nothing.
+//
+// Only NamespaceOffloadings, VirtualNodes and Nodes decide which namespaces are offloaded to a provider. An entry of a NamespaceMap
+// does not, because others may write it: while it is uncertain whether a provider is selected, its virtual kubelets keep the
+// access that they have, and get none.
 package namespaceoffloading
 
 import (
@@ -67,6 +72,8 @@ type Controller struct {
 	uncached client.Reader
 	report   *report.Reporter
 	options  Options
+	// unbacked are the entries of NamespaceMaps without a NamespaceOffloading.
+	unbacked unbackedEntries
 }
 
 // NewController returns a controller that works through c; live must not be
@@ -83,7 +90,10 @@ const (
 	invalidReason = "Invalid"
 	accessReason  = "FailedAccess"
 	takenReason   = "NameTaken"
-	offloadAction = "OffloadNamespace"
+	// unbackedReason announces that a mapping is removed, droppedReason that it was.
+	unbackedReason = "NamespaceNotOffloaded"
+	droppedReason  = "MappingRemoved"
+	offloadAction  = "OffloadNamespace"
 
 	fieldManager = "namespaceoffloading-controller"
 )
@@ -99,7 +109,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, nil
 		}
 		// One that was withdrawn while ExtendedClusterRole was off left its RoleBinding.
-		return reconcile.Result{}, c.admit(ctx, request.Namespace, nil)
+		wait, err := c.dropUnbacked(ctx, request.Namespace)
+		return reconcile.Result{RequeueAfter: wait}, errors.Join(err, c.admit(ctx, request.Namespace, nil, nil))
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting NamespaceOffloading %s, %w", request.NamespacedName, err)
@@ -144,11 +155,10 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 	for _, p := range providers {
 		answers[p] = c.decide(nso, p, selects)
 	}
-	admitted := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool {
-		return answers[p] == no || answers[p] == unsure && !p.knows(nso.Namespace)
-	})
+	selected := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != yes })
+	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.knows(nso.Namespace) })
 	// Before the provider can answer, so that the virtual kubelet finds the door open.
-	closed := c.admit(ctx, nso.Namespace, admitted)
+	closed := c.admit(ctx, nso.Namespace, selected, doubtful)
 	problems, renamed := []error{closed}, []string(nil)
 	for _, p := range providers {
 		switch answers[p] {
@@ -162,7 +172,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 				problems = append(problems, c.mapNamespace(ctx, nso, p, remoteNamespace))
 			}
 		case no:
-			problems = append(problems, c.unmapNamespace(ctx, nso, p))
+			problems = append(problems, c.leave(ctx, nso, p))
 			if p.hasLeft(nso) {
 				problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, p.id))
 			}
@@ -172,7 +182,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, id))
 	}
 	c.complain(nso, closed, []complaint{
-		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {accessReason, strangers(admitted)},
+		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {accessReason, strangers(slices.Concat(selected, doubtful))},
 	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
@@ -217,7 +227,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	if err := errors.Join(problems...); err != nil || remaining > 0 {
 		return err // the status of the NamespaceMap brings us back here
 	}
-	if err := c.admit(ctx, nso.Namespace, nil); err != nil {
+	if err := c.admit(ctx, nso.Namespace, nil, nil); err != nil {
 		c.warnOfAccess(nso, err)
 		return err
 	}

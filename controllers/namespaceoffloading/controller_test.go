@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -212,7 +213,7 @@ func TestStrategies(t *testing.T) {
 // Another name would orphan the remote namespace that is there; it is told once.
 func TestARemoteNamespaceKeepsItsName(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t)
+	consumer.StartManager(t, graceOf(time.Hour))
 	virtualNode(t, tenant, "node-pavia", "pavia", map[string]string{})
 	consumer.Create(t, &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "pavia", Labels: map[string]string{wire.ReplicationLabel: "true", wire.RemoteIDLabel: "pavia"}},
@@ -265,7 +266,7 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 // until the provider has accepted just one of them.
 func TestTheProviderTellsWhoseRemoteNamespaceItIs(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t)
+	consumer.StartManager(t, graceOf(time.Hour))
 	virtualNode(t, tenant, "node-rho", "rho", map[string]string{})
 	nm := &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "rho", Labels: map[string]string{wire.ReplicationLabel: "true", wire.RemoteIDLabel: "rho"}},

@@ -53,7 +53,8 @@ type virtualNode struct {
 	node *corev1.Node
 }
 
-// providers returns all clusters that there are virtual nodes or maps of.
+// providers returns all clusters with virtual nodes here, and those with remote namespaces in the status of their NamespaceMap. Any
+// other NamespaceMap is ignored: consumers of this cluster may create NamespaceMaps, but not write their status.
 func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
 	clusters, namespaces := &core.ForeignClusterList{}, &corev1.NamespaceList{}
@@ -62,7 +63,10 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 			return nil, fmt.Errorf("listing virtual nodes, NamespaceMaps, ForeignClusters and namespaces, %w", err)
 		}
 	}
-	byID := map[string]*provider{}
+	byID, known := map[string]*provider{}, map[string]bool{}
+	for i := range virtualNodes.Items {
+		known[virtualNodes.Items[i].Spec.ClusterID.String()] = true
+	}
 	tenants := tenantNamespaces(namespaces.Items)
 	get := func(id string) *provider {
 		if byID[id] == nil {
@@ -72,8 +76,8 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	}
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
-		// One in another namespace is ignored: its author does not represent the provider.
-		if id := mapping.Labels[wire.RemoteIDLabel]; peers.IsOutgoing(mapping) && mapping.Namespace == tenants.of(id) {
+		id := mapping.Labels[wire.RemoteIDLabel]
+		if tenants.has(mapping) && (known[id] || len(mapping.Status.CurrentMapping) > 0) {
 			get(id).mapping = mapping
 		}
 	}
@@ -122,6 +126,12 @@ func (t tenantNames) of(id string) string {
 		return name
 	}
 	return wire.TenantNamespace(id)
+}
+
+// has reports whether a NamespaceMap goes to the provider that the namespace is for. One in another namespace is ignored: its author does not
+// represent the provider.
+func (t tenantNames) has(mapping *offloading.NamespaceMap) bool {
+	return peers.IsOutgoing(mapping) && mapping.Namespace == t.of(mapping.Labels[wire.RemoteIDLabel])
 }
 
 func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node {
@@ -267,6 +277,17 @@ func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string
 		return fmt.Errorf("writing NamespaceMap %s, %w", client.ObjectKeyFromObject(p.mapping), err)
 	}
 	p.mapping = changed
+	return nil
+}
+
+// leave withdraws the namespace from a provider that its clusterSelector does not pick.
+func (c *Controller) leave(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
+	remoteNamespace := p.requested(nso.Namespace)
+	if err := c.unmapNamespace(ctx, nso, p); err != nil || remoteNamespace == "" {
+		return err
+	}
+	c.report.Tell(p.mapping, nso, droppedReason, offloadAction, fmt.Sprintf(
+		"removed the mapping of namespace %s to %s: the clusterSelector of its NamespaceOffloading matches no virtual node of cluster %s", nso.Namespace, remoteNamespace, p.id))
 	return nil
 }
 

@@ -113,7 +113,12 @@ func (c *Controller) mapHandler() handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { everybody(ctx, e.Object, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			everybody(ctx, e.Object, q)
+			for namespace := range e.Object.(*offloading.NamespaceMap).Spec.DesiredMapping {
+				q.Add(requestFor(namespace)) // also without a NamespaceOffloading
+			}
+		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { everybody(ctx, e.Object, q) },
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			if !equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {

@@ -14,6 +14,7 @@ package negotiation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,8 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Settle is how long a VirtualNode stays as it is after a change, before it follows the next one. 0 is a minute.
 	Settle time.Duration
+	// AcceptedLabels are those that every provider may offer, in addition to those that its VirtualNodes list.
+	AcceptedLabels negotiation.Acceptance
 	// Clock returns the time.
 	Clock clock.PassiveClock
 	// Failed is called with the errors of reconciliations, unless it is nil.
@@ -89,6 +92,7 @@ const (
 	refusedReason       = "OfferRefused"
 	deniedReason        = "OfferDenied"
 	notNegotiatedReason = "NotNegotiated"
+	notAcceptedReason   = "LabelsNotAccepted"
 	followAction        = "Follow"
 )
 
@@ -128,7 +132,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{RequeueAfter: refresh}, report.Errorf(report.Invalid, "connecting to provider %s of VirtualNode %s, %w", vn.Spec.ClusterID, request.NamespacedName, err)
 	}
-	all, err := slices(ctx, provider)
+	all, err := list(ctx, provider)
 	if reason := unsupported(err); reason != "" {
 		return c.notNegotiated(ctx, vn, reason)
 	}
@@ -153,14 +157,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	})
 }
 
-// slices returns the ResourceSlices on a provider, and has their changes reported from now on: a provider that has none, or does not let them
+// list returns the ResourceSlices on a provider, and has their changes reported from now on: a provider that has none, or does not let them
 // be read, would be asked for them forever.
-func slices(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, error) {
-	list := &auth.ResourceSliceList{}
-	if err := provider.List(ctx, list, client.InNamespace(provider.Namespace)); err != nil {
+func list(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, error) {
+	slices := &auth.ResourceSliceList{}
+	if err := provider.List(ctx, slices, client.InNamespace(provider.Namespace)); err != nil {
 		return nil, err
 	}
-	return list.Items, provider.Watch()
+	return slices.Items, provider.Watch()
 }
 
 // unsupported says why a provider does not negotiate, "" for any other error.
@@ -196,10 +200,19 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 		return reconcile.Result{}, nil
 	}
 	offer, problems := usable(asked.Resources)
+	accepted, err := negotiation.AcceptedLabels(vn)
+	if err != nil {
+		problems = append(problems, err.Error())
+	}
+	refused := asked.Restrict(&offer, slices.Concat(c.options.AcceptedLabels, accepted), vn)
+	if len(problems)+len(refused) == 0 {
+		c.report.Clear(key)
+	}
 	if len(problems) > 0 {
 		c.report.Warn(vn, refusedReason, followAction, fmt.Sprintf("ignoring a part of the offer of provider %s: %s", vn.Spec.ClusterID, strings.Join(problems, "; ")))
-	} else {
-		c.report.Clear(key)
+	}
+	if len(refused) > 0 {
+		c.report.Warn(vn, notAcceptedReason, followAction, negotiation.DescribeRefused(refused, vn.Spec.ClusterID.String()))
 	}
 	desired := vn.DeepCopy()
 	changed := asked.Apply(&offer, desired)

@@ -142,7 +142,9 @@ func storage(names ...string) func(*offloading.VirtualNode) bool {
 
 func start(t *testing.T) *controllertest.Manager {
 	t.Helper()
-	return consumer.StartManager(t, func(o *controllers.Options) { o.Negotiation.Settle = time.Millisecond })
+	return consumer.StartManager(t, func(o *controllers.Options) {
+		o.Negotiation.Settle, o.Negotiation.AcceptedLabels = time.Millisecond, negotiation.Acceptance{"topology.kubernetes.io/*", "example.com/tier"}
+	})
 }
 
 // by hand writes to a VirtualNode as kubectl does.
@@ -259,6 +261,38 @@ func TestWhatAProviderMayNotOffer(t *testing.T) {
 	provider.PatchStatus(t, slice, `{"status":{"conditions":[{"type":"Resources","status":"Denied","message":"no more"}],"resources":null,"storageClasses":null,"nodeLabels":null}}`)
 	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "OfferDenied").Note, `VirtualNode left unchanged: "no more"`)
 	assert.Equal(t, vn.Spec, p.get("milan").Spec)
+}
+
+// A clusterSelector may match any label of a virtual node: a provider sets none that this cluster has not accepted. What the node has already stays.
+func TestLabelsThatAreNotAccepted(t *testing.T) {
+	p := peer(t, false)
+	start(t)
+	asked := resources("4", "10")
+	slice := p.ask("milan", asked)
+	p.node("milan", asked, map[string]any{"labels": map[string]any{"tier": "trusted", "site": "old"}}) // as an earlier version has set them
+	offer := func(labels string) {
+		p.Helper()
+		provider.PatchStatus(t, slice, `{"status":{"conditions":[{"type":"Resources","status":"Accepted"}],"nodeLabels":`+labels+`}}`)
+	}
+	offered := func(want map[string]string) func(*offloading.VirtualNode) bool {
+		return func(vn *offloading.VirtualNode) bool { return equality.Semantic.DeepEqual(vn.Spec.Labels, want) }
+	}
+	offer(`{"tier":"trusted","site":"new","vault":"yes","topology.kubernetes.io/zone":"eu-1","example.com/tier":"gold"}`)
+	p.await("milan", "the labels that are accepted", offered(map[string]string{"tier": "trusted", "topology.kubernetes.io/zone": "eu-1", "example.com/tier": "gold"}))
+	note := consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "LabelsNotAccepted").Note
+	for _, words := range []string{"site=new, vault=yes", "refractctl peer --accept-label=KEY", "offloading.acceptedOfferLabels"} {
+		assert.Contains(t, note, words)
+	}
+
+	// One that was withdrawn is new when it is offered again.
+	offer(`{"tier":null,"site":null,"vault":null,"example.com/tier":null}`)
+	p.await("milan", "the label to go", offered(map[string]string{"topology.kubernetes.io/zone": "eu-1"}))
+	offer(`{"tier":"trusted","vault":"yes","topology.kubernetes.io/zone":"eu-2"}`)
+	p.await("milan", "the accepted label alone", offered(map[string]string{"topology.kubernetes.io/zone": "eu-2"}))
+
+	vn := p.get("milan")
+	consumer.Patch(t, vn, fmt.Sprintf(`{"metadata":{"annotations":{%q:"vault=yes, tier=other"}}}`, wire.AcceptedLabelsAnnotation))
+	p.await("milan", "the label that was accepted for this node", offered(map[string]string{"topology.kubernetes.io/zone": "eu-2", "vault": "yes"}))
 }
 
 // An older version of the provider has no such right, and answers nothing.

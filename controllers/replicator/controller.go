@@ -7,9 +7,10 @@
 // status the provider's. Each provider has its own worker and retries, so an unresponsive provider does not delay
 // others.
 //
-// What disappears from a copy is deleted on the provider with its workloads. Therefore a map that is new here but
-// exists on the provider is first filled with the entries of the provider: a consumer that has lost its NamespaceMap
-// loses no namespace.
+// An entry that disappears from a copy is deleted on the provider with its workloads. Therefore an entry is removed only if this
+// cluster is known to have requested it. All others stay in the copy and are reported: a consumer that has lost its NamespaceMap
+// loses no namespace, and uses its remote namespaces again when it requests them again. No entry of a copy becomes an entry of the
+// original, because the provider can write any entry into its copy.
 package replicator
 
 import (
@@ -61,6 +62,8 @@ type Controller struct {
 	options Options
 	// remotes has the copy of each NamespaceMap.
 	remotes *remote.Pool
+	// requests are those that this process has sent.
+	requests requests
 }
 
 // NewController returns a controller that works through c; live must not be
@@ -79,6 +82,7 @@ func (c *Controller) Name() string { return "replicator" }
 const (
 	noAccessReason        = "ProviderNotReachable"
 	failedReplicateReason = "FailedReplication"
+	notRequestedReason    = "RemoteNamespacesNotRequested"
 	replicateAction       = "Replicate"
 )
 
@@ -94,6 +98,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if err != nil || !peers.IsOutgoing(local) {
 		c.remotes.Drop(request.NamespacedName)
+		c.requests.forget(request.NamespacedName)
 		c.report.Clear(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -141,16 +146,28 @@ func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceM
 			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it was left unchanged: delete it there", copied.Namespace, copied.Name))
 		return fmt.Errorf("replicating NamespaceMap %s, %w", client.ObjectKeyFromObject(local), errForeign)
 	}
-	if err := c.adopt(ctx, local, copied); err != nil {
+	// Before the copy exists: it is deleted with the original.
+	if err := finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, true); err != nil {
 		return err
 	}
+	key := client.ObjectKeyFromObject(local)
 	if copied == nil {
-		return r.create(ctx, local)
+		if err := r.create(ctx, local); err != nil {
+			return err
+		}
+		c.requests.add(key, local, local.Spec)
+		return nil
 	}
-	if err := r.update(ctx, local, copied); err != nil {
+	desired, others := c.requests.merge(key, local, copied)
+	if err := r.update(ctx, desired, copied); err != nil {
 		return err
 	}
-	c.report.Clear(client.ObjectKeyFromObject(local))
+	c.requests.add(key, local, desired)
+	if len(others) > 0 {
+		c.report.Warn(local, notRequestedReason, replicateAction, describeOthers(local, copied, others))
+	} else {
+		c.report.Clear(key)
+	}
 	return c.answer(ctx, local, copied)
 }
 
@@ -167,32 +184,6 @@ func (c *Controller) connect(ctx context.Context, local *offloading.NamespaceMap
 		return copies{}, report.Errorf(report.Invalid, "connecting to the provider of NamespaceMap %s, %w", key, err)
 	}
 	return copies{provider, c.options.ClusterID}, provider.Watch()
-}
-
-// adopt marks a map that is met for the first time, and fills it with what the
-// provider has of it: see the package comment.
-func (c *Controller) adopt(ctx context.Context, local, copied *offloading.NamespaceMap) error {
-	if controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
-		return nil
-	}
-	changed := local.DeepCopy()
-	controllerutil.AddFinalizer(changed, wire.ReplicatorFinalizer)
-	if copied != nil {
-		for namespace, remoteNamespace := range copied.Spec.DesiredMapping {
-			if _, ok := changed.Spec.DesiredMapping[namespace]; ok {
-				continue
-			}
-			if changed.Spec.DesiredMapping == nil {
-				changed.Spec.DesiredMapping = map[string]string{}
-			}
-			changed.Spec.DesiredMapping[namespace] = remoteNamespace
-		}
-	}
-	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(local, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("marking NamespaceMap %s as replicated, %w", client.ObjectKeyFromObject(local), err)
-	}
-	changed.DeepCopyInto(local)
-	return nil
 }
 
 // answer copies the provider's status here, if it differs.

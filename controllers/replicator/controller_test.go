@@ -146,17 +146,83 @@ func TestAMapThatIsNotDeletedAnyMore(t *testing.T) {
 	assert.Nil(t, copied.DeletionTimestamp)
 }
 
-// A consumer that has lost its map, and makes a new one, loses no namespace.
-func TestANewMapIsFilledWithWhatTheProviderKnows(t *testing.T) {
-	here, there := peer(t, "vault")
-	copied := outgoing(there, "vault", map[string]string{"shop": "shop-home", "bank": "old"})
+// replica returns a copy as the provider has it.
+func replica(namespace, id string, desired map[string]string) *offloading.NamespaceMap {
+	copied := outgoing(namespace, id, desired)
 	copied.Labels = map[string]string{wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: "home"}
-	provider.Create(t, copied)
+	return copied
+}
+
+// An entry that a provider has written into its copy is not desired here. A consumer that has lost its map, and makes a new one, loses no namespace
+// either: the provider keeps them until they are requested and withdrawn.
+func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
+	here, there := peer(t, "vault")
+	provider.Create(t, replica(there, "vault", map[string]string{"shop": "shop-home", "bank": "old", "kube-system": "ks-home", "mail": "mail-home"}))
+	manager := consumer.StartManager(t)
+	local := outgoing(here, "vault", map[string]string{"bank": "new", "mail": "mail-home"})
+	consumer.Create(t, local)
+	event := consumer.AwaitEvent(t, here, "NamespaceMap", "vault", "RemoteNamespacesNotRequested")
+	for _, words := range []string{`"shop-home" (of namespace "shop")`, `"ks-home" (of namespace "kube-system")`, `"bank" is "old" there, and not "new"`, "offload its namespace"} {
+		assert.Contains(t, event.Note, words)
+	}
+	provided := map[string]string{"shop": "shop-home", "bank": "old", "kube-system": "ks-home", "mail": "mail-home"}
+	awaitDesired(t, &provider, there, "vault", provided)
+	awaitDesired(t, &consumer, here, "vault", map[string]string{"bank": "new", "mail": "mail-home"})
+
+	// Its namespace is offloaded again, by another process, and unoffloaded.
+	manager.Stop(t)
 	consumer.StartManager(t)
-	consumer.Create(t, outgoing(here, "vault", map[string]string{"bank": "new"}))
-	want := map[string]string{"shop": "shop-home", "bank": "new"}
-	awaitDesired(t, &consumer, here, "vault", want)
-	awaitDesired(t, &provider, there, "vault", want)
+	consumer.Patch(t, local, `{"spec":{"desiredMapping":{"shop":"shop-home","book":"book-home"}}}`)
+	provided["book"] = "book-home"
+	awaitDesired(t, &provider, there, "vault", provided)
+	consumer.Patch(t, local, `{"spec":{"desiredMapping":{"shop":null,"mail":null}}}`)
+	delete(provided, "shop")
+	delete(provided, "mail")
+	awaitDesired(t, &provider, there, "vault", provided)
+	awaitDesired(t, &consumer, here, "vault", map[string]string{"bank": "new", "book": "book-home"})
+}
+
+// A map is restored from a backup that lacks the latest namespace.
+func TestARestoredMapDeletesNothing(t *testing.T) {
+	here, there := peer(t, "ark")
+	provider.Create(t, replica(there, "ark", map[string]string{"shop": "shop-home", "latest": "latest-home"}))
+	local := outgoing(here, "ark", map[string]string{"shop": "shop-home"})
+	local.Finalizers = []string{wire.ReplicatorFinalizer}
+	consumer.Create(t, local)
+	consumer.StartManager(t)
+	consumer.AwaitEvent(t, here, "NamespaceMap", "ark", "RemoteNamespacesNotRequested")
+	consumer.Patch(t, local, `{"spec":{"desiredMapping":{"other":"other-home"}}}`)
+	awaitDesired(t, &provider, there, "ark", map[string]string{"shop": "shop-home", "latest": "latest-home", "other": "other-home"})
+}
+
+// An entry that was requested, and that somebody at the provider has changed, is changed back.
+func TestACopyThatWasChangedIsRepaired(t *testing.T) {
+	here, there := peer(t, "loom")
+	consumer.StartManager(t)
+	local := outgoing(here, "loom", map[string]string{"shop": "shop-home"})
+	consumer.Create(t, local)
+	copied := awaitDesired(t, &provider, there, "loom", local.Spec.DesiredMapping)
+	provider.Patch(t, copied, `{"spec":{"desiredMapping":{"shop":"elsewhere"}}}`)
+	awaitDesired(t, &provider, there, "loom", local.Spec.DesiredMapping)
+}
+
+// A peer that is a consumer of this cluster, too, can create NamespaceMaps in the same namespace: its own are not replicated.
+func TestWhatIsNotOutgoingIsNotReplicated(t *testing.T) {
+	here, there := peer(t, "twin")
+	incoming, second := replica(here, "home", map[string]string{"a": "a-twin"}), outgoing(here, "second", map[string]string{"finance": "finance-home"})
+	second.Labels[wire.RemoteIDLabel] = "twin"
+	both := outgoing(here, "twin", map[string]string{"finance": "finance-home"})
+	both.Labels[wire.ReplicatedLabel], both.Labels[wire.OriginIDLabel] = "true", "twin"
+	for _, nm := range []*offloading.NamespaceMap{incoming, second, both} {
+		consumer.Create(t, nm)
+	}
+	m := consumer.StartManager(t)
+	consumer.Create(t, outgoing(here, "marker", nil))
+	consumer.AwaitEvent(t, here, "NamespaceMap", "marker", "ProviderNotReachable")
+	copies := &offloading.NamespaceMapList{}
+	require.NoError(t, provider.Client.List(t.Context(), copies, client.InNamespace(there)))
+	assert.Empty(t, copies.Items)
+	assert.Zero(t, m.Metric(t, "refract_controller_api_writes_total", "controller", "replicator", "verb", "create", "cluster", "provider"))
 }
 
 func TestAForeignMapOfTheProviderIsLeftAlone(t *testing.T) {

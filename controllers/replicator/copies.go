@@ -79,12 +79,12 @@ func (r copies) create(ctx context.Context, local *offloading.NamespaceMap) erro
 	return nil
 }
 
-func (r copies) update(ctx context.Context, local, copied *offloading.NamespaceMap) error {
-	if copied.DeletionTimestamp != nil || equality.Semantic.DeepEqual(local.Spec, copied.Spec) {
+func (r copies) update(ctx context.Context, desired offloading.NamespaceMapSpec, copied *offloading.NamespaceMap) error {
+	if copied.DeletionTimestamp != nil || equality.Semantic.DeepEqual(desired, copied.Spec) {
 		return nil
 	}
 	var changes jsonpatch.Patch
-	changes.Add("/spec", local.Spec)
+	changes.Add("/spec", desired)
 	patch, err := changes.For(copied.UID)
 	if err != nil {
 		return err

@@ -131,3 +131,33 @@ func TestRequested(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, request.Follows(negotiation.ResourceQuota), "who wrote what cannot be read")
 }
+
+// A consumer accepts a key, a pair, or a pattern of keys, and nothing by default.
+func TestAcceptance(t *testing.T) {
+	for _, c := range []struct {
+		accepted   []string
+		key, value string
+		want       bool
+	}{
+		{nil, "tier", "gold", false},
+		{[]string{""}, "", "", false},
+		{[]string{"tier"}, "tier", "gold", true},
+		{[]string{"tier"}, "tiers", "gold", false},
+		{[]string{"tier=gold"}, "tier", "gold", true},
+		{[]string{"tier=gold"}, "tier", "silver", false},
+		{[]string{"tier="}, "tier", "gold", false},
+		{[]string{"topology.kubernetes.io/*"}, "topology.kubernetes.io/zone", "eu-1", true},
+		{[]string{"topology.kubernetes.io/*"}, "topology.example.com/zone", "eu-1", false},
+		{[]string{"*"}, "tier", "gold", true},
+		{[]string{"*"}, "example.com/tier", "gold", false},
+		{[]string{"*.example.com/a*=1"}, "eu.example.com/ab", "1", true},
+	} {
+		accepted, err := negotiation.ParseAcceptance(c.accepted)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, accepted.Accepts(c.key, c.value), "%q for %s=%s", c.accepted, c.key, c.value)
+	}
+	for _, wrong := range []string{"a b", "a/b/c", "=gold", "tier=a b", "[a-z]", "-"} {
+		_, err := negotiation.ParseAcceptance([]string{wrong})
+		assert.ErrorContains(t, err, "use KEY or KEY=VALUE", wrong)
+	}
+}

@@ -98,6 +98,10 @@ func (o *Options) keepNode(ctx context.Context) error {
 		return err
 	}
 	o.Node.keep(&vn.Spec, request)
+	o.nodeLabels = vn.Spec.Labels
+	if err := o.keepAccepted(vn); err != nil {
+		return fmt.Errorf("cluster %s: VirtualNode %s, %w", o.Consumer.Name, key, err)
+	}
 	if o.Provider.liqo {
 		o.Node.NodeSelector = nil // it is the provider's, which says it again
 	}

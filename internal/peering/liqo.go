@@ -366,7 +366,11 @@ func (o *Options) take(status *auth.ResourceSliceStatus) {
 		o.Node.LoadBalancerClasses = status.LoadBalancerClasses
 	}
 	if len(o.Node.Labels) == 0 {
-		o.Node.Labels = harmless(status.NodeLabels)
+		labels := harmless(status.NodeLabels)
+		if refused := o.AcceptedLabels.Restrict(labels, o.nodeLabels); len(refused) > 0 {
+			o.say("%s: warning: %s", o.Consumer.ID(), negotiation.DescribeRefused(refused, o.Provider.ID()))
+		}
+		o.Node.Labels = labels
 	}
 	if len(o.Node.NodeSelector) == 0 {
 		o.Node.NodeSelector = status.NodeSelector

@@ -6,6 +6,7 @@ package peering
 import (
 	"context"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/credentials"
+	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/release"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -166,4 +168,15 @@ func TestLabelsOfAProvider(t *testing.T) {
 	offered := map[string]string{"node-role.kubernetes.io/control-plane": "", "node-restriction.kubernetes.io/pci": "true", "kubernetes.io/hostname": "db-1", "node.k8s.io/a": "b"}
 	maps.Copy(offered, kept)
 	assert.Equal(t, kept, harmless(offered))
+}
+
+// TestLabelsOfALiqoProvider: only those that are accepted, or that the virtual node has already.
+func TestLabelsOfALiqoProvider(t *testing.T) {
+	side := func() *Cluster { return &Cluster{installation: &release.Installation{ClusterID: "x"}} }
+	o := &Options{Consumer: side(), Provider: side(), AcceptedLabels: negotiation.Acceptance{"team"}, nodeLabels: map[string]string{"tier": "gold", "zone": "a"}}
+	var said []string
+	o.Progress = func(line string) { said = append(said, line) }
+	o.take(&auth.ResourceSliceStatus{NodeLabels: map[string]string{"team": "web", "tier": "gold", "zone": "b", "vault": "yes"}})
+	assert.Equal(t, map[string]string{"team": "web", "tier": "gold"}, o.Node.Labels)
+	assert.Contains(t, strings.Join(said, "\n"), "vault=yes, zone=b")
 }

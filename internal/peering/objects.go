@@ -185,10 +185,10 @@ func (o *Options) virtualNode(ctx context.Context) (*unstructured.Unstructured, 
 		},
 	}
 	node.Annotations = o.nodeAnnotations()
-	if !o.Provider.liqo {
-		if err := o.negotiated(ctx, node); err != nil {
-			return nil, err
-		}
+	if o.Provider.liqo {
+		o.recordAccepted(node)
+	} else if err := o.negotiated(ctx, node); err != nil {
+		return nil, err
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(node)
 	if err != nil {

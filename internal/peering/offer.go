@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -204,6 +206,21 @@ func (n *NodeOptions) explicit() (fields []negotiation.Field) {
 	return fields
 }
 
+// recordAccepted annotates the virtual node with the labels that the provider may offer.
+func (o *Options) recordAccepted(vn *offloading.VirtualNode) {
+	if len(o.AcceptedLabels) > 0 {
+		metav1.SetMetaDataAnnotation(&vn.ObjectMeta, wire.AcceptedLabelsAnnotation, strings.Join(o.AcceptedLabels, ","))
+	}
+}
+
+// keepAccepted keeps the accepted labels of the virtual node unless the user has set others.
+func (o *Options) keepAccepted(vn *offloading.VirtualNode) (err error) {
+	if o.AcceptedLabels == nil {
+		o.AcceptedLabels, err = negotiation.AcceptedLabels(vn)
+	}
+	return err
+}
+
 // negotiated has a virtual node offer what the provider grants, where the user has not set it, by a flag or on the VirtualNode that is there.
 // As long as the provider says nothing, what is there stays.
 func (o *Options) negotiated(ctx context.Context, vn *offloading.VirtualNode) error {
@@ -211,6 +228,7 @@ func (o *Options) negotiated(ctx context.Context, vn *offloading.VirtualNode) er
 		vn.Annotations = map[string]string{}
 	}
 	maps.Copy(vn.Annotations, negotiation.Annotations(o.Resources, o.Node.explicit()...))
+	o.recordAccepted(vn)
 	present := &offloading.VirtualNode{}
 	if err := o.Consumer.Client.Get(ctx, client.ObjectKeyFromObject(vn), present); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cluster %s: getting VirtualNode %s, %w", o.Consumer.Name, client.ObjectKeyFromObject(vn), err)
@@ -225,6 +243,9 @@ func (o *Options) negotiated(ctx context.Context, vn *offloading.VirtualNode) er
 	if offer == nil {
 		spec := &present.Spec
 		offer = &negotiation.Offer{StorageClasses: spec.StorageClasses, IngressClasses: spec.IngressClasses, LoadBalancerClasses: spec.LoadBalancerClasses, Labels: spec.Labels}
+	}
+	if refused := request.Restrict(offer, o.AcceptedLabels, present); len(refused) > 0 {
+		o.say("%s: warning: %s", o.Consumer.ID(), negotiation.DescribeRefused(refused, o.Provider.ID()))
 	}
 	vn.Spec.ResourceQuota.Hard = vn.Spec.ResourceQuota.Hard.DeepCopy()
 	maps.Copy(vn.Spec.ResourceQuota.Hard, offer.Resources) // the flags are what was asked for

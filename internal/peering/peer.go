@@ -38,6 +38,8 @@ type Options struct {
 	TenantLimits map[string]*string
 	// Node has further settings of the virtual node.
 	Node NodeOptions
+	// AcceptedLabels lists the labels that the provider may offer for the virtual node, by default as for the existing virtual node, or none.
+	AcceptedLabels negotiation.Acceptance
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as in the existing peering, or as the kubeconfig
 	// has it.
 	APIServerURL string
@@ -68,6 +70,8 @@ type Options struct {
 	pullSecrets []*corev1.Secret
 	// offer of the provider, nil as long as it says nothing.
 	offer *negotiation.Offer
+	// nodeLabels are the labels of the existing virtual node.
+	nodeLabels map[string]string
 	// nodeAccess is a kubeconfig of the virtual kubelet's own, where it has one.
 	nodeAccess []byte
 

@@ -50,14 +50,14 @@ import (
 	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/deployments"
 	"github.com/refract-project/refract/test/page"
 )
 
 // side is one of the clusters.
 type side struct {
-	*testenv.Cluster
-	client  kubernetes.Interface
-	webhook int // port of its controller manager
+	*deployments.Cluster
+	client kubernetes.Interface
 }
 
 // world is where the test plays.
@@ -97,7 +97,7 @@ func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *w
 	for i, cluster := range testenv.ForTest(t, options...) {
 		client, err := kubernetes.NewForConfig(cluster.Config())
 		require.NoError(t, err)
-		s := &side{Cluster: cluster, client: client}
+		s := &side{Cluster: &deployments.Cluster{Cluster: cluster, Client: client}, client: client}
 		w.sides[names[i]] = s
 		own, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
 		require.NoError(t, err)
@@ -500,7 +500,7 @@ func (w *world) uncalled() {
 		return nil
 	})
 	assert.Contains(w, w.must(offload...), "warning: "+doctor.NotCalled)
-	point(w.rome.webhook)
+	point(w.rome.WebhookPort)
 	testenv.Eventually(w, func() error {
 		_, err := w.refractctl("doctor")
 		return err

@@ -221,8 +221,10 @@ func (m *Mapper) read(object *unstructured.Unstructured) (table, error) {
 	return parsed, err
 }
 
+// selector selects the NamespaceMap that goes to the provider. Those that come from it are in the same namespace if it is a consumer of this
+// cluster, too.
 func selector(remoteClusterID string) string {
-	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID}.String()
+	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID, wire.RemoteIDLabel: remoteClusterID, wire.ReplicationLabel: "true"}.String()
 }
 
 // certain reports whether the map's silence about a namespace is final. The caller holds the lock.
@@ -325,13 +327,9 @@ func (m *Mapper) notify(todo change) {
 	}
 }
 
-// choose picks the map to follow: the only one, or the one that bears the provider's id. Neither: nil, and absent
-// reports whether there is none at all.
+// choose picks the map to follow: the one that bears the provider's id. Without it: nil, and absent reports whether there is none at all.
 func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
 	all := m.all()
-	if len(all) == 1 {
-		return all[0], false
-	}
 	for _, object := range all {
 		if object.GetName() == m.options.RemoteClusterID {
 			chosen = object
@@ -339,8 +337,7 @@ func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
 	}
 	for _, object := range all {
 		if object != chosen {
-			m.report(object, []string{fmt.Sprintf("there are %d NamespaceMaps for cluster %s; only the one of that name is followed: delete the others",
-				len(all), m.options.RemoteClusterID)})
+			m.report(object, []string{fmt.Sprintf("ignored: only the NamespaceMap named %s is followed; delete this one", m.options.RemoteClusterID)})
 		}
 	}
 	return chosen, len(all) == 0

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/reflection"
@@ -238,6 +239,35 @@ func TestPodOfANamespaceThatIsNotOffloaded(t *testing.T) {
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "waits")
 }
 
+// A peer that is a consumer of this cluster, too, has its own map in the same namespace, with the same label: it is not followed, also as long as it is the
+// only one.
+func TestTheMapOfAPeerIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	theirs := func(name string, labels map[string]any) {
+		labels["liqo.io/remote-cluster-id"] = l.ID
+		maps := l.Local.Dynamic.Resource(offloadingv1beta1.NamespaceMapGVR).Namespace(l.Tenant)
+		object := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "offloading.liqo.io/v1beta1", "kind": "NamespaceMap", "metadata": map[string]any{"name": name, "labels": labels},
+			"spec": map[string]any{"desiredMapping": map[string]any{l.Namespace: l.RemoteNS}},
+		}}
+		object = reflectiontest.Must(maps.Create(t.Context(), object, metav1.CreateOptions{}))(t)
+		object.Object["status"] = map[string]any{"currentMapping": map[string]any{l.Namespace: map[string]any{"remoteNamespace": l.RemoteNS, "phase": "Accepted"}}}
+		reflectiontest.Must(maps.UpdateStatus(t.Context(), object, metav1.UpdateOptions{}))(t)
+	}
+	l.Local.Delete(t, "NamespaceMap", l.Tenant, l.ID)
+	theirs("this-cluster", map[string]any{"liqo.io/replicated": "true", "liqo.io/replication": "false", "liqo.io/originID": l.ID})
+	theirs("a-second-one", map[string]any{"liqo.io/replication": "true", "liqo.io/remoteID": l.ID})
+	l.Start()
+	l.Event(l.Tenant, "NamespaceMap", "a-second-one", "Warning", "only the NamespaceMap named "+l.ID)
+	l.Settled()
+	if running := l.Manager.Namespaces(); len(running) > 0 {
+		t.Errorf("the namespaces %v are offloaded by a map of the peer", running)
+	}
+	l.Absent(l.Remote, "Service", l.RemoteNS, "web")
+}
+
 // A map that is gone or is invalid is no reason to end what runs.
 func TestBrokenNamespaceMap(t *testing.T) {
 	t.Parallel()
@@ -255,7 +285,7 @@ func TestBrokenNamespaceMap(t *testing.T) {
 	l.Local.Create(t, l.Namespace, service("web", ""))
 	l.Present(l.Remote, "Service", l.RemoteNS, "web") // it goes on
 	l.WriteMap("a-second-one", map[string]any{})
-	l.Event(l.Tenant, "NamespaceMap", "a-second-one", "Warning", "2 NamespaceMaps")
+	l.Event(l.Tenant, "NamespaceMap", "a-second-one", "Warning", "only the NamespaceMap named "+l.ID)
 	l.Local.Delete(t, "NamespaceMap", l.Tenant, "a-second-one")
 	l.Local.Delete(t, "NamespaceMap", l.Tenant, l.ID)
 	l.Eventually(func() error {

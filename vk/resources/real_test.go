@@ -67,7 +67,7 @@ kind: VirtualNode
 metadata: {name: %s}
 spec: {clusterID: milan, offloadingPatch: {labelsNotReflected: [internal.example.org/cost]}}`, l.node))
 	l.create(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, `
-{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: milan, labels: {liqo.io/remote-cluster-id: milan}}}`)
+{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: milan, labels: {liqo.io/remote-cluster-id: milan, liqo.io/remoteID: milan, liqo.io/replication: "true"}}}`)
 	l.extend(remoteNamespaces)
 }
 

@@ -23,7 +23,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	var dryRun bool
 	var timeout time.Duration
 	var node peering.NodeOptions
-	var storage, ingress, balancers []string
+	var storage, ingress, balancers, accepted []string
 	command := &cobra.Command{
 		Use:     "virtualnode NAME",
 		Aliases: []string{"vn"},
@@ -66,6 +66,9 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 				node.LoadBalancerClasses = append(node.LoadBalancerClasses, offloading.LoadBalancerType{LoadBalancerClassName: class.name, Default: class.byDefault})
 			}
 			o := &peering.Options{Consumer: consumer, Provider: remote, ProviderID: provider, VirtualNode: args[0], Resources: resources, Node: node, DryRun: dryRun, Progress: printTo(cmd.ErrOrStderr())}
+			if o.AcceptedLabels, err = parseAccepted(cmd.Flags(), accepted); err != nil {
+				return usage(err)
+			}
 			if err := within(cmd.Context(), timeout, o.CreateNode); err != nil || dryRun {
 				return err
 			}
@@ -77,6 +80,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	flags.StringVar(&provider, "provider", "", "cluster id of the provider")
 	other.addFlags(command, access, "context of the provider, which is asked to grant the resources of this node", "kubeconfig of the provider, by default that of this cluster")
 	flags.StringToStringVar(&node.Labels, "label", nil, "label of the node, as KEY=VALUE (may be repeated)")
+	addAcceptFlag(flags, &accepted)
 	flags.StringToStringVar(&node.NodeSelector, "node-selector", nil, "label of the provider's nodes that its pods run on, as KEY=VALUE (may be repeated)")
 	flags.StringVar(&node.RuntimeClass, "runtime-class-name", "", "runtime class of its pods, on the provider, which must allow it (tenants.runtimeClasses)")
 	flags.StringArrayVar(&storage, "storage-class", nil, "storage class of the provider that it offers; the first one is the default (may be repeated)")

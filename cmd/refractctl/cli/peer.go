@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/peering"
 )
 
@@ -108,7 +109,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t := &twoClusters{access: access}
 	share, limits := &shareFlags{}, &limitFlags{}
 	var virtualNode, server, kind, network string
-	var ranges, remoteRanges []string
+	var ranges, remoteRanges, accepted []string
 	var overlapping, unchecked bool
 	command := &cobra.Command{
 		Use:   "peer",
@@ -148,6 +149,9 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			if o.ProviderRanges, err = parseRanges("remote-pod-cidrs", remoteRanges); err != nil {
 				return usage(err)
 			}
+			if o.AcceptedLabels, err = parseAccepted(cmd.Flags(), accepted); err != nil {
+				return usage(err)
+			}
 			o.Resources, o.VirtualNode, o.APIServerURL = resources, virtualNode, strings.TrimSuffix(server, "/")
 			o.UncheckedURL = unchecked
 			if cmd.Flags().Changed("overlapping-ranges") {
@@ -169,11 +173,29 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: set them if the network plugin uses others")
 	flags.StringSliceVar(&remoteRanges, "remote-pod-cidrs", nil, "ranges of the provider's pods, as seen from here, by default those of its nodes; if set, addresses outside of them are not shown")
 	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
+	addAcceptFlag(flags, &accepted)
 	flags.StringVar(&virtualNode, "virtual-node", "", "name of the virtual node, by default that of the only one that the provider has, or its cluster ID")
 	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default the server of the kubeconfig")
 	addUncheckedFlag(flags, &unchecked, "--remote-api-server-url")
 	flags.BoolVar(&overlapping, "overlapping-ranges", false, "join clusters whose pod ranges overlap, because a network between them translates addresses")
 	return command
+}
+
+// addAcceptFlag adds the flag for labels that a provider may offer.
+func addAcceptFlag(flags *pflag.FlagSet, accepted *[]string) {
+	flags.StringSliceVar(accepted, "accept-label", nil, "label of the virtual node that the provider may set, as KEY or KEY=VALUE; a * in KEY matches any characters except / (may be repeated; by default those accepted before, or none; an empty value accepts none)")
+}
+
+// parseAccepted returns nil if the flag is not set.
+func parseAccepted(flags *pflag.FlagSet, items []string) (negotiation.Acceptance, error) {
+	if !flags.Changed("accept-label") {
+		return nil, nil
+	}
+	accepted, err := negotiation.ParseAcceptance(items)
+	if err != nil {
+		return nil, fmt.Errorf("--accept-label: %w", err)
+	}
+	return accepted, nil
 }
 
 // addUncheckedFlag adds the flag for addresses that only the consumer reaches.

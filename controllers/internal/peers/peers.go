@@ -46,9 +46,11 @@ func HasNoNetwork(cluster *core.ForeignCluster) bool {
 	})
 }
 
-// IsOutgoing distinguishes the NamespaceMaps that this cluster sends to a provider from
-// those that it received.
+// IsOutgoing distinguishes the NamespaceMap that this cluster sends to a provider from those that it received, which are in
+// the same namespace if the clusters have peered in both directions. The one that is sent has the name of the provider: the
+// provider cannot add another one.
 func IsOutgoing(namespaceMap client.Object) bool {
 	labels := namespaceMap.GetLabels()
-	return labels[wire.ReplicationLabel] == "true" && labels[wire.RemoteIDLabel] != ""
+	return labels[wire.ReplicationLabel] == "true" && labels[wire.ReplicatedLabel] != "true" &&
+		labels[wire.RemoteIDLabel] != "" && labels[wire.RemoteIDLabel] == namespaceMap.GetName()
 }

@@ -250,7 +250,7 @@ func (l *Lab) WriteMap(name string, current map[string]any) {
 	maps := l.Local.Dynamic.Resource(offloadingv1beta1.NamespaceMapGVR).Namespace(l.Tenant)
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "offloading.liqo.io/v1beta1", "kind": "NamespaceMap",
-		"metadata": map[string]any{"name": name, "labels": map[string]any{"liqo.io/remote-cluster-id": l.ID}},
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"liqo.io/remote-cluster-id": l.ID, "liqo.io/remoteID": l.ID, "liqo.io/replication": "true"}},
 	}}
 	_, _ = maps.Create(l.Context(), object, metav1.CreateOptions{})
 	desired := map[string]any{}

@@ -1,0 +1,113 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package replicator
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// maxNamed is the maximum number of remote namespaces that an Event names.
+const maxNamed = 8
+
+// requests has the remote namespaces that this process has requested of each provider. Of those that another process has requested, the
+// status of the NamespaceMap knows, from the answer of the provider on. The zero value is empty.
+type requests struct {
+	mu   sync.Mutex
+	sent map[types.NamespacedName]sentMap
+}
+
+// sentMap has the entries of one NamespaceMap that were replicated, each with the remote namespaces that were requested for it.
+type sentMap struct {
+	uid     types.UID
+	entries map[entry]bool
+}
+
+type entry struct{ namespace, remoteNamespace string }
+
+// add records the entries of a map that the copy has now.
+func (r *requests) add(key types.NamespacedName, local *offloading.NamespaceMap, replicated offloading.NamespaceMapSpec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sent == nil {
+		r.sent = map[types.NamespacedName]sentMap{}
+	}
+	if r.sent[key].uid != local.UID {
+		r.sent[key] = sentMap{local.UID, map[entry]bool{}}
+	}
+	for namespace, remoteNamespace := range local.Spec.DesiredMapping {
+		if replicated.DesiredMapping[namespace] == remoteNamespace {
+			r.sent[key].entries[entry{namespace, remoteNamespace}] = true
+		}
+	}
+}
+
+// forget a map that does not exist anymore.
+func (r *requests) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.sent, key)
+}
+
+// merge returns the spec that the copy is to have: the entries of the map, and those others of the copy that this cluster is not
+// known to have requested. An entry that it has requested and requests no more is left out, which deletes the remote namespace.
+func (r *requests) merge(key types.NamespacedName, local, copied *offloading.NamespaceMap) (desired offloading.NamespaceMapSpec, others map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sent := r.sent[key]
+	desired, others = *local.Spec.DeepCopy(), map[string]string{}
+	for namespace, remoteNamespace := range copied.Spec.DesiredMapping {
+		// A request that was withdrawn, or an entry that replaces one that was sent, is not kept.
+		now, requests := local.Spec.DesiredMapping[namespace]
+		if now != remoteNamespace && !sent.requested(local, entry{namespace, remoteNamespace}) && !(requests && sent.requested(local, entry{namespace, now})) {
+			others[namespace] = remoteNamespace
+		}
+	}
+	if len(others) > 0 && desired.DesiredMapping == nil {
+		desired.DesiredMapping = map[string]string{}
+	}
+	maps.Copy(desired.DesiredMapping, others)
+	for e := range sent.entries {
+		if copied.Spec.DesiredMapping[e.namespace] != e.remoteNamespace && local.Spec.DesiredMapping[e.namespace] != e.remoteNamespace {
+			delete(sent.entries, e) // it has been removed from the copy
+		}
+	}
+	return desired, others
+}
+
+// requested reports whether this cluster is known to have requested an entry of the map.
+func (s sentMap) requested(local *offloading.NamespaceMap, e entry) bool {
+	status, answered := local.Status.CurrentMapping[e.namespace]
+	return answered && status.RemoteNamespace == e.remoteNamespace || s.uid == local.UID && s.entries[e]
+}
+
+// describeOthers returns the note of an Event: the remote namespaces that this cluster is not known to have requested, and the remedies.
+func describeOthers(local, copied *offloading.NamespaceMap, others map[string]string) string {
+	var named, renamed []string
+	for _, namespace := range slices.Sorted(maps.Keys(others)) {
+		switch requested := local.Spec.DesiredMapping[namespace]; {
+		case requested != "" && len(renamed) < maxNamed:
+			renamed = append(renamed, fmt.Sprintf("%.63q is %.63q there, and not %.63q", namespace, others[namespace], requested))
+		case requested == "" && len(named) < maxNamed:
+			named = append(named, fmt.Sprintf("%.63q (of namespace %.63q)", others[namespace], namespace))
+		}
+	}
+	note := fmt.Sprintf("NamespaceMap %s/%s of provider %s has %d remote namespaces that this cluster does not request; they were left unchanged and nothing is reflected to them",
+		copied.Namespace, copied.Name, local.Name, len(others))
+	if len(named) > 0 {
+		note += ": " + strings.Join(named, ", ") + ". To use one again, offload its namespace to this provider; to delete one, offload its namespace and unoffload it, or have it removed from spec.desiredMapping there"
+	}
+	if len(renamed) > 0 {
+		note += ". Namespaces with another remote name there are not offloaded: " + strings.Join(renamed, ", ") +
+			"; offload them again with that name, or have it removed from spec.desiredMapping there"
+	}
+	return note
+}
