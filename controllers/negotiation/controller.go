@@ -75,7 +75,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	}
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options,
-		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.ResourceSliceKind), MaxAnswer: maxAnswer}),
+		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.ResourceSliceKind)}),
 		changed: map[types.NamespacedName]time.Time{},
 	}
 }
@@ -97,8 +97,6 @@ const (
 	refresh = 5 * time.Minute
 	// patience with a provider that has not answered yet.
 	patience = 30 * time.Second
-	// maxAnswer of a provider, in bytes: it has a slice for each virtual node, and an API server stores none of more than some MiB.
-	maxAnswer = 4 << 20
 )
 
 // follows reports whether a VirtualNode follows its provider.
@@ -157,7 +155,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // be read, would be asked for them forever.
 func slices(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, error) {
 	list := &auth.ResourceSliceList{}
-	if err := provider.List(ctx, list, client.InNamespace(provider.Namespace)); err != nil {
+	if err := provider.List(ctx, list, client.InNamespace(provider.Namespace), client.Limit(remote.MaxItems)); err != nil {
 		return nil, err
 	}
 	return list.Items, provider.Watch()
