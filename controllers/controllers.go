@@ -116,8 +116,7 @@ type Options struct {
 }
 
 // all returns the controllers with their dependencies.
-func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
-	live := mgr.GetAPIReader()
+func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	// What failed is counted, and the denial of a policy is reported on the reconciled object, of that kind.
@@ -227,7 +226,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	quotas := quota.NewLedger(mgr.GetClient(), o.Quotas)
-	all := all(mgr, m, reached, policy, quotas, o)
+	live, err := onepass.NewReader(mgr.GetConfig(), mgr.GetAPIReader(), decoding())
+	if err != nil {
+		return err
+	}
+	all := all(mgr, live, m, reached, policy, quotas, o)
 	if o.Webhooks != nil {
 		certificate, err := registerWebhooks(ctx, mgr, m, quotas, o.Webhooks)
 		if err != nil {
@@ -277,6 +280,13 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	}, nil
 }
 
+// decoding says how objects are decoded whose size consumers decide.
+func decoding() onepass.Decoding {
+	all := shadowpod.Decoding()
+	maps.Copy(all, shadowendpointslice.Decoding())
+	return all
+}
+
 // cacheOptions say what the cache holds: of every kind what the controllers
 // look at, and of no object its managedFields.
 func cacheOptions(config *rest.Config) (cache.Options, error) {
@@ -292,6 +302,6 @@ func cacheOptions(config *rest.Config) (cache.Options, error) {
 	} {
 		maps.Copy(byObject, options)
 	}
-	newInformer, err := onepass.NewInformer(config, byObject)
+	newInformer, err := onepass.NewInformer(config, byObject, decoding())
 	return cache.Options{ByObject: byObject, DefaultTransform: onepass.DropManagedFields, NewInformer: newInformer}, err
 }

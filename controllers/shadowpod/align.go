@@ -21,6 +21,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
@@ -36,10 +37,21 @@ type refusal struct {
 // annotations, images, the active deadline, tolerations. What of the former is
 // refused is tried again, and holds nothing else up.
 func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+	if refusal := oversized(shadow); refusal != nil {
+		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
+		return nil
+	}
 	if !isOutdated(shadow, pod) {
 		return c.alignFields(ctx, shadow, pod, false)
 	}
-	err := c.alignRunning(ctx, shadow, pod)
+	shadow, err := kind.Whole(ctx, c.uncached, shadow)
+	if err != nil || shadow == nil {
+		return err
+	}
+	if dynamicclient.Excess(shadow) != "" {
+		return nil // it has changed meanwhile, and an event will say so
+	}
+	err = c.alignRunning(ctx, shadow, pod)
 	return errors.Join(err, c.alignFields(ctx, shadow, pod, err == nil))
 }
 

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/podend"
@@ -25,7 +28,20 @@ import (
 // CacheOptions restricts the manager's cache for this controller: of the
 // cluster's pods those that it manages, and of them what it reads.
 func CacheOptions() map[client.Object]cache.ByObject {
-	return kind.CacheOptions(&corev1.Pod{}, wire.ManagedByShadowPod, trim)
+	return kind.CacheOptions(mayBecomePod, &corev1.Pod{}, wire.ManagedByShadowPod, trim)
+}
+
+// Decoding returns how the objects are decoded that this controller reads.
+func Decoding() onepass.Decoding { return kind.Decoding() }
+
+// mayBecomePod reports whether the controller will read the spec of shadow: it does not if the pod has finished, or is refused until the
+// ShadowPod or the settings of this cluster change.
+func mayBecomePod(shadow *unstructured.Unstructured) bool {
+	if podend.Finished(recordedPhase(shadow)) {
+		return false
+	}
+	condition := admission(shadow)
+	return condition == nil || condition.Status != metav1.ConditionFalse || condition.ObservedGeneration != shadow.GetGeneration()
 }
 
 // trim keeps of a pod what this controller reads. Pods are written with
