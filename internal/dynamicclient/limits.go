@@ -36,8 +36,8 @@ func Excess(object *unstructured.Unstructured) string {
 	return excess
 }
 
-// exceededBy returns which limit the text of an object exceeds, without its size: that changes with each write of the status.
-func (l Limits) exceededBy(text []byte) string {
+// ExceededBy returns which limit the text of an object exceeds, without its size: that changes with each write of the status.
+func (l Limits) ExceededBy(text []byte) string {
 	if l.Bytes > 0 && int64(len(text)) > l.Bytes {
 		return fmt.Sprintf("it has more than %d bytes", l.Bytes)
 	}

@@ -31,7 +31,7 @@ type parsers struct {
 func (s *parsers) parse(data []byte) (map[string]any, error) {
 	p := s.take(data)
 	defer s.idle.Put(p)
-	if excess := s.options.Limits.exceededBy(data); excess != "" {
+	if excess := s.options.Limits.ExceededBy(data); excess != "" {
 		return p.identity(excess)
 	}
 	object, err := p.parse()
