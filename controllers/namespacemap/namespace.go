@@ -60,6 +60,10 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	if err := c.copyLimits(ctx, nm, namespace); err != nil {
 		return before, err
 	}
+	// Before the consumer has any rights there.
+	if err := c.ensureObjectCounts(ctx, nm, remoteNamespace); err != nil {
+		return before, err
+	}
 	if err := c.ensureRoleBinding(ctx, nm, remoteNamespace); err != nil {
 		return before, err
 	}

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -35,7 +37,8 @@ import (
 // at those without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&rbacv1.RoleBinding{}: {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
+		&corev1.ResourceQuota{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.ObjectCountsQuota)},
+		&rbacv1.RoleBinding{}:   {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
 	}
 }
 
@@ -51,6 +54,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Watches(&corev1.Namespace{}, toMap, marked).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.mapsIn), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, limitsChanged))).
 		Watches(&rbacv1.RoleBinding{}, toMap, marked).
+		Watches(&corev1.ResourceQuota{}, toMap, marked, builder.WithPredicates(predicate.Funcs{UpdateFunc: countsChanged})).
 		Complete(report.Failures(c, c.options.Failed))
 }
 
@@ -60,6 +64,13 @@ var limitsChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !maps.Equal(tenantlimits.Annotations(e.ObjectOld.GetAnnotations()), tenantlimits.Annotations(e.ObjectNew.GetAnnotations()))
 	},
+}
+
+// countsChanged leaves out how many objects there are, which changes with each of them.
+func countsChanged(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota)
+	return before.ResourceVersion == now.ResourceVersion || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
+		!equality.Semantic.DeepEqual(before.Status.Hard, now.Status.Hard) || len(before.Status.Used) != len(now.Status.Used)
 }
 
 // mapsIn returns the NamespaceMaps of consumers in a namespace, whose labels say

@@ -35,8 +35,8 @@ import (
 // CacheOptions restricts the manager's cache for this controller: of the
 // cluster's EndpointSlices those that it manages.
 func CacheOptions() map[client.Object]cache.ByObject {
-	always := func(*unstructured.Unstructured) bool { return true }
-	return kind.CacheOptions(always, newSlice(), wire.ManagedByShadowEndpointSlice, trim)
+	maxBytes := func(*unstructured.Unstructured) int { return shadows.MaxKeptBytes }
+	return kind.CacheOptions(maxBytes, newSlice(), wire.ManagedByShadowEndpointSlice, trim)
 }
 
 // contentFields of an EndpointSlice are as long as its consumer likes.
@@ -53,7 +53,7 @@ func Decoding() onepass.Decoding {
 func trim(obj any) (any, error) {
 	if slice, ok := obj.(*unstructured.Unstructured); ok {
 		slice.SetManagedFields(ownedfields.Only(slice.GetManagedFields(), wire.ShadowEndpointSliceFieldManager))
-		shadows.Compact(slice, true, contentFields...)
+		shadows.Compact(slice, shadows.MaxKeptBytes, contentFields...)
 	}
 	return obj, nil
 }
@@ -89,7 +89,7 @@ func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRa
 // of others that connect to it directly.
 func concerns(cluster string) func(shadow *unstructured.Unstructured) bool {
 	return func(shadow *unstructured.Unstructured) bool {
-		return cluster == networks.Everybody || shadow.GetLabels()[wire.OriginLabel] == cluster ||
+		return cluster == networks.Everybody || shadows.LacksMetadata(shadow) || shadow.GetLabels()[wire.OriginLabel] == cluster ||
 			strings.Contains(shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation], strconv.Quote(cluster))
 	}
 }

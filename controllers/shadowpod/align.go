@@ -21,6 +21,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
@@ -41,7 +42,7 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
 		return nil
 	}
-	if !isOutdated(shadow, pod) {
+	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) {
 		return c.alignFields(ctx, shadow, pod, false)
 	}
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
@@ -50,6 +51,9 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 	}
 	if dynamicclient.Excess(shadow) != "" {
 		return nil // it has changed meanwhile, and an event will say so
+	}
+	if !isOutdated(shadow, pod) {
+		return c.alignFields(ctx, shadow, pod, false)
 	}
 	err = c.alignRunning(ctx, shadow, pod)
 	return errors.Join(err, c.alignFields(ctx, shadow, pod, err == nil))

@@ -101,37 +101,44 @@ func TestAPodOfAShadowPodThatHasBecomeTooLargeIsLeftAlone(t *testing.T) {
 	assert.Equal(t, pod.Annotations, now.Annotations)
 }
 
-// What the cache holds of a ShadowPod that has no pod and gets none is its identity.
+// What the cache holds of a ShadowPod that has no pod, and gets none, is little more than its identity.
 func TestARefusedShadowPodCostsItsKey(t *testing.T) {
 	compact := transformOf(t)
-	spec := fmt.Sprintf(`{"pod":{"containers":[{"name":%q}]}}`, strings.Repeat("x", 8<<10))
-	shadow := func(status string, generation int64) *unstructured.Unstructured {
+	shadow := func(phase, status string, generation int64, bytes int) *unstructured.Unstructured {
 		s := shadowPod("shop", "a")
-		s.Object["spec"] = spec
+		s.SetAnnotations(map[string]string{"note": strings.Repeat("x", bytes)})
+		s.Object["spec"] = fmt.Sprintf(`{"pod":{"containers":[{"name":%q}]}}`, strings.Repeat("x", bytes))
 		s.SetGeneration(generation)
-		s.Object["status"] = map[string]any{"phase": "Unknown", "conditions": []any{map[string]any{
+		s.Object["status"] = map[string]any{"phase": phase, "conditions": []any{map[string]any{
 			"type": "Admitted", "status": status, "observedGeneration": int64(2), "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}}}
 		return s
 	}
-	finished := shadow("True", 2)
-	require.NoError(t, unstructured.SetNestedField(finished.Object, "Succeeded", "status", "phase"))
-	huge := shadow("True", 2)
-	huge.Object["spec"] = spec + strings.Repeat(" ", 64<<10)
 	for name, tc := range map[string]struct {
 		shadow *unstructured.Unstructured
 		held   bool
 	}{
-		"admitted":                    {shadow("True", 2), true},
-		"refused":                     {shadow("False", 2), false},
-		"refused, and changed since":  {shadow("False", 3), true},
-		"finished":                    {finished, false},
-		"admitted, with a large spec": {huge, false},
+		"admitted":                    {shadow("Running", "True", 2, 16<<10), true},
+		"admitted, with a large spec": {shadow("Running", "True", 2, 40<<10), false},
+		"refused":                     {shadow("Unknown", "False", 2, 16<<10), false},
+		"refused, of ordinary size":   {shadow("Unknown", "False", 2, 4<<10), true},
+		"refused, and changed since":  {shadow("Unknown", "False", 3, 16<<10), true},
+		"finished":                    {shadow("Succeeded", "True", 2, 10), false},
 	} {
-		kept, err := compact(tc.shadow)
+		kept, err := compact(tc.shadow.DeepCopy())
 		require.NoError(t, err)
-		_, held := kept.(*unstructured.Unstructured).Object["spec"]
+		found := kept.(*unstructured.Unstructured)
+		_, held := found.Object["spec"]
 		assert.Equal(t, tc.held, held, name)
-		assert.Equal(t, !tc.held, shadows.IsCompact(kept.(*unstructured.Unstructured)), name)
+		assert.Equal(t, !tc.held, shadows.IsCompact(found), name)
+		assert.Equal(t, !tc.held, shadows.LacksMetadata(found), name)
+		assert.Equal(t, "consumer", found.GetLabels()[wire.OriginLabel], name)
+
+		// A change of what is not held is noticed all the same.
+		changed := tc.shadow.DeepCopy()
+		changed.SetAnnotations(map[string]string{"note": strings.Repeat("y", len(tc.shadow.GetAnnotations()["note"]))})
+		other, err := compact(changed)
+		require.NoError(t, err)
+		assert.NotEqual(t, found.GetAnnotations(), other.(*unstructured.Unstructured).GetAnnotations(), name)
 	}
 }
 
@@ -152,7 +159,9 @@ func TestHostileShadowPodsTakeLittleMemory(t *testing.T) {
 	decoding := shadowpod.Decoding()
 	require.Len(t, decoding, 1)
 	for kind, options := range decoding {
-		dynamicClient, err := dynamicclient.New(provider.Config(), options)
+		config := provider.Config()
+		config.QPS = -1
+		dynamicClient, err := dynamicclient.New(config, options)
 		require.NoError(t, err)
 		provider.Create(t, withEnv(shadowPod(namespace, "hostile"), 30_000, ""))
 		resource := dynamicClient.Resource(kind.GroupVersion().WithResource("shadowpods")).Namespace(namespace)

@@ -181,6 +181,14 @@ func (l *Lab) kill(name string) {
 // ConsumerManager is the consumer's running controller manager, or nil.
 func (l *Lab) ConsumerManager() *testenv.Command { return l.running[consumerManagerName] }
 
+// ProviderManager is the provider's running controller manager, or nil.
+func (l *Lab) ProviderManager() *testenv.Command { return l.running[providerManagerName] }
+
+// AwaitProviderManager waits until the provider's controller manager has filled its caches.
+func (l *Lab) AwaitProviderManager(ctx context.Context) error {
+	return l.awaitReady(ctx, l.ports.providerHealth)
+}
+
 // StopStandby asks the other replica of the virtual kubelet to end, and waits for it.
 func (l *Lab) StopStandby(ctx context.Context) error { return l.stop(ctx, standbyName) }
 

@@ -194,3 +194,15 @@ schedulerNames
 {{- define "refract.limitMatches" -}}
 {{ include "refract.limitOf" . }}.split(',').exists(glob, {{ .text }}.matches('^' + glob.replace('.', '[.]').replace('*', '.*') + '$'))
 {{- end }}
+
+{{/*
+refract.memoryLimit: the environment of a container with these resources: its memory limit, before which the garbage collector works harder.
+*/}}
+{{- define "refract.memoryLimit" -}}
+{{- if dig "limits" "memory" "" (default dict .) }}
+- name: REFRACT_MEMORY_LIMIT
+  valueFrom:
+    resourceFieldRef:
+      resource: limits.memory
+{{- end }}
+{{- end }}

@@ -5,12 +5,16 @@ package shadows
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
@@ -21,26 +25,60 @@ var Limits = dynamicclient.Limits{Bytes: 512 << 10, Values: 20_000, MetadataByte
 // contentField has the content of a shadow object. It is kept as text.
 const contentField = "spec"
 
-// maxKeptBytes is the size up to which the cache holds the content of an object. That of larger ones is read when it is needed.
-const maxKeptBytes = 32 << 10
+// MaxKeptBytes is the size up to which the cache holds the content of an object, and its labels and annotations. What is larger is read when
+// it is needed.
+const MaxKeptBytes = 32 << 10
 
 // absentField, in a cached object, says that its content is not in the cache.
 const absentField = "refract.io/content-absent"
 
-// Compact drops the given fields, which are text, where they are too large for the cache, or are not needed. The object is changed.
-func Compact(object *unstructured.Unstructured, isNeeded bool, fields ...string) {
+// Compact drops the given fields, which are text, and the labels and annotations if they have more than maxBytes. The object is changed.
+func Compact(object *unstructured.Unstructured, maxBytes int, fields ...string) {
 	for _, field := range fields {
-		if text, ok := object.Object[field].(string); ok && (!isNeeded || len(text) > maxKeptBytes) {
+		if text, ok := object.Object[field].(string); ok && len(text) > maxBytes {
 			delete(object.Object, field)
+			object.Object[absentField] = true
+		}
+	}
+	metadata, _ := object.Object["metadata"].(map[string]any)
+	for _, field := range []string{"labels", "annotations"} {
+		if entries, ok := metadata[field].(map[string]any); ok && sizeOf(entries) > maxBytes {
+			// What distinguishes them from others is kept, so that changes are noticed.
+			kept := map[string]any{absentField: hashOf(entries)}
+			if origin, ok := entries[wire.OriginLabel]; ok {
+				kept[wire.OriginLabel] = origin
+			}
+			metadata[field] = kept
 			object.Object[absentField] = true
 		}
 	}
 }
 
-// IsCompact reports whether Compact has dropped a field.
+func sizeOf(entries map[string]any) (size int) {
+	for key, value := range entries {
+		text, _ := value.(string)
+		size += len(key) + len(text)
+	}
+	return size
+}
+
+func hashOf(entries map[string]any) string {
+	hash := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		_, _ = fmt.Fprintf(hash, "%q=%q,", key, entries[key])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// IsCompact reports whether Compact has dropped anything.
 func IsCompact(object *unstructured.Unstructured) bool {
 	_, absent := object.Object[absentField]
 	return absent
+}
+
+// LacksMetadata reports whether Compact has dropped labels or annotations.
+func LacksMetadata(object *unstructured.Unstructured) bool {
+	return object.GetLabels()[absentField] != "" || object.GetAnnotations()[absentField] != ""
 }
 
 // Whole returns a cached object with its content decoded: from the cache if it is there, otherwise from live. The cached object is not

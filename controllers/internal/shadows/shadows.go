@@ -53,12 +53,12 @@ func (k Kind) Owner(shadow *unstructured.Unstructured) []metav1.OwnerReference {
 // CacheOptions restricts the manager's cache: the objects of the kind,
 // and of the kind of made those that managedBy is said to manage, trimmed.
 // Objects are shared with the cache and must not be modified. The content of an
-// object is held as text, and only where isNeeded says so: see Whole.
-func (k Kind) CacheOptions(isNeeded func(shadow *unstructured.Unstructured) bool, made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
+// object is held as text, up to maxBytes: see Whole.
+func (k Kind) CacheOptions(maxBytes func(shadow *unstructured.Unstructured) int, made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
 	shared := true
 	compact := func(object any) (any, error) {
 		if shadow, ok := object.(*unstructured.Unstructured); ok {
-			Compact(shadow, isNeeded(shadow), contentField)
+			Compact(shadow, maxBytes(shadow), contentField)
 		}
 		return object, nil
 	}
