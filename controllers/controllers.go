@@ -98,6 +98,8 @@ type Options struct {
 	RangesOf map[string]ipmap.Ranges
 	// ObjectCounts is how many objects of each kind consumers may have in a remote namespace.
 	ObjectCounts corev1.ResourceList
+	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
+	RecountDelay time.Duration
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are offloaded.
@@ -141,7 +143,7 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, RangesOf: o.RangesOf, AddressMapper: reached, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, RecountDelay: o.RecountDelay, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: failed("namespaceoffloading", &offloading.NamespaceOffloading{}),
