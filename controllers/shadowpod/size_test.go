@@ -120,7 +120,7 @@ func TestARefusedShadowPodCostsItsKey(t *testing.T) {
 		"admitted":                    {shadow("Running", "True", 2, 16<<10), true},
 		"admitted, with a large spec": {shadow("Running", "True", 2, 40<<10), false},
 		"refused":                     {shadow("Unknown", "False", 2, 16<<10), false},
-		"refused, of ordinary size":   {shadow("Unknown", "False", 2, 4<<10), true},
+		"refused, of ordinary size":   {shadow("Unknown", "False", 2, 2<<10), true},
 		"refused, and changed since":  {shadow("Unknown", "False", 3, 16<<10), true},
 		"finished":                    {shadow("Succeeded", "True", 2, 10), false},
 	} {

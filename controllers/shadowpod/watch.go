@@ -36,7 +36,7 @@ func CacheOptions() map[client.Object]cache.ByObject {
 func Decoding() onepass.Decoding { return kind.Decoding() }
 
 // maxRefusedBytes is enough for the spec of an ordinary pod that waits for room in its Quota: it is read every few seconds.
-const maxRefusedBytes = 8 << 10
+const maxRefusedBytes = 4 << 10
 
 // maxKeptBytes returns up to which size the cache holds the spec of shadow. That of a finished pod is not needed any more, and that of a
 // refused one only if the ShadowPod or this cluster changes.

@@ -100,6 +100,7 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 	}
 	return l.start(l.Provider, providerManagerName, "controller-manager", append(webhookArgs(l.ports.providerWebhook),
 		"--kubeconfig="+kubeconfig, "--cluster-id="+ProviderID, "--liqo-namespace="+SystemNamespace, fmt.Sprintf("--enable-leader-election=%t", l.opts.Elect),
+		"--tenant-object-counts=count/shadowpods.offloading.liqo.io=20000,count/secrets=40000", // for benchmarks with many pods in a namespace
 		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))...)
 }
 
