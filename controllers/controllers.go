@@ -98,6 +98,10 @@ type Options struct {
 	OwnCIDRs ipmap.Ranges
 	// RangesOf are, by consumer, the ranges of the addresses of its endpoints.
 	RangesOf map[string]ipmap.Ranges
+	// ObjectCounts is how many objects of each kind consumers may have in a remote namespace.
+	ObjectCounts corev1.ResourceList
+	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
+	RecountDelay time.Duration
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are offloaded.
@@ -120,8 +124,7 @@ type Options struct {
 }
 
 // all returns the controllers with their dependencies.
-func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
-	live := mgr.GetAPIReader()
+func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	// What failed is counted, and the denial of a policy is reported on the reconciled object, of that kind.
@@ -145,7 +148,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, ow
 			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Policy: policy, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, RecountDelay: o.RecountDelay, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
 			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange,
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
@@ -237,7 +240,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	all := all(mgr, m, reached, own, policy, quotas, o)
+	live, err := onepass.NewReader(mgr.GetConfig(), mgr.GetAPIReader(), decoding())
+	if err != nil {
+		return err
+	}
+	all := all(mgr, live, m, reached, own, policy, quotas, o)
 	if o.Webhooks != nil {
 		certificate, err := registerWebhooks(ctx, mgr, m, quotas, o.Webhooks)
 		if err != nil {
@@ -303,6 +310,13 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	}, nil
 }
 
+// decoding says how objects are decoded whose size consumers decide.
+func decoding() onepass.Decoding {
+	all := shadowpod.Decoding()
+	maps.Copy(all, shadowendpointslice.Decoding())
+	return all
+}
+
 // cacheOptions say what the cache holds: of every kind what the controllers
 // look at, and of no object its managedFields.
 func cacheOptions(config *rest.Config) (cache.Options, error) {
@@ -318,6 +332,6 @@ func cacheOptions(config *rest.Config) (cache.Options, error) {
 	} {
 		maps.Copy(byObject, options)
 	}
-	newInformer, err := onepass.NewInformer(config, byObject)
+	newInformer, err := onepass.NewInformer(config, byObject, decoding())
 	return cache.Options{ByObject: byObject, DefaultTransform: onepass.DropManagedFields, NewInformer: newInformer}, err
 }

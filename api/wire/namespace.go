@@ -33,6 +33,9 @@ const (
 	// RemoteTenantNamespaceAnnotation names the tenant namespace on the other
 	// side, on the Secret with the kubeconfig for that cluster.
 	RemoteTenantNamespaceAnnotation = "liqo.io/remote-tenant-namespace"
+	// ObjectCountsQuota is the ResourceQuota with the number of objects of
+	// each kind that a consumer may have in a remote namespace.
+	ObjectCountsQuota = "refract-objects"
 	// HeartbeatLease is the Lease that a consumer renews in its tenant
 	// namespace on the provider, for as long as its API server answers.
 	HeartbeatLease = "refract-heartbeat"

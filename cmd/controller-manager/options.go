@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -68,6 +69,7 @@ type options struct {
 	namePatterns                           []string
 	tenantLimits                           map[string]*string // by the name of the setting
 	limitRange                             string
+	objectCounts                           map[string]string
 	ownCIDRs, tenantCIDRs                  []string
 	enforceQuotas                          bool
 	limits                                 string
@@ -112,6 +114,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		o.tenantLimits[setting.Name] = flags.String(setting.Flag(), setting.Default, setting.Help+"; the annotation "+setting.Annotation()+" of a tenant namespace overrides it for one consumer")
 	}
 	flags.StringVar(&o.limitRange, "tenant-limit-range", "", "limits of the LimitRange "+wire.TenantLimitRange+" in the namespaces of consumers, as a JSON list such as [{\"type\":\"Container\",\"defaultRequest\":{\"cpu\":\"100m\"}}]; if empty, there is none")
+	flags.StringToStringVar(&o.objectCounts, "tenant-object-counts", defaultObjectCounts(), "maximum number of objects of each kind in a namespace of a consumer, as resource=number with the resources of ResourceQuotas, such as count/secrets=1000, separated by commas; empty for no limit")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "enforce the Quotas of the users of consumers; a consumer without Quotas in its tenant namespace is not limited")
 	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; --authentication-enabled does so for consumers that have joined with a Tenant")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "default enforcement of requests and limits, for Quotas that set none: None, Soft (requests of cpu and memory are mandatory) or Hard (limits must also equal requests)")
@@ -257,11 +260,12 @@ func (o *options) validateTenancy() error {
 		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of: %w", err)
 	}
 	_, err = o.quotas()
+	_, countErr := o.counts()
 	_, ownErr := o.ownRanges()
 	_, rangeErr := o.rangesOf()
 	_, authenticationErr := o.authentication.options()
 	_, limitRangeErr := o.limitRangeOfTenants()
-	return errors.Join(limitRangeErr, err, ownErr, rangeErr, authenticationErr)
+	return errors.Join(limitRangeErr, err, countErr, ownErr, rangeErr, authenticationErr)
 }
 
 // defaultTemplate returns how virtual kubelets are run, none when they are not.
@@ -284,6 +288,29 @@ func (o *options) quotas() (quota.Options, error) {
 		}
 	}
 	return quota.Options{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)
+}
+
+// defaultObjectCounts are several times as many as large namespaces have. The caches of the controllers hold up to 64 KiB of each ShadowPod, and
+// the token of each pod is reflected as a Secret.
+func defaultObjectCounts() map[string]string {
+	return map[string]string{
+		"count/shadowpods.offloading.liqo.io": "5000", "count/shadowendpointslices.offloading.liqo.io": "2000",
+		"count/secrets": "10000", "count/configmaps": "5000", "count/services": "2000", "count/persistentvolumeclaims": "2000",
+		"count/ingresses.networking.k8s.io": "2000",
+	}
+}
+
+// counts returns how many objects of each kind consumers may have in a namespace.
+func (o *options) counts() (corev1.ResourceList, error) {
+	counts := corev1.ResourceList{}
+	for name, text := range o.objectCounts {
+		count, err := resource.ParseQuantity(text)
+		if !strings.HasPrefix(name, "count/") || err != nil || count.Sign() < 0 {
+			return nil, fmt.Errorf("--tenant-object-counts: %s=%s is not a count: use count/RESOURCE.GROUP=NUMBER, such as count/secrets=1000", name, text)
+		}
+		counts[corev1.ResourceName(name)] = count
+	}
+	return counts, nil
 }
 
 // ownRanges returns the ranges of this cluster.

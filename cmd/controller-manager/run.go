@@ -103,6 +103,10 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
+	counts, err := o.counts()
+	if err != nil {
+		return err
+	}
 	admission, err := o.authentication.options()
 	if err != nil {
 		return err
@@ -123,6 +127,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,
 		RemoteClusterRole:          o.remoteClusterRole,
+		ObjectCounts:               counts,
 		ExtendedClusterRole:        o.extendedClusterRole,
 		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,

@@ -27,6 +27,7 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/connection"
@@ -152,7 +153,7 @@ func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (sig
 
 // renews returns a client of the provider that knows Renews, and asks for nothing else.
 func (c *Controller) renews(of access) (client.Client, error) {
-	conn, err := connection.New(of.config, mostAnswer)
+	conn, err := connection.New(of.config, remote.SmallAnswers)
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/clientcert"
@@ -84,8 +85,6 @@ const (
 	look = 10 * time.Minute
 	// leastLook is the same of credentials that live for minutes.
 	leastLook = 10 * time.Second
-	// mostAnswer of a provider to a request for a token, in bytes.
-	mostAnswer = 1 << 20
 	// patience with a provider.
 	patience = 30 * time.Second
 )
@@ -219,7 +218,7 @@ func (c *Controller) nextToken(ctx context.Context, of access) (*next, error) {
 
 // open a provider, and no other cluster that may have its address by now.
 func open(config *rest.Config, provider, tenant string) (kubernetes.Interface, error) {
-	conn, err := connection.New(config, mostAnswer)
+	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
 		return nil, err
 	}

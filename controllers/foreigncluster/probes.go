@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
@@ -65,7 +66,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 		}
 		p.end(cluster) // it is another API server: the state of the previous one does not apply
 	}
-	conn, err := connection.New(config, maxAnswer)
+	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +91,6 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 func (p *probes) isCertified(config *rest.Config) bool {
 	return clientcert.ValidityFor(config.CertData, clientcert.Consumer(p.options.ClusterID), nil).Known()
 }
-
-// maxAnswer to a ping, in bytes.
-const maxAnswer = 1 << 20
 
 func (p *probe) answered(after time.Duration) {
 	p.mu.Lock()

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -34,6 +35,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
+	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/ipmap"
@@ -58,6 +60,11 @@ type Options struct {
 	RangesOf map[string]ipmap.Ranges
 	// LimitRange has the limits of the LimitRange in the namespaces of consumers; none for no LimitRange.
 	LimitRange []corev1.LimitRangeItem
+	// ObjectCounts is how many objects of each kind a consumer may have in a remote namespace, by resources such as count/secrets. A kind
+	// that is not in it is not limited.
+	ObjectCounts corev1.ResourceList
+	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
+	RecountDelay time.Duration
 	// Installation is the namespace of this controller, which no consumer gets.
 	Installation string
 	// Failed is called with the errors of reconciliations, unless it is nil.
@@ -70,6 +77,9 @@ type Controller struct {
 	uncached client.Reader
 	report   *report.Reporter
 	options  Options
+
+	// uncounted remembers which objects the cluster does not count, by ResourceQuota.
+	uncounted memo.Memo[uncounted]
 }
 
 // NewController returns a controller that works through c; live must not be
@@ -121,7 +131,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			"this NamespaceMap is ignored: a consumer has exactly one, named after the cluster ID of this provider (%s). Add the namespaces to that one and delete this one", id))
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, c.realize(ctx, nm)
+	err = c.realize(ctx, nm)
+	return reconcile.Result{RequeueAfter: c.recountAfter(nm)}, err
 }
 
 func isReplicated(nm client.Object) bool {

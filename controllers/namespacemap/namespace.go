@@ -70,6 +70,9 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	if err := c.ensureLimitRange(ctx, nm, remoteNamespace); err != nil {
 		return before, err
 	}
+	if err := c.ensureObjectCounts(ctx, nm, remoteNamespace); err != nil {
+		return before, err
+	}
 	if err := c.ensureRoleBinding(ctx, nm, remoteNamespace); err != nil {
 		return before, err
 	}

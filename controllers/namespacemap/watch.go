@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,6 +43,7 @@ func CacheOptions() map[client.Object]cache.ByObject {
 		&rbacv1.RoleBinding{}:         {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
 		&networkingv1.NetworkPolicy{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.EgressNetworkPolicy)},
 		&corev1.LimitRange{}:          {Field: fields.OneTermEqualSelector("metadata.name", wire.TenantLimitRange)},
+		&corev1.ResourceQuota{}:       {Field: fields.OneTermEqualSelector("metadata.name", wire.ObjectCountsQuota)},
 	}
 }
 
@@ -63,6 +65,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Watches(&rbacv1.RoleBinding{}, toMap, marked).
 		Watches(&networkingv1.NetworkPolicy{}, toMap, marked).
 		Watches(&corev1.LimitRange{}, toMap, marked).
+		Watches(&corev1.ResourceQuota{}, toMap, marked, builder.WithPredicates(predicate.Funcs{UpdateFunc: countsChanged})).
 		Complete(report.Failures(c, c.options.Failed))
 }
 
@@ -89,6 +92,13 @@ var limitsChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !maps.Equal(tenantlimits.Annotations(e.ObjectOld.GetAnnotations()), tenantlimits.Annotations(e.ObjectNew.GetAnnotations()))
 	},
+}
+
+// countsChanged leaves out how many objects there are, which changes with each of them.
+func countsChanged(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota)
+	return before.ResourceVersion == now.ResourceVersion || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
+		!equality.Semantic.DeepEqual(before.Status.Hard, now.Status.Hard) || len(before.Status.Used) != len(now.Status.Used)
 }
 
 // mapsIn returns the NamespaceMaps of consumers in a namespace, whose labels say

@@ -78,7 +78,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	}
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options,
-		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.ResourceSliceKind), MaxAnswer: maxAnswer}),
+		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.ResourceSliceKind)}),
 		changed: map[types.NamespacedName]time.Time{},
 	}
 }
@@ -101,8 +101,6 @@ const (
 	refresh = 5 * time.Minute
 	// patience with a provider that has not answered yet.
 	patience = 30 * time.Second
-	// maxAnswer of a provider, in bytes: it has a slice for each virtual node, and an API server stores none of more than some MiB.
-	maxAnswer = 4 << 20
 )
 
 // follows reports whether a VirtualNode follows its provider.
@@ -161,7 +159,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // be read, would be asked for them forever.
 func list(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, error) {
 	slices := &auth.ResourceSliceList{}
-	if err := provider.List(ctx, slices, client.InNamespace(provider.Namespace)); err != nil {
+	if err := provider.List(ctx, slices, client.InNamespace(provider.Namespace), client.Limit(remote.MaxItems)); err != nil {
 		return nil, err
 	}
 	return slices.Items, provider.Watch()

@@ -17,6 +17,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/reviews"
 )
 
 // Path is where the webhook is served; it is Liqo's.
@@ -47,7 +48,7 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.NamespaceOffloading{}); err != nil {
 		return fmt.Errorf("watching NamespaceOffloadings, %w", err)
 	}
-	server.Register(Path, &admission.Webhook{Handler: w})
+	server.Register(Path, reviews.Limit(&admission.Webhook{Handler: w}))
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -21,6 +22,8 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/reviews"
+	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
@@ -46,7 +49,7 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 			return fmt.Errorf("watching Tenants, %w", err)
 		}
 	}
-	server.Register(Path, &admission.Webhook{Handler: w})
+	server.Register(Path, reviews.Limit(&admission.Webhook{Handler: w}))
 	return nil
 }
 
@@ -74,6 +77,9 @@ func Configuration(client admissionregistrationv1.WebhookClientConfig, policy ad
 
 // Handle implements admission.Handler.
 func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
+	if excess := shadows.Limits.ExceededBy(request.Object.Raw); excess != "" {
+		return large(request.Object.Raw, excess)
+	}
 	shadow, err := decode(request.Object.Raw)
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
@@ -81,7 +87,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	creator := Escape(wire.ConsumerUser(request.UserInfo.Username))
 	changed := true
 	if request.Operation == admissionv1.Update {
-		before, err := decode(request.OldObject.Raw)
+		before, err := decodeOld(request.OldObject.Raw)
 		if err != nil {
 			return admission.Errored(http.StatusBadRequest, err)
 		}
@@ -108,6 +114,31 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		}
 	}
 	return patch.Admitted()
+}
+
+// large refuses a ShadowPod that would take too much memory to decode. One that is being deleted may lose its finalizers.
+func large(raw []byte, excess string) admission.Response {
+	object := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(raw, object); err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("reading the metadata of the ShadowPod: %w", err))
+	}
+	if object.DeletionTimestamp != nil {
+		return admission.Allowed("")
+	}
+	return admission.Denied(fmt.Sprintf("a ShadowPod of this size is not allowed here: %s; reduce it, for example by moving values of env into a ConfigMap", excess))
+}
+
+// decodeOld returns the previous version of a ShadowPod. Of one that would take too much memory, as earlier versions of this webhook have
+// admitted it, it returns the metadata.
+func decodeOld(raw []byte) (*offloading.ShadowPod, error) {
+	if shadows.Limits.ExceededBy(raw) == "" {
+		return decode(raw)
+	}
+	object := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(raw, object); err != nil {
+		return nil, fmt.Errorf("reading the metadata of the previous ShadowPod: %w", err)
+	}
+	return &offloading.ShadowPod{ObjectMeta: object.ObjectMeta}, nil
 }
 
 func decode(raw []byte) (*offloading.ShadowPod, error) {

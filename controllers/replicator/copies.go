@@ -24,14 +24,12 @@ import (
 
 const fieldManager = "crd-replicator"
 
-// maxAnswer of a provider, in bytes: it has one NamespaceMap of ours, and an API server stores none of more than some MiB.
-const maxAnswer = 16 << 20
-
 func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
 	return remote.NewPool(remote.Options{
 		Scheme: scheme, Kind: offloading.GroupVersion.WithKind(offloading.NamespaceMapKind),
-		Selector:  labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
-		MaxAnswer: maxAnswer, Observe: options.Observe,
+		Selector: labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
+		SameName: true, // as the original
+		Observe:  options.Observe,
 	})
 }
 

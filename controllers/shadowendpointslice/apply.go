@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
@@ -45,6 +46,9 @@ func (c *Controller) apply(ctx context.Context, shadow, desired *unstructured.Un
 		return c.create(ctx, shadow, desired)
 	case err != nil:
 		return fmt.Errorf("getting EndpointSlice %s, %w", key, err)
+	}
+	if actual, err = shadows.Whole(ctx, c.uncached, actual, contentFields...); err != nil || actual == nil {
+		return err // of one that is gone the event comes
 	}
 	return c.update(ctx, shadow, desired, actual)
 }
@@ -73,6 +77,10 @@ func (c *Controller) meet(ctx context.Context, shadow, desired *unstructured.Uns
 	actual := newSlice()
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), actual); err != nil {
 		return fmt.Errorf("getting EndpointSlice %s, which exists already, %w", client.ObjectKeyFromObject(shadow), err)
+	}
+	actual, err := shadows.Whole(ctx, c.uncached, actual, contentFields...)
+	if err != nil || actual == nil {
+		return err
 	}
 	return c.update(ctx, shadow, desired, actual)
 }

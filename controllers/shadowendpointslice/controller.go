@@ -33,6 +33,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
@@ -105,6 +106,7 @@ const (
 	unknownRangesReason         = "RangesUnknown"
 	unknownNetworkReason        = "NetworkNotConnected"
 	incompleteNetworkReason     = "NetworkNotConfigured"
+	tooLargeReason              = "TooLarge"
 	failedCreateReason          = "FailedCreateEndpointSlice"
 	failedUpdateReason          = "FailedUpdateEndpointSlice"
 	refusedReason               = "RefusedByProvider"
@@ -126,6 +128,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("getting ShadowEndpointSlice %s, %w", request.NamespacedName, err)
 	}
 	if shadow.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, nil
+	}
+	if shadow, err = kind.Whole(ctx, c.uncached, shadow); err != nil || shadow == nil {
+		return reconcile.Result{}, err
+	}
+	if excess := dynamicclient.Excess(shadow); excess != "" {
+		c.report.Warn(shadow, tooLargeReason, forgeAction, fmt.Sprintf("the EndpointSlice was left unchanged: %s; divide it into several", excess))
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, c.enforce(ctx, shadow)

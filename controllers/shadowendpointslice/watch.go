@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -27,22 +26,37 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/networks"
+	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // CacheOptions restricts the manager's cache for this controller: of the
 // cluster's EndpointSlices those that it manages.
 func CacheOptions() map[client.Object]cache.ByObject {
-	return kind.CacheOptions(newSlice(), wire.ManagedByShadowEndpointSlice, trim)
+	maxBytes := func(*unstructured.Unstructured) int { return shadows.MaxKeptBytes }
+	return kind.CacheOptions(maxBytes, newSlice(), wire.ManagedByShadowEndpointSlice, trim)
 }
 
-// trim keeps of the managed fields our own.
+// contentFields of an EndpointSlice are as long as its consumer likes.
+var contentFields = []string{"endpoints", "ports"}
+
+// Decoding returns how the objects are decoded that this controller reads.
+func Decoding() onepass.Decoding {
+	decoding := kind.Decoding()
+	decoding[newSlice().GroupVersionKind()] = dynamicclient.Options{Text: contentFields}
+	return decoding
+}
+
+// trim keeps of the managed fields our own, and of the content what is not large.
 func trim(obj any) (any, error) {
-	if object, err := meta.Accessor(obj); err == nil {
-		object.SetManagedFields(ownedfields.Only(object.GetManagedFields(), wire.ShadowEndpointSliceFieldManager))
+	if slice, ok := obj.(*unstructured.Unstructured); ok {
+		slice.SetManagedFields(ownedfields.Only(slice.GetManagedFields(), wire.ShadowEndpointSliceFieldManager))
+		shadows.Compact(slice, shadows.MaxKeptBytes, contentFields...)
 	}
 	return obj, nil
 }
@@ -112,7 +126,7 @@ func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRa
 // of others that connect to it directly.
 func concerns(cluster string) func(shadow *unstructured.Unstructured) bool {
 	return func(shadow *unstructured.Unstructured) bool {
-		return cluster == networks.Everybody || shadow.GetLabels()[wire.OriginLabel] == cluster ||
+		return cluster == networks.Everybody || shadows.LacksMetadata(shadow) || shadow.GetLabels()[wire.OriginLabel] == cluster ||
 			strings.Contains(shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation], strconv.Quote(cluster))
 	}
 }

@@ -21,6 +21,8 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
@@ -36,10 +38,24 @@ type refusal struct {
 // annotations, images, the active deadline, tolerations. What of the former is
 // refused is tried again, and holds nothing else up.
 func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+	if refusal := oversized(shadow); refusal != nil {
+		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
+		return nil
+	}
+	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) {
+		return c.alignFields(ctx, shadow, pod, false)
+	}
+	shadow, err := kind.Whole(ctx, c.uncached, shadow)
+	if err != nil || shadow == nil {
+		return err
+	}
+	if dynamicclient.Excess(shadow) != "" {
+		return nil // it has changed meanwhile, and an event will say so
+	}
 	if !isOutdated(shadow, pod) {
 		return c.alignFields(ctx, shadow, pod, false)
 	}
-	err := c.alignRunning(ctx, shadow, pod)
+	err = c.alignRunning(ctx, shadow, pod)
 	return errors.Join(err, c.alignFields(ctx, shadow, pod, err == nil))
 }
 

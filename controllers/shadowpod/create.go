@@ -50,6 +50,10 @@ var errForeign = report.Errorf(report.Foreign, "a pod of this name exists that i
 // create makes the pod of shadow.
 func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
+	shadow, err := kind.Whole(ctx, c.uncached, shadow)
+	if err != nil || shadow == nil {
+		return err
+	}
 	refusal, err := c.judge(ctx, shadow)
 	if err != nil {
 		return err

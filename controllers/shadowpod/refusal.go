@@ -19,6 +19,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/internal/printable"
 )
@@ -29,12 +30,24 @@ const refusedReason = "RefusedByProvider"
 // judge returns why this cluster does not allow the pod of shadow, nil when it does. Ephemeral containers, which cannot be removed from
 // a pod again, are judged by themselves: one that is not allowed keeps neither a change of the pod back nor its repair.
 func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
+	if refusal := oversized(shadow); refusal != nil {
+		return refusal, nil
+	}
 	spec, ok := podSpec(shadow)
 	if _, some := spec[ephemeralContainers]; ok && some {
 		spec = maps.Clone(spec)
 		delete(spec, ephemeralContainers)
 	}
 	return c.judgeSpec(ctx, shadow, spec, ok)
+}
+
+// oversized refuses a ShadowPod that was not decoded because it exceeds the limits, nil for any other.
+func oversized(shadow *unstructured.Unstructured) *tenancy.Refusal {
+	excess := dynamicclient.Excess(shadow)
+	if excess == "" {
+		return nil
+	}
+	return &tenancy.Refusal{Field: "a ShadowPod of this size", Rule: excess, Remedy: "reduce it, for example by moving values of env into a ConfigMap"}
 }
 
 // judgeEphemeral returns why this cluster does not allow the pod of shadow with its ephemeral containers.

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,15 +19,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/internal/podend"
 )
 
 // CacheOptions restricts the manager's cache for this controller: of the
 // cluster's pods those that it manages, and of them what it reads.
 func CacheOptions() map[client.Object]cache.ByObject {
-	return kind.CacheOptions(&corev1.Pod{}, wire.ManagedByShadowPod, trim)
+	return kind.CacheOptions(maxKeptBytes, &corev1.Pod{}, wire.ManagedByShadowPod, trim)
+}
+
+// Decoding returns how the objects are decoded that this controller reads.
+func Decoding() onepass.Decoding { return kind.Decoding() }
+
+// maxRefusedBytes is enough for the spec of an ordinary pod that waits for room in its Quota: it is read every few seconds.
+const maxRefusedBytes = 4 << 10
+
+// maxKeptBytes returns up to which size the cache holds the spec of shadow. That of a finished pod is not needed any more, and that of a
+// refused one only if the ShadowPod or this cluster changes.
+func maxKeptBytes(shadow *unstructured.Unstructured) int {
+	if podend.Finished(recordedPhase(shadow)) {
+		return 0
+	}
+	if condition := admission(shadow); condition != nil && condition.Status == metav1.ConditionFalse && condition.ObservedGeneration == shadow.GetGeneration() {
+		return maxRefusedBytes
+	}
+	return shadows.MaxKeptBytes
 }
 
 // trim keeps of a pod what this controller reads. Pods are written with

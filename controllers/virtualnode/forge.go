@@ -21,6 +21,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/cmdutil"
 )
 
 // Installation has the common settings of the Deployments of virtual kubelets.
@@ -136,6 +137,10 @@ func container(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplat
 			AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
+	}
+	if _, limited := c.Resources.Limits[corev1.ResourceMemory]; limited {
+		c.Env = append(c.Env, corev1.EnvVar{Name: cmdutil.MemoryLimitVariable, ValueFrom: &corev1.EnvVarSource{
+			ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory"}}})
 	}
 	c.Ports = []corev1.ContainerPort{{Name: "kubelet", ContainerPort: int32(kubeletPort)}}
 	if port, ok := portOf(":" + valueOf(c.Args, "listen-port")); ok {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strconv"
 )
 
 const (
@@ -23,16 +24,22 @@ const (
 
 // SpareGC collects garbage in portions of one size, as long as little is live: our processes keep caches of some tens of
 // megabytes and make garbage fast, but only while objects cross. (A limit of memory would have Go collect all the time once
-// many objects were deleted: what they leave between those that stay counts against it.) GOGC or GOMEMLIMIT in the environment
-// leave everything to Go. It returns at once; the percentage follows each collection until ctx ends.
+// many objects were deleted: what they leave between those that stay counts against it.) Near
+// the limit in MemoryLimitVariable Go collects as often as needed. GOGC or GOMEMLIMIT in the environment leave everything to Go. It returns at once; the percentage follows each collection until ctx ends.
 func SpareGC(ctx context.Context) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if _, set := os.LookupEnv(name); set {
 			return
 		}
 	}
+	if limit, err := strconv.ParseInt(os.Getenv(MemoryLimitVariable), 10, 64); err == nil && limit > 0 {
+		debug.SetMemoryLimit(limit / 10 * 9) // the rest is what Go does not count
+	}
 	follow(ctx, &collected{})
 }
+
+// MemoryLimitVariable is the environment variable with the memory limit of the container, in bytes.
+const MemoryLimitVariable = "REFRACT_MEMORY_LIMIT"
 
 // collected is garbage from the beginning: it is found by the next collection. It has a pointer, and so a place of its own.
 type collected struct{ _ *collected }

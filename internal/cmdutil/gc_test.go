@@ -20,6 +20,18 @@ func TestGarbageIsCollectedInPortions(t *testing.T) {
 	}
 }
 
+func TestMemoryLimitOfTheContainer(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	t.Setenv(MemoryLimitVariable, "1000000000")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	SpareGC(ctx)
+	if limit := debug.SetMemoryLimit(-1); limit != 900_000_000 {
+		t.Errorf("the memory limit is %d", limit)
+	}
+}
+
 // The percentage is that of what is live after each collection.
 func TestPercentageFollows(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

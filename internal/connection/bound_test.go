@@ -43,7 +43,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	admin, err := kubernetes.NewForConfig(cluster.Config())
 	require.NoError(t, err)
-	conn, err := connection.New(cluster.Config(), most)
+	conn, err := connection.New(cluster.Config(), connection.Limits{Bytes: most})
 	require.NoError(t, err)
 	begun, config := &beginnings{}, conn.Config()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { begun.RoundTripper = next; return begun })

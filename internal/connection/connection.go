@@ -33,14 +33,14 @@ type Connection struct {
 	config  *rest.Config
 	api     swappable
 	streams swappable
-	most    int64
+	limits  Limits
 	peer    atomic.Pointer[Peer]
 }
 
-// New makes no requests. The size of a response, and of a watch until the next list, is limited; that of
-// Streams is not.
-func New(config *rest.Config, most int64) (*Connection, error) {
-	c := &Connection{most: most}
+// New makes no requests. The limits apply to each response, and to a watch until the next list; not to
+// those of Streams.
+func New(config *rest.Config, limits Limits) (*Connection, error) {
+	c := &Connection{limits: limits}
 	api, streams, err := c.endpoints(config)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (c *Connection) endpoints(config *rest.Config) (api, streams *endpoint, err
 	if api, err = newEndpoint(config); err != nil {
 		return nil, nil, err
 	}
-	api.transport = rewind.Transport(bounded{next: api.transport, most: c.most})
+	api.transport = rewind.Transport(bounded{next: api.transport, limits: c.limits})
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
 	if streams, err = newEndpoint(config); err != nil {

@@ -26,7 +26,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-const unbounded = 1 << 62
+// unbounded limits nothing.
+var unbounded connection.Limits
 
 // whoami asks the API server who the client is.
 func whoami(t *testing.T, client kubernetes.Interface) string {

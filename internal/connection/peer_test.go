@@ -62,7 +62,7 @@ func TestNothingIsSentToTheWrongCluster(t *testing.T) {
 			server := &claimant{code: test.code, lease: test.lease}
 			at := httptest.NewServer(server)
 			defer at.Close()
-			conn, err := New(&rest.Config{Host: at.URL}, 1<<20)
+			conn, err := New(&rest.Config{Host: at.URL}, Limits{Bytes: 1 << 20})
 			require.NoError(t, err)
 			conn.Expect(Peer{ClusterID: "milan", TenantNamespace: "liqo-tenant-rome"})
 			for _, transport := range []http.RoundTripper{conn.Config().Transport, conn.Streams()} {
@@ -90,7 +90,7 @@ func TestIdentityIsAskedForOncePerKubeconfig(t *testing.T) {
 	at, elsewhere := httptest.NewServer(server), httptest.NewServer(other)
 	defer at.Close()
 	defer elsewhere.Close()
-	conn, err := New(&rest.Config{Host: at.URL}, 1<<20)
+	conn, err := New(&rest.Config{Host: at.URL}, Limits{Bytes: 1 << 20})
 	require.NoError(t, err)
 	conn.Expect(Peer{ClusterID: "milan", TenantNamespace: "liqo-tenant-rome"})
 	ask := func() error {

@@ -7,7 +7,8 @@
 // to read the kind of the object, to check whether it is a list, and to build it, each with its own validation. For a
 // virtual kubelet, which mostly watches, that is half of all processor time; for the controllers, a quarter. Here a
 // scan for brackets finds the end of an event, and one pass validates and builds the object. Everything that is not a
-// single object (lists, errors) is decoded by client-go.
+// single object (lists, errors) is decoded by client-go, except lists of objects that are limited, or have fields that
+// are not decoded.
 package dynamicclient
 
 import (
@@ -24,12 +25,16 @@ import (
 type Options struct {
 	// DropManagedFields leaves the managedFields of objects and of watch events out; those of lists stay.
 	DropManagedFields bool
+	// Text names fields of the root that are not decoded: their value is their JSON, as a string. Value decodes it.
+	Text []string
+	// Limits of an object: one that exceeds them is decoded without its content (see Excess).
+	Limits Limits
 }
 
 // New returns a client like that of dynamic.NewForConfig. It is safe for concurrent use.
 func New(config *rest.Config, options Options) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
-	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &parsers{dropManagedFields: options.DropManagedFields}}
+	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &parsers{options: options}}
 	config.GroupVersion, config.APIPath = nil, "/" // the client names whole paths
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -178,7 +178,7 @@ func TestObjectsThatNeverEnd(t *testing.T) {
 
 func TestManagedFieldsAreDropped(t *testing.T) {
 	usual := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer
-	dropping := negotiated{usual, &parsers{dropManagedFields: true}}.SupportedMediaTypes()[0].Serializer
+	dropping := negotiated{usual, &parsers{options: Options{DropManagedFields: true}}}.SupportedMediaTypes()[0].Serializer
 	entries := `[{"manager":"somebody","fieldsV1":{"f:spec":{}}}]`
 	for given, want := range map[string]string{
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","managedFields":` + entries + `,"uid":"1"}}`: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"1"}}`,
@@ -239,7 +239,7 @@ func readFrame(r io.Reader) (string, error) {
 func BenchmarkEvent(b *testing.B) {
 	event := podEvent(b)
 	theirs, ours := serializers()
-	dropping := negotiated{dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer, &parsers{dropManagedFields: true}}.SupportedMediaTypes()[0]
+	dropping := negotiated{dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer, &parsers{options: Options{DropManagedFields: true}}}.SupportedMediaTypes()[0]
 	for name, info := range map[string]runtime.SerializerInfo{"client-go": theirs, "one-pass": ours, "without-managed-fields": dropping} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -95,6 +95,10 @@ type objects struct {
 }
 
 func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if list, ok := into.(*unstructured.UnstructuredList); ok && o.parsers.options.isSelective() && o.parsers.parseList(data, list) == nil {
+		kind := list.GroupVersionKind()
+		return list, &kind, nil
+	}
 	object, matches := into.(*unstructured.Unstructured)
 	if into != nil && !matches {
 		return o.Serializer.Decode(data, defaults, into)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -22,32 +23,53 @@ var errNotAnObject = errors.New("not a JSON object")
 // parsers are used again for the sake of the keys that they know: the objects of a kind have the same ones, and a cache full
 // of objects then holds each once. It is safe for concurrent use.
 type parsers struct {
-	dropManagedFields bool
-	idle              sync.Pool
+	options Options
+	idle    sync.Pool
 }
 
 // parse reads one JSON object as unstructured objects hold it: numbers are int64 where they are whole and fit, else float64.
 func (s *parsers) parse(data []byte) (map[string]any, error) {
+	p := s.take(data)
+	defer s.idle.Put(p)
+	if excess := s.options.Limits.ExceededBy(data); excess != "" {
+		return p.identity(excess)
+	}
+	object, err := p.parse()
+	if err == nil && p.excess != "" {
+		p.decoder.Reset(bytes.NewBuffer(data), lenient...)
+		return p.identity(p.excess)
+	}
+	return object, err
+}
+
+// take returns a parser of data, to be put back.
+func (s *parsers) take(data []byte) *parser {
 	p, ok := s.idle.Get().(*parser)
 	if !ok || len(p.keys) > maxKeys {
-		p = &parser{decoder: &jsontext.Decoder{}, keys: map[string]string{}, dropManagedFields: s.dropManagedFields}
+		p = &parser{decoder: &jsontext.Decoder{}, keys: map[string]string{}, options: &s.options}
 	}
 	p.decoder.Reset(bytes.NewBuffer(data), lenient...)
-	defer s.idle.Put(p)
-	return p.parse()
+	p.managed, p.excess = 0, ""
+	return p
 }
 
 // maxKeys bounds what a parser remembers: keys of labels and annotations are arbitrary. Fewer are forgotten, and
 // allocated again, while an ordinary mix of kinds comes in.
 const maxKeys = 2048
 
+// maxKeyBytes bounds each of them: whoever writes an object chooses its keys.
+const maxKeyBytes = 128
+
 // parser builds values from tokens. It is not for concurrent use.
 type parser struct {
 	decoder *jsontext.Decoder
 	// keys were met before; "name" and its like come dozens of times in an object.
 	keys map[string]string
-	// dropManagedFields has metadata.managedFields skipped, which are two fifths of an ordinary pod.
-	dropManagedFields bool
+	// options say what is skipped: managedFields are two fifths of an ordinary pod.
+	options *Options
+	// managed is the size of the managedFields of the object, in bytes, and excess how its metadata exceed the limits.
+	managed int64
+	excess  string
 }
 
 // place is where an object is that is being read.
@@ -110,10 +132,15 @@ func (p *parser) object(at place) (map[string]any, error) {
 			return nil, err
 		}
 		switch {
-		case at == metadata && key == "managedFields" && p.dropManagedFields:
-			err = p.decoder.SkipValue()
+		case at == metadata && key == "managedFields":
+			object[key], err = p.managedFields()
+			if p.options.DropManagedFields {
+				delete(object, key)
+			}
 		case at == root && key == "metadata" && p.decoder.PeekKind() == '{':
-			object[key], err = p.object(metadata)
+			object[key], err = p.metadata()
+		case at == root && slices.Contains(p.options.Text, key):
+			object[key], err = p.text()
 		default:
 			object[key], err = p.value()
 		}
@@ -123,6 +150,18 @@ func (p *parser) object(at place) (map[string]any, error) {
 	}
 	_, err := p.decoder.ReadToken()
 	return object, err
+}
+
+// managedFields reads those of the object, or skips them.
+func (p *parser) managedFields() (value any, err error) {
+	begin := p.decoder.InputOffset()
+	if p.options.DropManagedFields {
+		err = p.decoder.SkipValue()
+	} else {
+		value, err = p.value()
+	}
+	p.managed = p.decoder.InputOffset() - begin
+	return value, err
 }
 
 func (p *parser) key() (string, error) {
@@ -138,7 +177,9 @@ func (p *parser) key() (string, error) {
 		return "", err
 	}
 	key := string(text)
-	p.keys[string(raw)] = key
+	if len(raw) <= maxKeyBytes {
+		p.keys[string(raw)] = key
+	}
 	return key, nil
 }
 

@@ -100,6 +100,7 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 	}
 	return l.start(l.Provider, providerManagerName, "controller-manager", append(webhookArgs(l.ports.providerWebhook),
 		"--kubeconfig="+kubeconfig, "--cluster-id="+ProviderID, "--liqo-namespace="+SystemNamespace, fmt.Sprintf("--enable-leader-election=%t", l.opts.Elect),
+		"--tenant-object-counts=count/shadowpods.offloading.liqo.io=20000,count/secrets=40000", // for benchmarks with many pods in a namespace
 		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))...)
 }
 
@@ -180,6 +181,14 @@ func (l *Lab) kill(name string) {
 
 // ConsumerManager is the consumer's running controller manager, or nil.
 func (l *Lab) ConsumerManager() *testenv.Command { return l.running[consumerManagerName] }
+
+// ProviderManager is the provider's running controller manager, or nil.
+func (l *Lab) ProviderManager() *testenv.Command { return l.running[providerManagerName] }
+
+// AwaitProviderManager waits until the provider's controller manager has filled its caches.
+func (l *Lab) AwaitProviderManager(ctx context.Context) error {
+	return l.awaitReady(ctx, l.ports.providerHealth)
+}
 
 // StopStandby asks the other replica of the virtual kubelet to end, and waits for it.
 func (l *Lab) StopStandby(ctx context.Context) error { return l.stop(ctx, standbyName) }

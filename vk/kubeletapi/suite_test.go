@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"math"
 	"net"
 	"net/http"
 	"testing"
@@ -137,7 +136,7 @@ func (s *suite) serveKubelet() int {
 	require.NoError(s, err)
 	remote, err := s.provider.ConfigFor("consumer")
 	require.NoError(s, err)
-	provider, err := connection.New(remote, math.MaxInt64)
+	provider, err := connection.New(remote, connection.Limits{})
 	require.NoError(s, err)
 	clientCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", "kube-system", "extension-apiserver-authentication", "client-ca-file", client)
 	require.NoError(s, err)

@@ -215,3 +215,15 @@ its ServiceAccount.
 {{- define "refract.isConsumer" -}}
 has(namespaceObject.metadata.labels) && 'liqo.io/remote-cluster-id' in namespaceObject.metadata.labels && has(namespaceObject.metadata.annotations) && 'liqo.io/managed-by-namespace-map' in namespaceObject.metadata.annotations && (has(request.userInfo.groups) && namespaceObject.metadata.labels['liqo.io/remote-cluster-id'] in request.userInfo.groups || request.userInfo.username == 'system:serviceaccount:' + namespaceObject.metadata.annotations['liqo.io/managed-by-namespace-map'].split('/')[0] + ':refract-consumer')
 {{- end }}
+
+{{/*
+refract.memoryLimit: the environment of a container with these resources: its memory limit, before which the garbage collector works harder.
+*/}}
+{{- define "refract.memoryLimit" -}}
+{{- if dig "limits" "memory" "" (default dict .) }}
+- name: REFRACT_MEMORY_LIMIT
+  valueFrom:
+    resourceFieldRef:
+      resource: limits.memory
+{{- end }}
+{{- end }}

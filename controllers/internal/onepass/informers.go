@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,19 +27,31 @@ import (
 // InformerConstructor is the type of cache.Options.NewInformer.
 type InformerConstructor = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
+// Decoding says how the objects of a kind are decoded, for kinds that are not decoded as a whole.
+type Decoding map[schema.GroupVersionKind]dynamicclient.Options
+
+// client returns one that decodes objects of the kind.
+func (d Decoding) client(config *rest.Config, kind schema.GroupVersionKind) (dynamic.NamespaceableResourceInterface, error) {
+	dynamicClient, err := dynamicclient.New(config, d[kind])
+	if err != nil {
+		return nil, fmt.Errorf("preparing to read objects of kind %s, %w", kind.Kind, err)
+	}
+	return dynamicClient.Resource(resourceOf(kind)), nil
+}
+
 // NewInformer returns the constructor for a cache of the cluster at config,
 // with the given options: of these, the selectors are used. A kind that is
 // narrowed to namespaces, and everything that is not unstructured, is read as
 // usual.
-func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject) (InformerConstructor, error) {
-	dynamicClient, err := dynamicclient.New(config, dynamicclient.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("preparing the informers, %w", err)
-	}
+func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject, decoding Decoding) (InformerConstructor, error) {
 	sources := map[schema.GroupVersionKind]toolscache.ListerWatcher{}
 	for object, options := range byObject {
 		if u, ok := object.(*unstructured.Unstructured); ok && options.Namespaces == nil {
-			sources[u.GroupVersionKind()] = source(dynamicClient, u.GroupVersionKind(), options)
+			resource, err := decoding.client(config, u.GroupVersionKind())
+			if err != nil {
+				return nil, err
+			}
+			sources[u.GroupVersionKind()] = source(resource, options)
 		}
 	}
 	return func(usual toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
@@ -50,9 +63,12 @@ func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject)
 	}, nil
 }
 
-// source lists and watches the objects of a kind.
-func source(dynamicClient dynamic.Interface, kind schema.GroupVersionKind, options cache.ByObject) toolscache.ListerWatcher {
-	resource := dynamicClient.Resource(resourceOf(kind))
+// pageSize is how many objects are read at once from an API server that cannot stream a list. The response is in memory as a whole, and
+// each object in it may have more than a MiB.
+const pageSize = 25
+
+// source lists and watches the objects of a kind. A list is read in pages, from the storage: caches of API servers answer as a whole.
+func source(resource dynamic.ResourceInterface, options cache.ByObject) toolscache.ListerWatcher {
 	narrow := func(o *metav1.ListOptions) {
 		if options.Label != nil {
 			o.LabelSelector = options.Label.String()
@@ -64,13 +80,34 @@ func source(dynamicClient dynamic.Interface, kind schema.GroupVersionKind, optio
 	return toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			narrow(&o)
-			return resource.List(ctx, o)
+			o.ResourceVersion, o.ResourceVersionMatch, o.Limit = "", "", pageSize
+			pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return listPage(ctx, resource, o, options.Transform)
+			})
+			all, _, err := pages.ListWithAlloc(ctx, o)
+			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			narrow(&o)
 			return resource.Watch(ctx, o)
 		},
-	}, dynamicClient)
+	}, resource)
+}
+
+// listPage returns a page with its objects as the cache holds them, so that no more is in memory while the next ones are read.
+func listPage(ctx context.Context, resource dynamic.ResourceInterface, o metav1.ListOptions, transform toolscache.TransformFunc) (runtime.Object, error) {
+	page, err := resource.List(ctx, o)
+	if err != nil || transform == nil {
+		return page, err
+	}
+	for i := range page.Items {
+		kept, err := transform(&page.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		page.Items[i] = *kept.(*unstructured.Unstructured)
+	}
+	return page, nil
 }
 
 // resourceOf returns the resource with the plural name that is usual: no kind

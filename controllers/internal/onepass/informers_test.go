@@ -64,7 +64,7 @@ func TestUnstructuredObjectsComeFromTheClientThatIsFast(t *testing.T) {
 			Label: labels.SelectorFromSet(labels.Set{"app": "meant"}),
 			Field: fields.OneTermNotEqualSelector("metadata.name", "other-name"),
 		},
-	})
+	}, nil)
 	require.NoError(t, err)
 	usual := make(source, 1)
 	informer := construct(usual, unstructuredSlice(), 0, nil)
@@ -94,7 +94,7 @@ func TestEverythingElseIsReadAsUsual(t *testing.T) {
 	construct, err := onepass.NewInformer(cluster.Config(), map[client.Object]cache.ByObject{
 		unstructuredSlice():          {Namespaces: map[string]cache.Config{"one": {}}},
 		&discoveryv1.EndpointSlice{}: {},
-	})
+	}, nil)
 	require.NoError(t, err)
 	for name, object := range map[string]runtime.Object{
 		"narrowed to a namespace": unstructuredSlice(),

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,8 +54,8 @@ type Options struct {
 	Kind schema.GroupVersionKind
 	// Selector of the objects that are watched, nil for all.
 	Selector labels.Selector
-	// MaxAnswer of a provider, in bytes.
-	MaxAnswer int64
+	// SameName restricts the watch to the object that is named as the one for which a Remote is opened.
+	SameName bool
 	// Observe wraps the client of each provider; nil leaves it unchanged.
 	Observe func(client.Client) client.Client
 }
@@ -144,7 +145,7 @@ func (p *Pool) Open(key types.NamespacedName, access Access) (*Remote, error) {
 
 func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access) (*Remote, error) {
 	config.QPS = -1
-	conn, err := connection.New(config, p.options.MaxAnswer)
+	conn, err := connection.New(config, Answers)
 	if err != nil {
 		return nil, err
 	}
@@ -170,20 +171,23 @@ func (r *Remote) Watch() error {
 		return nil
 	}
 	options := &r.pool.options
+	selector := fields.Everything()
+	if options.SameName {
+		selector = fields.OneTermEqualSelector("metadata.name", r.key.Name)
+	}
 	objects, err := cache.New(r.connection.Config(), cache.Options{
 		Scheme: options.Scheme, Mapper: r.RESTMapper(),
 		DefaultNamespaces:    map[string]cache.Config{r.Namespace: {}},
 		DefaultLabelSelector: options.Selector,
-		DefaultTransform:     cache.TransformStripManagedFields(),
+		DefaultFieldSelector: selector,
+		DefaultTransform:     keepIdentity,
 	})
 	if err != nil {
 		return fmt.Errorf("watching %s of the provider, %w", options.Kind.Kind, err)
 	}
-	object, err := options.Scheme.New(options.Kind)
-	if err != nil {
-		return err
-	}
-	informer, err := objects.GetInformer(r.lifetime, object.(client.Object), cache.BlockUntilSynced(false))
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(options.Kind)
+	informer, err := objects.GetInformer(r.lifetime, object, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watching %s of the provider, %w", options.Kind.Kind, err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
@@ -51,17 +52,29 @@ func (k Kind) Owner(shadow *unstructured.Unstructured) []metav1.OwnerReference {
 
 // CacheOptions restricts the manager's cache: the objects of the kind,
 // and of the kind of made those that managedBy is said to manage, trimmed.
-// Objects are shared with the cache and must not be modified.
-func (k Kind) CacheOptions(made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
+// Objects are shared with the cache and must not be modified. The content of an
+// object is held as text, up to maxBytes: see Whole.
+func (k Kind) CacheOptions(maxBytes func(shadow *unstructured.Unstructured) int, made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
 	shared := true
+	compact := func(object any) (any, error) {
+		if shadow, ok := object.(*unstructured.Unstructured); ok {
+			Compact(shadow, maxBytes(shadow), contentField)
+		}
+		return object, nil
+	}
 	return map[client.Object]cache.ByObject{
-		k.New(): {UnsafeDisableDeepCopy: &shared},
+		k.New(): {UnsafeDisableDeepCopy: &shared, Transform: compact},
 		made: {
 			Label:                 labels.SelectorFromSet(labels.Set{wire.ManagedByLabel: managedBy}),
 			Transform:             trim,
 			UnsafeDisableDeepCopy: &shared,
 		},
 	}
+}
+
+// Decoding returns how objects of the kind are decoded.
+func (k Kind) Decoding() onepass.Decoding {
+	return onepass.Decoding{k.gvk(): {DropManagedFields: true, Text: []string{contentField}, Limits: Limits}}
 }
 
 // Controller starts a controller with n workers that reconciles an object of the

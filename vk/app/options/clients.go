@@ -52,7 +52,7 @@ func (o *Options) ConnectByFile() (*connection.Connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--foreign-kubeconfig=%s: %w", o.ForeignKubeconfig, err)
 	}
-	return connection.New(o.Limited(config), o.ForeignAnswer.Value())
+	return connection.New(o.Limited(config), connection.Limits{Bytes: o.ForeignAnswer.Value()})
 }
 
 // Connect connects to the provider with a kubeconfig from a Secret.
@@ -61,7 +61,7 @@ func (o *Options) Connect(kubeconfig []byte) (*connection.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return connection.New(o.Limited(config), o.ForeignAnswer.Value())
+	return connection.New(o.Limited(config), connection.Limits{Bytes: o.ForeignAnswer.Value()})
 }
 
 // Classes returns the provider's classes that the flags set and enable.

@@ -1,0 +1,87 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// What consumers write has a size; what they write usually is far below.
+func TestSizesOfObjects(t *testing.T) {
+	h := hold(t)
+	rome := h.as("rome-kubelet", "rome")
+	containers := func(count, env int) []corev1.Container {
+		all := make([]corev1.Container, count)
+		for i := range all {
+			all[i] = corev1.Container{Name: fmt.Sprintf("c%d", i), Image: "web:1", Env: slices.Repeat([]corev1.EnvVar{{Name: "A"}}, env)}
+		}
+		return all
+	}
+	for says, change := range map[string]func(*corev1.PodSpec){
+		"more than 50 containers":                             func(s *corev1.PodSpec) { s.Containers = containers(51, 0) },
+		"more than 50 containers in a list":                   func(s *corev1.PodSpec) { s.InitContainers = containers(51, 0) },
+		"spec.pod.containers has one with more than 1000":     func(s *corev1.PodSpec) { s.Containers = containers(1, 1001) },
+		"spec.pod.initContainers has one with more than 1000": func(s *corev1.PodSpec) { s.InitContainers = containers(1, 1001) },
+		"spec.pod.volumes has more than 200":                  func(s *corev1.PodSpec) { s.Volumes = slices.Repeat([]corev1.Volume{{Name: "v"}}, 201) },
+	} {
+		h.refused(rome, shadow(remoteNamespace, func(s *offloadingv1beta1.ShadowPod) { change(&s.Spec.Pod) }), says)
+	}
+	largest := shadow(remoteNamespace, func(s *offloadingv1beta1.ShadowPod) {
+		s.Spec.Pod.Containers, s.Spec.Pod.InitContainers = containers(50, 20), containers(1, 1000)
+		s.Spec.Pod.Volumes = slices.Repeat([]corev1.Volume{{Name: "v"}}, 200)
+	})
+	h.must(rome.Create(t.Context(), largest, client.DryRunAll))
+
+	slice := func(endpoints int) *offloadingv1beta1.ShadowEndpointSlice {
+		return &offloadingv1beta1.ShadowEndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "web", Labels: map[string]string{wire.OriginLabel: "rome"}},
+			Spec: offloadingv1beta1.ShadowEndpointSliceSpec{Template: offloadingv1beta1.EndpointSliceTemplate{
+				AddressType: discoveryv1.AddressTypeIPv4, Endpoints: slices.Repeat([]discoveryv1.Endpoint{{Addresses: []string{"10.9.0.1"}}}, endpoints),
+			}},
+		}
+	}
+	h.refused(rome, slice(1001), "spec.template.endpoints has more than 1000")
+	h.must(rome.Create(t.Context(), slice(1000), client.DryRunAll))
+
+	namespaces := map[string]string{}
+	for i := range 5001 {
+		namespaces[fmt.Sprintf("n%d", i)] = "r"
+	}
+	nm := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("rome"), Name: "milan"}, Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: namespaces}}
+	h.refused(h.admin, nm, "spec.desiredMapping has more than 5000")
+}
+
+// The process that serves all parties has a memory limit, and knows it; the counts are those of the flag.
+func TestControllerManagerIsLimited(t *testing.T) {
+	vals := values(t, "provider")
+	container := get[*appsv1.Deployment](t, objects(t, vals), "refract-controller-manager").Spec.Template.Spec.Containers[0]
+	assert.Equal(t, "512Mi", container.Resources.Limits.Memory().String())
+	limit := func(env []corev1.EnvVar) *corev1.EnvVar {
+		if i := slices.IndexFunc(env, func(v corev1.EnvVar) bool { return v.Name == "REFRACT_MEMORY_LIMIT" }); i >= 0 {
+			return &env[i]
+		}
+		return nil
+	}
+	require.NotNil(t, limit(container.Env))
+	assert.Equal(t, "limits.memory", limit(container.Env).ValueFrom.ResourceFieldRef.Resource)
+	assert.Contains(t, container.Args, "--tenant-object-counts=count/configmaps=5000,count/ingresses.networking.k8s.io=2000,count/persistentvolumeclaims=2000,"+
+		"count/secrets=10000,count/services=2000,count/shadowendpointslices.offloading.liqo.io=2000,count/shadowpods.offloading.liqo.io=5000")
+
+	vals["controllerManager"] = map[string]any{"pod": map[string]any{"resources": map[string]any{"limits": nil}}}
+	container = get[*appsv1.Deployment](t, objects(t, vals), "refract-controller-manager").Spec.Template.Spec.Containers[0]
+	assert.Nil(t, limit(container.Env))
+}

@@ -1,0 +1,116 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadows
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/dynamicclient"
+)
+
+// Limits of a shadow object. They are far above what real pods and EndpointSlices have. Decoded, 20,000 values take 6 MiB; an API server stores
+// objects that would take ten times as much.
+var Limits = dynamicclient.Limits{Bytes: 512 << 10, Values: 20_000, MetadataBytes: 64 << 10}
+
+// contentField has the content of a shadow object. It is kept as text.
+const contentField = "spec"
+
+// MaxKeptBytes is the size up to which the cache holds the content of an object, and its labels and annotations. What is larger is read when
+// it is needed.
+const MaxKeptBytes = 32 << 10
+
+// absentField, in a cached object, says that its content is not in the cache.
+const absentField = "refract.io/content-absent"
+
+// Compact drops the given fields, which are text, and the labels and annotations if they have more than maxBytes. The object is changed.
+func Compact(object *unstructured.Unstructured, maxBytes int, fields ...string) {
+	for _, field := range fields {
+		if text, ok := object.Object[field].(string); ok && len(text) > maxBytes {
+			delete(object.Object, field)
+			object.Object[absentField] = true
+		}
+	}
+	metadata, _ := object.Object["metadata"].(map[string]any)
+	for _, field := range []string{"labels", "annotations"} {
+		if entries, ok := metadata[field].(map[string]any); ok && sizeOf(entries) > maxBytes {
+			// What distinguishes them from others is kept, so that changes are noticed.
+			kept := map[string]any{absentField: hashOf(entries)}
+			if origin, ok := entries[wire.OriginLabel]; ok {
+				kept[wire.OriginLabel] = origin
+			}
+			metadata[field] = kept
+			object.Object[absentField] = true
+		}
+	}
+}
+
+func sizeOf(entries map[string]any) (size int) {
+	for key, value := range entries {
+		text, _ := value.(string)
+		size += len(key) + len(text)
+	}
+	return size
+}
+
+func hashOf(entries map[string]any) string {
+	hash := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		_, _ = fmt.Fprintf(hash, "%q=%q,", key, entries[key])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// IsCompact reports whether Compact has dropped anything.
+func IsCompact(object *unstructured.Unstructured) bool {
+	_, absent := object.Object[absentField]
+	return absent
+}
+
+// LacksMetadata reports whether Compact has dropped labels or annotations.
+func LacksMetadata(object *unstructured.Unstructured) bool {
+	return object.GetLabels()[absentField] != "" || object.GetAnnotations()[absentField] != ""
+}
+
+// Whole returns a cached object with its content decoded: from the cache if it is there, otherwise from live. The cached object is not
+// changed. The result is nil if there is no such object any more, or another one of its name.
+func Whole(ctx context.Context, live client.Reader, cached *unstructured.Unstructured, fields ...string) (*unstructured.Unstructured, error) {
+	whole := &unstructured.Unstructured{Object: maps.Clone(cached.Object)}
+	if IsCompact(cached) {
+		whole = &unstructured.Unstructured{}
+		whole.SetGroupVersionKind(cached.GroupVersionKind())
+		err := live.Get(ctx, client.ObjectKeyFromObject(cached), whole)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return nil, fmt.Errorf("getting %s %s, %w", cached.GetKind(), client.ObjectKeyFromObject(cached), err)
+		case err != nil || whole.GetUID() != cached.GetUID():
+			return nil, nil //nolint:nilnil // see above
+		}
+	}
+	for _, field := range fields {
+		text, ok := whole.Object[field].(string)
+		if !ok {
+			continue
+		}
+		value, err := dynamicclient.Value(text)
+		if err != nil {
+			return nil, fmt.Errorf("decoding %s of %s %s, %w", field, cached.GetKind(), client.ObjectKeyFromObject(cached), err)
+		}
+		whole.Object[field] = value
+	}
+	return whole, nil
+}
+
+// Whole is Whole for shadow objects of the kind.
+func (k Kind) Whole(ctx context.Context, live client.Reader, cached *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return Whole(ctx, live, cached, contentField)
+}

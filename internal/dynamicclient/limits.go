@@ -1,0 +1,172 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicclient
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/internal/jsoncost"
+)
+
+// Limits of one object, as the API server sends it. 0 is no limit.
+type Limits struct {
+	// Bytes of its JSON.
+	Bytes int64
+	// Values is the number of objects, lists and their elements in it.
+	Values int64
+	// MetadataBytes of its metadata, without the managedFields.
+	MetadataBytes int64
+}
+
+// excessField is the field of the root of an object that exceeds the limits: API servers send none of that name.
+const excessField = "refract.io/excess"
+
+// Excess returns which limit the object exceeds, "" for none. An object that does has only the metadata that identify it, and its status:
+// whoever writes objects does not decide how much memory their readers use.
+func Excess(object *unstructured.Unstructured) string {
+	excess, _ := object.Object[excessField].(string)
+	return excess
+}
+
+// ExceededBy returns which limit the text of an object exceeds, without its size: that changes with each write of the status.
+func (l Limits) ExceededBy(text []byte) string {
+	if l.Bytes > 0 && int64(len(text)) > l.Bytes {
+		return fmt.Sprintf("it has more than %d bytes", l.Bytes)
+	}
+	if l.Values > 0 && int64(len(text)) > l.Values && jsoncost.Of(text).Values > l.Values {
+		return fmt.Sprintf("it has more than %d values", l.Values)
+	}
+	return ""
+}
+
+// identifying are the fields of metadata that an object keeps that exceeds the limits.
+var identifying = []string{"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"}
+
+// identity reads an object without its content.
+func (p *parser) identity(excess string) (map[string]any, error) {
+	object := map[string]any{excessField: excess}
+	err := p.fields(func(key string) (err error) {
+		switch {
+		case key == "metadata" && p.decoder.PeekKind() == '{':
+			kept := map[string]any{}
+			object[key] = kept
+			return p.fields(func(key string) (err error) {
+				if !slices.Contains(identifying, key) {
+					return p.decoder.SkipValue()
+				}
+				kept[key], err = p.value()
+				return err
+			})
+		case key == "apiVersion", key == "kind", key == "status":
+			object[key], err = p.value()
+			return err
+		}
+		return p.decoder.SkipValue()
+	})
+	return object, err
+}
+
+// fields calls read at the value of each field of an object.
+func (p *parser) fields(read func(key string) error) error {
+	if p.decoder.PeekKind() != '{' {
+		return errNotAnObject
+	}
+	if _, err := p.decoder.ReadToken(); err != nil {
+		return err
+	}
+	for p.decoder.PeekKind() != '}' {
+		key, err := p.decoder.ReadToken()
+		if err != nil {
+			return err
+		}
+		if err := read(key.String()); err != nil {
+			return err
+		}
+	}
+	_, err := p.decoder.ReadToken()
+	return err
+}
+
+// metadata reads those of the object, and notes whether they exceed the limits.
+func (p *parser) metadata() (map[string]any, error) {
+	begin := p.decoder.InputOffset()
+	object, err := p.object(metadata)
+	size, limit := p.decoder.InputOffset()-begin-p.managed, p.options.Limits.MetadataBytes
+	if limit > 0 && size > limit {
+		p.excess = fmt.Sprintf("its metadata have more than %d bytes", limit)
+	}
+	return object, err
+}
+
+// text reads a value without decoding it.
+func (p *parser) text() (string, error) {
+	value, err := p.decoder.ReadValue()
+	return string(value), err
+}
+
+// isSelective reports whether objects are not decoded as a whole.
+func (o *Options) isSelective() bool { return len(o.Text) > 0 || o.Limits != Limits{} }
+
+var errNotAList = errors.New("not a list of objects")
+
+// parseList reads a list, object by object: one that exceeds the limits takes no more memory than anywhere else.
+func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) error {
+	p := s.take(data)
+	defer s.idle.Put(p)
+	read := unstructured.UnstructuredList{Object: map[string]any{}}
+	err := p.fields(func(key string) (err error) {
+		if key != "items" || p.decoder.PeekKind() != '[' {
+			read.Object[key], err = p.value()
+			return err
+		}
+		if _, err := p.decoder.ReadToken(); err != nil {
+			return err
+		}
+		for p.decoder.PeekKind() != ']' {
+			item, err := p.decoder.ReadValue()
+			if err != nil {
+				return err
+			}
+			fields, err := s.parse(item)
+			if err != nil {
+				return err
+			}
+			read.Items = append(read.Items, unstructured.Unstructured{Object: fields})
+		}
+		_, err = p.decoder.ReadToken()
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case read.GetKind() == "" || read.GetAPIVersion() == "" || read.GetKind() == "Status":
+		return errNotAList
+	}
+	kind := strings.TrimSuffix(read.GetKind(), "List")
+	for i := range read.Items {
+		if item := &read.Items[i]; item.GetKind() == "" {
+			item.SetKind(kind)
+			item.SetAPIVersion(read.GetAPIVersion())
+		}
+	}
+	*list = read
+	return nil
+}
+
+// Value decodes the text of a field that Options.Text names.
+func Value(text string) (any, error) {
+	p := &parser{decoder: jsontext.NewDecoder(bytes.NewBufferString(text), lenient...), keys: map[string]string{}, options: &Options{}}
+	value, err := p.value()
+	if err != nil {
+		return nil, fmt.Errorf("decoding a field, %w", err)
+	}
+	return value, nil
+}

@@ -1,0 +1,97 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package jsoncost estimates the memory that JSON takes once it is decoded, without decoding it.
+//
+// The size of a text says little: {} takes two bytes, and the object of a Kubernetes API that is decoded from it several hundred. Therefore
+// the number of values is counted, too.
+package jsoncost
+
+import "bytes"
+
+// Cost is what was counted in a text.
+type Cost struct {
+	// Bytes of the text.
+	Bytes int64
+	// Values is the number of objects, lists and their elements. Decoded, each takes 50 to 500 bytes.
+	Values int64
+	// Items is the number of elements of lists that are fields of the root: the objects of a Kubernetes list.
+	Items int64
+}
+
+// Of returns the cost of a complete text.
+func Of(text []byte) Cost {
+	var m Meter
+	m.Count(text)
+	return m.Cost
+}
+
+// Meter counts a text that arrives in pieces; several JSON values may follow each other, as in a watch. The zero value is ready. It does
+// not validate the text: of one that is not JSON, the cost has no meaning.
+type Meter struct {
+	Cost
+
+	depth             int64
+	rootIsObject      bool
+	fieldIsList       bool
+	inString, escaped bool
+}
+
+// Count adds the next piece.
+func (m *Meter) Count(piece []byte) {
+	m.Bytes += int64(len(piece))
+	for i := 0; i < len(piece); i++ {
+		if m.inString {
+			skipped := m.skipString(piece[i:])
+			if skipped < 0 {
+				return
+			}
+			i += skipped
+			continue
+		}
+		switch c := piece[i]; c {
+		case '"':
+			m.inString = true
+		case ',':
+			m.Values++
+		case '{', '[':
+			m.open(c)
+		case '}', ']':
+			m.depth--
+		}
+	}
+}
+
+// open counts an object or a list.
+func (m *Meter) open(bracket byte) {
+	m.Values++
+	switch {
+	case m.depth <= 0:
+		m.depth, m.rootIsObject = 0, bracket == '{'
+	case m.depth == 1:
+		m.fieldIsList = m.rootIsObject && bracket == '['
+	case m.depth == 2 && m.fieldIsList:
+		m.Items++
+	}
+	m.depth++
+}
+
+// skipString returns the index of the quote that closes the string that piece continues, -1 if it is not in piece.
+func (m *Meter) skipString(piece []byte) int {
+	if quote := bytes.IndexByte(piece, '"'); !m.escaped && quote >= 0 && bytes.IndexByte(piece[:quote], '\\') < 0 {
+		m.inString = false
+		return quote
+	}
+	for i, c := range piece {
+		switch {
+		case m.escaped:
+			m.escaped = false
+		case c == '\\':
+			m.escaped = true
+		case c == '"':
+			m.inString = false
+			return i
+		}
+	}
+	return -1
+}
