@@ -46,7 +46,7 @@ func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metri
 	if err := podscheduling.NewWebhook(mgr.GetClient(), podscheduling.Options{RuntimeClass: o.RuntimeClass}).Register(ctx, mgr, server); err != nil {
 		return nil, fmt.Errorf("registering the scheduling webhook, %w", err)
 	}
-	if err := quota.NewWebhook(quotas).Register(ctx, mgr, server); err != nil {
+	if err := quota.NewWebhook(quotas, false).Register(ctx, mgr, server); err != nil {
 		return nil, fmt.Errorf("registering the quota webhook, %w", err)
 	}
 	if err := mgr.Add(server); err != nil {
