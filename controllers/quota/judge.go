@@ -38,7 +38,10 @@ func (l *Ledger) judge(ctx context.Context, request Request, announced bool) (re
 	}
 	// The creator of a ShadowPod that was written while no webhook responded, or before there were Quotas, is unknown: all Quotas count it.
 	applied := slices.DeleteFunc(slices.Clone(quotas), func(q offloading.Quota) bool { return who.creator != "" && Escape(q.Spec.User) != who.creator })
-	if len(applied) == 0 {
+	switch {
+	case len(applied) == 0 && !isNew(request, demand, present):
+		return nil, false, nil
+	case len(applied) == 0:
 		return refuse("metadata.labels["+wire.CreatorUserLabel+"]",
 			fmt.Sprintf("user %q of consumer %s has no Quota, and others of this consumer have one", who.creator, who.origin),
 			fmt.Sprintf("ask an administrator of this cluster to create a Quota for it in namespace %s", quotas[0].Namespace)), true, nil
