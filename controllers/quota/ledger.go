@@ -109,6 +109,15 @@ func NewLedger(reader client.Reader, options Options) *Ledger {
 	}
 }
 
+// IsLimited reports whether the consumer of a pod with these labels has any Quota.
+func (l *Ledger) IsLimited(ctx context.Context, labels map[string]string) (bool, error) {
+	if l.options.Off {
+		return false, nil
+	}
+	quotas, err := QuotasOf(ctx, l.reader, labels[wire.OriginLabel])
+	return len(quotas) > 0, err
+}
+
 // Take returns a Refusal if the request exceeds a Quota. Otherwise the pod counts with the larger of what it has and what it gets, until
 // Settle or Release. If the outcome of the write is unknown, call neither: the next Take for this pod decides.
 func (l *Ledger) Take(ctx context.Context, request Request) (*Refusal, error) {

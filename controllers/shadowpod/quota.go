@@ -56,10 +56,13 @@ func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructu
 }
 
 // withDefaults returns the spec that the pod will have. A LimitRange adds requests and limits to containers that have none, so the API server is
-// asked about those.
+// asked about those of a consumer with a Quota.
 func (c *Controller) withDefaults(ctx context.Context, pod *unstructured.Unstructured, spec *corev1.PodSpec) (*corev1.PodSpec, error) {
 	if isSized(spec) {
 		return spec, nil
+	}
+	if limited, err := c.options.Quotas.IsLimited(ctx, pod.GetLabels()); !limited || err != nil {
+		return spec, err
 	}
 	tried := pod.DeepCopy()
 	switch err := c.client.Create(ctx, tried, client.DryRunAll); {
