@@ -35,7 +35,7 @@ func TestCreatorsHoldWithoutTheWebhook(t *testing.T) {
 	} {
 		consumer, escaped := h.as(user, groups...), quota.Escape(wire.ConsumerUser(user))
 		h.refused(consumer, shadow(remoteNamespace, by("milan")), "is not the user of the request")
-		h.refused(consumer, shadow(remoteNamespace, by("x"+escaped[min(1, len(escaped)):])), "is not the user of the request")
+		h.refused(consumer, shadow(remoteNamespace, by("Q"+escaped[min(1, len(escaped)):])), "is not the user of the request")
 		h.must(consumer.Create(t.Context(), shadow(remoteNamespace, by(escaped)), client.DryRunAll))
 		h.must(consumer.Create(t.Context(), shadow(remoteNamespace, nil), client.DryRunAll))
 	}
