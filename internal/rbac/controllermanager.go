@@ -196,6 +196,8 @@ func ControllerManagerResourceSlices() Role {
 				"authentication.liqo.io", on("resourceslices/finalizers"), do("update")),
 			grant("to create their Quotas",
 				"offloading.liqo.io", on("quotas"), do("create", "patch")),
+			grant("to cordon a ResourceSlice that a consumer has created again",
+				"authentication.liqo.io", on("resourceslices"), do("patch")),
 		},
 	}
 }
