@@ -205,6 +205,11 @@ func TestAuthentication(t *testing.T) {
 			t.Errorf("%s is missing in %q", want, arguments)
 		}
 	}
+	tenants := vals["tenants"].(map[string]any)
+	delete(tenants, "maxResources")
+	mustFail(t, vals, "tenants.maxResources is empty")
+	tenants["unlimitedResources"] = true
+	objects(t, vals)
 	vals["adoptLiqo"] = true
 	mustFail(t, vals, "Leave one of them false")
 
@@ -484,6 +489,25 @@ func TestWebhookAsksAboutThePodsThatItIsFor(t *testing.T) {
 			t.Errorf("%T %s is installed for a webhook that is off", object, object.GetName())
 		}
 	}
+}
+
+// API servers are identified where the operator says by whom their certificates are signed.
+func TestWebhookAsksForCertificates(t *testing.T) {
+	vals := values(t, "provider")
+	manager := func() corev1.PodSpec {
+		return get[*appsv1.Deployment](t, objects(t, vals), releaseName+"-controller-manager").Spec.Template.Spec
+	}
+	const flag = "--webhook-client-ca-file=/etc/refract/webhook-client-ca/ca.crt"
+	assert.NotContains(t, manager().Containers[0].Args, flag)
+	vals["webhook"] = map[string]any{"clientCAConfigMapName": "callers"}
+	pod := manager()
+	assert.Contains(t, pod.Containers[0].Args, flag)
+	require.Len(t, pod.Volumes, 1)
+	assert.Equal(t, "callers", pod.Volumes[0].ConfigMap.Name)
+	assert.Equal(t, pod.Volumes[0].Name, pod.Containers[0].VolumeMounts[0].Name)
+	assert.Equal(t, "/etc/refract/webhook-client-ca", pod.Containers[0].VolumeMounts[0].MountPath)
+	vals["webhook"].(map[string]any)["enabled"] = false
+	assert.Empty(t, manager().Volumes)
 }
 
 func TestRuntimeClassLeadsToVirtualNodes(t *testing.T) {

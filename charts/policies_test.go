@@ -79,7 +79,7 @@ func hold(t *testing.T) *held {
 		"virtualKubelets":   []any{map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "milan"}},
 		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "vk"}},
 		"authentication":    map[string]any{"enabled": true},
-		"tenants":           map[string]any{"priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
+		"tenants":           map[string]any{"unlimitedResources": true, "priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
 		"controllerManager": map[string]any{"config": map[string]any{"enableNodeFailureController": true}},
 	}) {
 		switch object.(type) {

@@ -42,6 +42,7 @@ import (
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/nodefailure"
+	"github.com/refract-project/refract/controllers/objectquota"
 	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
@@ -162,6 +163,7 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
+	controllers = append(controllers, objectquota.NewController(c("objectquota"), live, objectquota.Options{Off: o.Quotas.Off, Failed: m.Failed("objectquota")}))
 	negotiations := o.Negotiation
 	negotiations.ClusterID, negotiations.Clock, negotiations.Failed = o.ClusterID, o.Clock, failed("negotiation", &offloading.VirtualNode{})
 	controllers = append(controllers, negotiation.NewController(c("negotiation"), live, recorder("negotiation"), negotiations))

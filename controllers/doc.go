@@ -11,6 +11,7 @@
 //	namespacemap         creates the remote namespaces
 //	shadowpod            creates the pods, within the limits of packages tenancy and quota
 //	shadowendpointslice  creates the EndpointSlices
+//	objectquota          has the API server limit storage, ports and objects, as the Quotas say
 //	nodefailure          deletes the pods of failed nodes; off by default
 //	resourceoffer        publishes what this cluster offers to consumers that refractctl peer has joined
 //	resourceslice        creates the Quotas of ResourceSlices, for consumers that joined as Liqo does; off by default

@@ -6,7 +6,9 @@ package controllers
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"os"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,8 +31,43 @@ type WebhookOptions struct {
 	// Host and Port to listen on; an empty host is all addresses.
 	Host string
 	Port int
+	// ClientCAFile holds the certificate authorities, PEM, whose client certificates callers must show; empty lets anyone call. It is read for each
+	// connection, so it may be renewed.
+	ClientCAFile string
 	// RuntimeClass names the runtime class whose pods are left alone.
 	RuntimeClass string
+}
+
+// askForCertificates lets nobody call the webhooks but who has a client certificate of these authorities.
+func (o *WebhookOptions) askForCertificates(c *tls.Config) {
+	if o.ClientCAFile == "" {
+		return
+	}
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		authorities, err := o.clientCAs()
+		if err != nil {
+			return nil, err
+		}
+		asking := c.Clone()
+		asking.ClientAuth, asking.ClientCAs = tls.RequireAndVerifyClientCert, authorities
+		return asking, nil
+	}
+}
+
+// clientCAs returns the authorities in the file, nil without one.
+func (o *WebhookOptions) clientCAs() (*x509.CertPool, error) {
+	if o.ClientCAFile == "" {
+		return nil, nil //nolint:nilnil // anyone may call
+	}
+	pem, err := os.ReadFile(o.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading --webhook-client-ca-file, %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--webhook-client-ca-file=%s has no certificate: use PEM", o.ClientCAFile)
+	}
+	return authorities, nil
 }
 
 // registerWebhooks adds a server of all webhooks to mgr, and returns the
@@ -41,12 +78,15 @@ func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metri
 	certificate := webhookcert.NewCertificate(mgr.GetConfig(), types.NamespacedName{Namespace: o.Namespace, Name: rbac.WebhookName}, service, "localhost")
 	server := webhook.NewServer(webhook.Options{
 		Host: o.Host, Port: o.Port,
-		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate, c.MinVersion = certificate.GetCertificate, tls.VersionTLS12 }},
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate, c.MinVersion = certificate.GetCertificate, tls.VersionTLS12 }, o.askForCertificates},
 	})
+	if _, err := o.clientCAs(); err != nil {
+		return nil, err
+	}
 	if err := podscheduling.NewWebhook(mgr.GetClient(), podscheduling.Options{RuntimeClass: o.RuntimeClass}).Register(ctx, mgr, server); err != nil {
 		return nil, fmt.Errorf("registering the scheduling webhook, %w", err)
 	}
-	if err := quota.NewWebhook(quotas).Register(ctx, mgr, server); err != nil {
+	if err := quota.NewWebhook(quotas, o.ClientCAFile != "").Register(ctx, mgr, server); err != nil {
 		return nil, fmt.Errorf("registering the quota webhook, %w", err)
 	}
 	if err := mgr.Add(server); err != nil {

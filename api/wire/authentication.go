@@ -18,6 +18,11 @@ const (
 
 	// CordonAnnotation ("true"), on a ResourceSlice on the provider, keeps new pods of its user out.
 	CordonAnnotation = "liqo.io/cordon"
+	// ConsumerQuota is the name of the ResourceQuota in each remote namespace that limits what the Quotas of its consumer say about objects.
+	ConsumerQuota = "refract-quota"
+	// CordonedSliceAnnotation, on a Quota on the provider, is the UID of the ResourceSlice that an administrator cordoned. The Quota stays
+	// cordoned when the consumer deletes and recreates the ResourceSlice.
+	CordonedSliceAnnotation = "plugins.refract.io/cordoned-resource-slice"
 	// CordonTenantAnnotation is the same, written by a controller where the Tenant is cordoned.
 	CordonTenantAnnotation = "liqo.io/cordon-tenant"
 )

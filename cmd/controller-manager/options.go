@@ -61,6 +61,7 @@ type options struct {
 	webhook                                bool
 	webhookHost                            string
 	webhookPort                            int
+	webhookClientCAs                       string
 	runtimeClass                           string
 	podSecurity                            string
 	podSecurityOf                          map[string]string
@@ -125,6 +126,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.webhook, "enable-scheduling-webhook", true, "serve the admission webhook that lets pods of offloaded namespaces run on virtual nodes")
 	flags.StringVar(&o.webhookHost, "webhook-host", "", "address on which webhooks are served; all when empty")
 	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "port on which webhooks are served")
+	flags.StringVar(&o.webhookClientCAs, "webhook-client-ca-file", "", "file with the certificate authorities, PEM, of the client certificates that API servers show to the webhooks; others cannot call them then. Use an authority of its own: that of the cluster also signs certificates of consumers. If empty, anyone in the cluster can call them, and answers about Quotas do not say how much is used")
 	flags.StringVar(&o.runtimeClass, "liqo-runtime-class", wire.RuntimeClassName, "runtime class whose pods the scheduling webhook skips, because the class itself schedules them on virtual nodes; empty for none")
 	o.authentication.addFlags(flags)
 	o.logs.AddFlags(flags)
@@ -374,7 +376,7 @@ func (o *options) webhooks() *controllers.WebhookOptions {
 	if !o.webhook {
 		return nil
 	}
-	return &controllers.WebhookOptions{Namespace: o.liqoNamespace, Host: o.webhookHost, Port: o.webhookPort, RuntimeClass: o.runtimeClass}
+	return &controllers.WebhookOptions{Namespace: o.liqoNamespace, Host: o.webhookHost, Port: o.webhookPort, ClientCAFile: o.webhookClientCAs, RuntimeClass: o.runtimeClass}
 }
 
 // restConfig returns the access to this cluster.

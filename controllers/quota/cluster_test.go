@@ -106,11 +106,15 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		Namespace(lab.ProviderTenantNamespace).Create(ctx, limit, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, l.Wait(ctx, "the Quota to be known", func(ctx context.Context) (string, error) {
-		probe := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod",
-			"metadata": map[string]any{"name": "probe", "labels": map[string]any{wire.OriginLabel: lab.ConsumerID}},
-			"spec":     map[string]any{"pod": map[string]any{"containers": []any{map[string]any{"name": "a", "resources": map[string]any{"requests": map[string]any{"cpu": "9"}}}}}}}}
-		if _, err := consumer.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
-			return "it is not enforced", nil
+		shadow, err := consumer.Get(ctx, "first", metav1.GetOptions{})
+		if err != nil {
+			return err.Error(), nil
+		}
+		larger := []any{map[string]any{"name": "app", "image": "none", "resources": map[string]any{"requests": map[string]any{"cpu": "9"}}}}
+		require.NoError(t, unstructured.SetNestedSlice(shadow.Object, larger, "spec", "pod", "containers"))
+		_, err = consumer.Update(ctx, shadow, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "exceeds the Quota") {
+			return fmt.Sprintf("it is not enforced: %v", err), nil
 		}
 		return "", nil
 	}))

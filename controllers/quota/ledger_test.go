@@ -7,6 +7,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -33,19 +34,24 @@ func specOf(t *testing.T, text string) *corev1.PodSpec {
 func TestDemand(t *testing.T) {
 	const container = `containers: [{name: a, resources: {requests: {cpu: %}}}]`
 	for name, tc := range map[string]struct{ spec, cpu string }{
-		"nothing":                  {`containers: [{name: a}]`, "0"},
-		"one":                      {strings.ReplaceAll(container, "%", "100m"), "100m"},
-		"two":                      {`containers: [{name: a, resources: {requests: {cpu: 100m}}}, {name: b, resources: {requests: {cpu: 250m}}}]`, "350m"},
-		"limits stand for nothing": {`containers: [{name: a, resources: {limits: {cpu: "4"}}}]`, "0"},
-		"a larger init container":  {strings.ReplaceAll(container, "%", "100m") + "\ninitContainers: [{name: i, resources: {requests: {cpu: 900m}}}]", "900m"},
-		"a smaller init container": {strings.ReplaceAll(container, "%", "900m") + "\ninitContainers: [{name: i, resources: {requests: {cpu: 100m}}}]", "900m"},
-		"a sidecar":                {strings.ReplaceAll(container, "%", "300m") + "\ninitContainers: [{name: i, restartPolicy: Always, resources: {requests: {cpu: 300m}}}]", "600m"},
+		"nothing":                              {`containers: [{name: a}]`, "0"},
+		"one":                                  {strings.ReplaceAll(container, "%", "100m"), "100m"},
+		"two":                                  {`containers: [{name: a, resources: {requests: {cpu: 100m}}}, {name: b, resources: {requests: {cpu: 250m}}}]`, "350m"},
+		"limits stand for requests":            {`containers: [{name: a, resources: {limits: {cpu: "4"}}}]`, "4"},
+		"requests come before limits":          {`containers: [{name: a, resources: {requests: {cpu: "1"}, limits: {cpu: "4"}}}]`, "1"},
+		"limits of an init container":          {`containers: [{name: a}]` + "\ninitContainers: [{name: i, resources: {limits: {cpu: 900m}}}]", "900m"},
+		"requests of the pod":                  {strings.ReplaceAll(container, "%", "100m") + "\nresources: {requests: {cpu: 3}}", "3"},
+		"limits of the pod":                    {`containers: [{name: a}]` + "\nresources: {limits: {cpu: 3}}", "3"},
+		"limits of the pod beside a container": {strings.ReplaceAll(container, "%", "100m") + "\nresources: {limits: {cpu: 3}}", "100m"},
+		"a larger init container":              {strings.ReplaceAll(container, "%", "100m") + "\ninitContainers: [{name: i, resources: {requests: {cpu: 900m}}}]", "900m"},
+		"a smaller init container":             {strings.ReplaceAll(container, "%", "900m") + "\ninitContainers: [{name: i, resources: {requests: {cpu: 100m}}}]", "900m"},
+		"a sidecar":                            {strings.ReplaceAll(container, "%", "300m") + "\ninitContainers: [{name: i, restartPolicy: Always, resources: {requests: {cpu: 300m}}}]", "600m"},
 		"a sidecar beside an init container": {strings.ReplaceAll(container, "%", "100m") +
 			"\ninitContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: 300m}}}, {name: i, resources: {requests: {cpu: 500m}}}]", "800m"},
 		"overhead":      {strings.ReplaceAll(container, "%", "100m") + "\noverhead: {cpu: 50m}", "150m"},
 		"no containers": {`{}`, "0"},
 	} {
-		demand := demandOf(specOf(t, tc.spec))
+		demand := demandOf(&corev1.Pod{Spec: *specOf(t, tc.spec)})
 		if cpu := demand[corev1.ResourceCPU]; cpu.Cmp(resource.MustParse(tc.cpu)) != 0 {
 			t.Errorf("%s: %s, want %s", name, cpu.String(), tc.cpu)
 		}
@@ -61,18 +67,31 @@ func TestExceeds(t *testing.T) {
 		require.NoError(t, yaml.Unmarshal([]byte(text), &l))
 		return l
 	}
-	for name, tc := range map[string]struct{ demand, used, hard, want string }{
-		"fits":             {`{cpu: 1, pods: 1}`, `{cpu: 1, pods: 1}`, `{cpu: 2, pods: 2}`, ""},
-		"by a millicore":   {`{cpu: 1001m}`, `{cpu: 1}`, `{cpu: 2}`, "cpu: requested 1001m, used 1, limited 2"},
-		"by less than one": {`{cpu: 1600m}`, `{cpu: 1}`, `{cpu: 2500m}`, "cpu: requested 1600m, used 1, limited 2500m"},
-		"one pod too many": {`{pods: 1}`, `{pods: 2}`, `{pods: 2}`, "pods: requested 1, used 2, limited 2"},
-		"pods do not matter when they are not named": {`{pods: 1}`, `{pods: 99}`, `{cpu: 2}`, ""},
-		"another resource":                           {`{cpu: 1, nvidia.com/gpu: 1}`, `{}`, `{cpu: 2}`, "nvidia.com/gpu is not among its resources"},
-		"none of another":                            {`{cpu: 1, nvidia.com/gpu: 0}`, `{}`, `{cpu: 2}`, ""},
-		"a Quota without room":                       {`{cpu: 1m}`, `{}`, `{cpu: 0}`, "cpu: requested 1m, used 0, limited 0"},
-		"more than there can be":                     {`{cpu: 1}`, `{cpu: 5}`, `{cpu: 2}`, "cpu: requested 1, used 5, limited 2"},
+	for name, tc := range map[string]struct{ demand, present, used, hard, want string }{
+		"fits":             {`{cpu: 1, pods: 1}`, `{}`, `{cpu: 1, pods: 1}`, `{cpu: 2, pods: 2}`, ""},
+		"by a millicore":   {`{cpu: 1001m}`, `{}`, `{cpu: 1}`, `{cpu: 2}`, "cpu: requested 1001m, used 1, limited 2"},
+		"by less than one": {`{cpu: 1600m}`, `{}`, `{cpu: 1}`, `{cpu: 2500m}`, "cpu: requested 1600m, used 1, limited 2500m"},
+		"one pod too many": {`{pods: 1}`, `{}`, `{pods: 2}`, `{pods: 2}`, "pods: requested 1, used 2, limited 2"},
+		"pods do not matter when they are not named": {`{pods: 1}`, `{}`, `{pods: 99}`, `{cpu: 2}`, ""},
+		"another resource":                           {`{cpu: 1, nvidia.com/gpu: 1}`, `{}`, `{}`, `{cpu: 2}`, "nvidia.com/gpu is not among its resources"},
+		"none of another":                            {`{cpu: 1, nvidia.com/gpu: 0}`, `{}`, `{}`, `{cpu: 2}`, ""},
+		"a Quota without room":                       {`{cpu: 1m}`, `{}`, `{}`, `{cpu: 0}`, "cpu: requested 1m, used 0, limited 0"},
+		"more than there can be":                     {`{cpu: 1}`, `{}`, `{cpu: 5}`, `{cpu: 2}`, "cpu: requested 1, used 5, limited 2"},
+		"what it has":                                {`{cpu: 1}`, `{cpu: 1}`, `{cpu: 5}`, `{cpu: 2}`, ""},
+		"less than it has":                           {`{cpu: 1}`, `{cpu: 3}`, `{cpu: 5}`, `{cpu: 2}`, ""},
+		"less of one and more of another":            {`{cpu: 1, memory: 2}`, `{cpu: 3, memory: 1}`, `{cpu: 5, memory: 1}`, `{cpu: 2, memory: 2}`, "memory: requested 2, used 1, limited 2"},
+		"an unlisted resource that it has":           {`{nvidia.com/gpu: 1}`, `{nvidia.com/gpu: 1}`, `{}`, `{cpu: 2}`, ""},
+		"limits that do not matter":                  {`{limits.cpu: 1}`, `{}`, `{}`, `{cpu: 2}`, ""},
+		"limits":                                     {`{limits.cpu: 3}`, `{}`, `{limits.cpu: 1}`, `{limits.cpu: 3}`, "limits.cpu: requested 3, used 1, limited 3"},
+		"as ResourceQuota names it":                  {`{cpu: 3}`, `{}`, `{}`, `{requests.cpu: 2}`, "cpu: requested 3, used 0, limited 2"},
+		"named twice":                                {`{cpu: 3}`, `{}`, `{}`, `{requests.cpu: 2, cpu: 4}`, "cpu: requested 3, used 0, limited 2"},
+		"storage is none of a pod's":                 {`{cpu: 1}`, `{}`, `{}`, `{requests.storage: 0, cpu: 4}`, ""},
 	} {
-		if got := exceeds(list(tc.demand), list(tc.used), list(tc.hard)); got != tc.want {
+		var got []string
+		for _, over := range exceeds(list(tc.demand), list(tc.present), list(tc.used), limitsOf(list(tc.hard))) {
+			got = append(got, over.String())
+		}
+		if strings.Join(got, "; ") != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
@@ -86,6 +105,12 @@ func TestDeclared(t *testing.T) {
 		hard    = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}}]`
 		uneven  = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}}]`
 		inInit  = hard + "\ninitContainers: [{name: i}]"
+		zero    = `containers: [{name: a, resources: {requests: {cpu: 0, memory: 0}}}]`
+		zeros   = `containers: [{name: a, resources: {requests: {cpu: 0, memory: 0}, limits: {cpu: 0, memory: 0}}}]`
+		endless = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 0}}}]`
+		sidecar = hard + "\ninitContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: 0, memory: 0}}}]"
+		byPod   = silent + "\nresources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}"
+		byPod0  = silent + "\nresources: {requests: {cpu: 0, memory: 0}, limits: {cpu: 0, memory: 0}}"
 	)
 	for _, tc := range []struct {
 		quota, flag offloading.LimitsEnforcement
@@ -94,6 +119,9 @@ func TestDeclared(t *testing.T) {
 		{"", "", silent, ""}, {"None", "Hard", silent, ""},
 		{"Soft", "", silent, "containers[a]"}, {"Soft", "", cpuOnly, "memory is mandatory"}, {"Soft", "", soft, ""}, {"", "Soft", silent, "mandatory"},
 		{"Hard", "", soft, "limit of"}, {"Hard", "", uneven, "limit of cpu"}, {"Hard", "None", hard, ""}, {"", "Hard", inInit, "initContainers[i]"},
+		{"Soft", "", zero, "a request of cpu is mandatory, and more than zero"}, {"Hard", "", zero, "more than zero"}, {"Hard", "", zeros, "more than zero"},
+		{"Hard", "", endless, "the limit of memory must equal its request (1Gi)"}, {"Hard", "", sidecar, "initContainers[s]"},
+		{"Hard", "", byPod, ""}, {"Hard", "", byPod0, "more than zero"}, {"Soft", "", byPod0, "more than zero"},
 	} {
 		l := &Ledger{options: Options{Limits: tc.flag}}
 		refusal := l.declared(specOf(t, tc.spec), &offloading.Quota{Spec: offloading.QuotaSpec{LimitsEnforcement: tc.quota}})
@@ -145,44 +173,213 @@ func (noQuotas) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// Whether a consumer without any Quota is limited is an option; what runs already goes on.
-func TestWithoutQuota(t *testing.T) {
-	pod := Pod{Spec: &corev1.PodSpec{}, Labels: map[string]string{wire.OriginLabel: "rome", wire.CreatorUserLabel: "rome"}}
-	again := pod
-	again.Again = true
-	other := pod // which has joined otherwise
-	other.Labels = map[string]string{wire.OriginLabel: "paris", wire.CreatorUserLabel: "paris"}
+// What a Quota limits must be said by each container, because it could not be counted otherwise.
+func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
+	const sized = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}}}]`
 	for _, tc := range []struct {
-		options Options
-		pod     Pod
-		refused bool
+		resource, spec string
+		level          offloading.LimitsEnforcement
+		want           string
 	}{
-		{Options{}, pod, false}, {Options{Required: true}, pod, true}, {Options{Required: true}, again, false}, {Options{Required: true, Off: true}, pod, false},
-		{Options{OfTenants: true}, pod, true}, {Options{OfTenants: true}, again, false}, {Options{OfTenants: true}, other, false},
+		{"limits.cpu", sized, "None", "a limit of cpu is mandatory, and more than zero"},
+		{"limits.cpu", `containers: [{name: a, resources: {limits: {cpu: 0}}}]`, "None", "more than zero"},
+		{"limits.cpu", `containers: [{name: a, resources: {limits: {cpu: 1}}}]`, "None", ""},
+		{"limits.cpu", "containers: [{name: a}]\nresources: {limits: {cpu: 1}}", "None", ""},
+		{"ephemeral-storage", sized, "Soft", "a request of ephemeral-storage is mandatory"},
+		{"requests.ephemeral-storage", sized, "Soft", "a request of ephemeral-storage is mandatory"},
+		{"ephemeral-storage", sized, "None", ""},
 	} {
-		refusal, err := NewLedger(noQuotas{}, tc.options).Take(t.Context(), tc.pod)
-		if err != nil || (refusal != nil) != tc.refused {
-			t.Errorf("%+v, again %t: %v, %v, want a refusal: %t", tc.options, tc.pod.Again, refusal, err, tc.refused)
+		q := &offloading.Quota{Spec: offloading.QuotaSpec{LimitsEnforcement: tc.level, Resources: corev1.ResourceList{corev1.ResourceName(tc.resource): resource.MustParse("9")}}}
+		refusal := (&Ledger{}).declared(specOf(t, tc.spec), q)
+		if (refusal != nil) != (tc.want != "") || refusal != nil && !strings.Contains(refusal.Error(), tc.want) {
+			t.Errorf("%s, %s, %s: %v, want %q", tc.resource, tc.level, tc.spec, refusal, tc.want)
 		}
+	}
+}
+
+// sized returns the request of one container for so much CPU, in a namespace of rome.
+func sized(name, creator, cpu string) Request {
+	labels := map[string]string{wire.OriginLabel: "rome"}
+	if creator != "" {
+		labels[wire.CreatorUserLabel] = creator
+	}
+	return Request{Key: types.NamespacedName{Namespace: "shop", Name: name}, Labels: labels, Spec: &corev1.PodSpec{Containers: []corev1.Container{
+		{Name: "main", Image: "a", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
+}
+
+// resized returns the request to change a pod of that size, as version 1 of it.
+func resized(request Request, from string) Request {
+	before := sized(request.Key.Name, request.Labels[wire.CreatorUserLabel], from)
+	request.Present = podOf(before, "1")
+	return request
+}
+
+func podOf(request Request, version string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: request.Key.Namespace, Name: request.Key.Name, Labels: request.Labels, ResourceVersion: version}, Spec: *request.Spec}
+}
+
+// shelf is a cache with what a test puts into it.
+type shelf struct {
+	client.Reader
+	pods   []corev1.Pod
+	quotas []offloading.Quota
+	tenant bool
+}
+
+// List implements client.Reader.
+func (s *shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *corev1.PodList:
+		l.Items = s.pods
+	case *offloading.QuotaList:
+		l.Items = append([]offloading.Quota(nil), s.quotas...)
+	case *corev1.NamespaceList:
+		l.Items = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}}
+	case *auth.TenantList:
+		if s.tenant {
+			l.Items = []auth.Tenant{{Spec: auth.TenantSpec{ClusterID: "rome"}}}
+		}
+	}
+	return nil
+}
+
+func quotaFor(user, cpu string) offloading.Quota {
+	return offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: user},
+		Spec: offloading.QuotaSpec{User: user, Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
+}
+
+func take(t *testing.T, l *Ledger, request Request, fits bool) {
+	t.Helper()
+	if refusal, err := l.Take(t.Context(), request); err != nil || (refusal == nil) != fits {
+		t.Errorf("pod %s: %v, %v, want it to fit: %t", request.Key.Name, refusal, err, fits)
+	}
+}
+
+// Whether a consumer without any Quota is limited is an option. What runs may stay or shrink; it neither grows nor becomes another pod.
+func TestWithoutQuota(t *testing.T) {
+	fresh := sized("web", "rome", "1")
+	again, smaller, larger, other := fresh, resized(fresh, "2"), resized(fresh, "500m"), resized(fresh, "1")
+	again.Returns, other.Replaces = true, true
+	for _, tc := range []struct {
+		options  Options
+		tenant   bool
+		request  Request
+		accepted bool
+	}{
+		{Options{}, true, fresh, true}, {Options{Required: true, Off: true}, true, fresh, true},
+		{Options{OfTenants: true}, false, fresh, true}, {Options{OfTenants: true}, true, fresh, false}, {Options{OfTenants: true}, true, again, true},
+		{Options{Required: true}, false, fresh, false}, {Options{Required: true}, false, again, true}, {Options{Required: true}, false, smaller, true},
+		{Options{Required: true}, false, larger, false}, {Options{Required: true}, false, other, false},
+	} {
+		take(t, NewLedger(&shelf{tenant: tc.tenant}, tc.options), tc.request, tc.accepted)
+	}
+}
+
+// With a cordoned Quota the same holds.
+func TestCordonedQuota(t *testing.T) {
+	q := quotaFor("rome", "10")
+	q.Spec.Cordoned = new(bool)
+	*q.Spec.Cordoned = true
+	fresh := sized("web", "rome", "1")
+	again, other := fresh, resized(fresh, "1")
+	again.Returns, other.Replaces = true, true
+	for _, tc := range []struct {
+		request  Request
+		accepted bool
+	}{{fresh, false}, {again, true}, {resized(fresh, "2"), true}, {resized(fresh, "1"), true}, {resized(fresh, "500m"), false}, {other, false}} {
+		take(t, NewLedger(&shelf{quotas: []offloading.Quota{q}}, Options{}), tc.request, tc.accepted)
 	}
 }
 
 // A pod that was created a moment ago counts although the cache does not show it yet.
 func TestPendingPodsCount(t *testing.T) {
-	l := NewLedger(laggingCache{}, Options{})
-	pod := func(name string) Pod {
-		return Pod{Key: types.NamespacedName{Namespace: "shop", Name: name}, Spec: &corev1.PodSpec{},
-			Labels: map[string]string{wire.OriginLabel: "rome", wire.CreatorUserLabel: "rome"}}
+	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome", "1")}}, Options{})
+	first, second := sized("first", "rome", "1"), sized("second", "rome", "1")
+	take(t, l, first, true)
+	take(t, l, first, true) // the same one, tried again
+	take(t, l, second, false)
+	l.Release(first.Key)
+	take(t, l, second, true)
+}
+
+// Pods that are resized at the same time do not get past a Quota between them, and none loses what it has.
+func TestReservations(t *testing.T) {
+	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}
+	l := NewLedger(cache, Options{})
+	first, second := sized("first", "rome", "1300m"), sized("second", "rome", "1300m")
+	cache.pods = []corev1.Pod{*podOf(sized("first", "rome", "100m"), "1"), *podOf(sized("second", "rome", "100m"), "1")}
+	take(t, l, resized(first, "100m"), true)
+	take(t, l, resized(second, "100m"), false)
+
+	// A write that failed gives it back, one that succeeded keeps it until the cache shows this version.
+	l.Release(first.Key)
+	take(t, l, resized(second, "100m"), true)
+	l.Settle(podOf(second, "5"))
+	take(t, l, resized(first, "100m"), false)
+	cache.pods[1].ResourceVersion = "4" // of another change
+	take(t, l, resized(first, "100m"), false)
+	cache.pods[1] = *podOf(sized("second", "rome", "200m"), "6")
+	take(t, l, resized(first, "100m"), true)
+	l.Settle(podOf(first, "7"))
+
+	// What shrinks counts with what it had until the cache shows that it has shrunk.
+	take(t, l, resized(sized("first", "rome", "100m"), "1300m"), true)
+	take(t, l, resized(second, "200m"), false)
+	l.Settle(podOf(sized("first", "rome", "100m"), "8"))
+	cache.pods[0] = *podOf(first, "7")
+	take(t, l, resized(second, "200m"), false)
+	cache.pods[0] = *podOf(sized("first", "rome", "100m"), "8")
+	take(t, l, resized(second, "200m"), true)
+}
+
+// A resize that a node has not carried out yet holds what the containers have.
+func TestAllocatedResourcesCount(t *testing.T) {
+	pod := podOf(sized("web", "rome", "100m"), "1")
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}
+	if cpu := demandOf(pod)[corev1.ResourceCPU]; cpu.Cmp(resource.MustParse("1")) != 0 {
+		t.Errorf("it counts with %s", cpu.String())
 	}
-	take := func(name string, fits bool) {
+	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("3")
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
+	if cpu := demandOf(pod)[corev1.ResourceCPU]; cpu.Cmp(resource.MustParse("3")) != 0 {
+		t.Errorf("with a resize that its node has no room for, it counts with %s", cpu.String())
+	}
+}
+
+// A pod whose creator is unknown counts in every Quota of its consumer, and needs room in all of them.
+func TestPodsWithoutACreator(t *testing.T) {
+	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2"), quotaFor("rome-gpu", "1")}, pods: []corev1.Pod{*podOf(sized("old", "", "600m"), "1")}}
+	l := NewLedger(cache, Options{})
+	take(t, l, sized("a", "rome", "1500m"), false)
+	take(t, l, sized("a", "rome", "1400m"), true)
+	take(t, l, sized("b", "rome-gpu", "500m"), false)
+	take(t, l, sized("b", "", "400m"), false)
+	l.Release(sized("a", "rome", "1").Key)
+	take(t, l, sized("b", "", "400m"), true)
+	again := sized("old", "", "2")
+	again.Returns = true
+	take(t, l, again, false)
+	take(t, l, resized(sized("old", "", "700m"), "600m"), false)
+	take(t, l, resized(sized("old", "", "500m"), "600m"), true)
+}
+
+// The webhook counts what it has admitted, and the controller does not.
+func TestAnnouncements(t *testing.T) {
+	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}, Options{})
+	now := time.Now()
+	l.now = func() time.Time { return now }
+	announce := func(name string, dryRun, fits bool) {
 		t.Helper()
-		if refusal, err := l.Take(t.Context(), pod(name)); err != nil || (refusal == nil) != fits {
+		if refusal, err := l.Announce(t.Context(), sized(name, "rome", "1300m"), dryRun); err != nil || (refusal == nil) != fits {
 			t.Errorf("pod %s: %v, %v, want it to fit: %t", name, refusal, err, fits)
 		}
 	}
-	take("first", true)
-	take("first", true) // the same one, tried again
-	take("second", false)
-	l.Release(pod("first").Key)
-	take("second", true)
+	announce("first", true, true)
+	announce("second", false, true)
+	announce("third", false, false)
+	announce("second", false, true)
+	take(t, l, sized("fourth", "rome", "1300m"), true)
+	l.Release(sized("fourth", "rome", "1").Key)
+	now = now.Add(announcedFor)
+	announce("third", false, true)
 }

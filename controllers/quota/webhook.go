@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -30,13 +33,21 @@ import (
 // Path is where the webhook is served; it is Liqo's.
 const Path = "/mutate/shadowpods"
 
-// Webhook records the creator of a ShadowPod, and refuses those that exceed a Quota.
+// Webhook records the creator of a ShadowPod, and refuses those that exceed a Quota: early, so that the consumer gets the answer at once. The
+// controller decides once more, and finally: other replicas serve the webhook as well, and it may be away.
 // It ignores deletions: usage is computed from the pods. It is
 // safe for concurrent use.
-type Webhook struct{ ledger *Ledger }
+type Webhook struct {
+	ledger *Ledger
+	// identified: the server lets only API servers call, so answers may have numbers.
+	identified bool
+}
 
-// NewWebhook returns a webhook that uses ledger.
-func NewWebhook(ledger *Ledger) *Webhook { return &Webhook{ledger} }
+// NewWebhook returns a webhook that uses ledger. identified says that only API servers can call it. Otherwise its answers do not say how much of
+// a Quota is used: anyone in the cluster can send it a request in the name of any consumer.
+func NewWebhook(ledger *Ledger, identified bool) *Webhook {
+	return &Webhook{ledger: ledger, identified: identified}
+}
 
 // Register serves the webhook on server. The cache of mgr is made to hold
 // Quotas also on replicas that do not lead.
@@ -84,36 +95,67 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
-	creator := Escape(wire.ConsumerUser(request.UserInfo.Username))
-	changed := true
+	var before *offloading.ShadowPod
 	if request.Operation == admissionv1.Update {
-		before, err := decodeOld(request.OldObject.Raw)
-		if err != nil {
+		if before, err = decodeOld(request.OldObject.Raw); err != nil {
 			return admission.Errored(http.StatusBadRequest, err)
 		}
-		if known := before.Labels[wire.CreatorUserLabel]; known != "" {
-			creator = known
-		}
-		changed = !reflect.DeepEqual(before.Spec.Pod, shadow.Spec.Pod)
 	}
+	creator := creatorOf(&request, shadow, before)
 	patch := label(shadow, creator)
-	if changed && shadow.DeletionTimestamp == nil {
-		if shadow.Labels == nil {
-			shadow.Labels = map[string]string{}
-		}
-		shadow.Labels[wire.CreatorUserLabel] = creator
-		refusal, err := w.ledger.Check(ctx, Pod{
-			Key: types.NamespacedName{Namespace: request.Namespace, Name: request.Name}, Labels: shadow.Labels, Spec: &shadow.Spec.Pod,
-			Again: request.Operation == admissionv1.Update,
-		})
-		if err != nil {
-			return admission.Errored(http.StatusInternalServerError, err)
-		}
-		if refusal != nil {
-			return admission.Denied(refusal.Error())
+	if shadow.DeletionTimestamp != nil || before != nil && reflect.DeepEqual(before.Spec.Pod, shadow.Spec.Pod) {
+		return patch.Admitted()
+	}
+	if shadow.Labels == nil {
+		shadow.Labels = map[string]string{}
+	}
+	shadow.Labels[wire.CreatorUserLabel] = creator
+	change := Request{Key: types.NamespacedName{Namespace: request.Namespace, Name: request.Name}, Labels: shadow.Labels, Spec: &shadow.Spec.Pod}
+	if before != nil {
+		change.Present, change.Replaces = &corev1.Pod{Spec: before.Spec.Pod}, !sameButForSize(&before.Spec.Pod, &shadow.Spec.Pod)
+	}
+	refusal, err := w.ledger.Announce(ctx, change, ptr.Deref(request.DryRun, false))
+	switch {
+	case err != nil:
+		return admission.Errored(http.StatusInternalServerError, err)
+	case refusal == nil:
+		return patch.Admitted()
+	case refusal.Discreet == nil || w.identified:
+		return admission.Denied(refusal.Error())
+	case before == nil: // the controller tells the numbers in an Event and a condition of the ShadowPod, which is the consumer's own
+		return patch.Admitted()
+	}
+	return admission.Denied(refusal.Discreet.Error())
+}
+
+// creatorOf returns the creator of a ShadowPod: the user of the request, or the one that is recorded. If none is recorded, the next request of
+// the consumer does so.
+func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod) string {
+	user := Escape(wire.ConsumerUser(request.UserInfo.Username))
+	switch {
+	case before == nil:
+		return user
+	case before.Labels[wire.CreatorUserLabel] != "":
+		return before.Labels[wire.CreatorUserLabel]
+	case user != Escape(request.UserInfo.Username), slices.Contains(request.UserInfo.Groups, shadow.Labels[wire.OriginLabel]):
+		return user
+	}
+	return shadow.Labels[wire.CreatorUserLabel] // an administrator of this cluster may set it
+}
+
+// sameButForSize reports whether a pod remains the same when its spec changes: with other sizes, tolerations, deadline or ephemeral containers,
+// which have no share of a Quota.
+func sameButForSize(before, now *corev1.PodSpec) bool {
+	a, b := before.DeepCopy(), now.DeepCopy()
+	for _, spec := range []*corev1.PodSpec{a, b} {
+		spec.Resources, spec.Tolerations, spec.ActiveDeadlineSeconds, spec.EphemeralContainers = nil, nil, nil, nil
+		for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+			for i := range containers {
+				containers[i].Resources = corev1.ResourceRequirements{}
+			}
 		}
 	}
-	return patch.Admitted()
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // large refuses a ShadowPod that would take too much memory to decode. One that is being deleted may lose its finalizers.

@@ -4,49 +4,70 @@
 package quota
 
 import (
-	"fmt"
-	"runtime"
+	"encoding/json"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	corev1 "k8s.io/api/core/v1"
 )
 
-func TestALargeShadowPodIsNotDecoded(t *testing.T) {
-	shadow := func(metadata string, env int) []byte {
-		return fmt.Appendf(nil, `{"metadata":{"name":"a","labels":{"liqo.io/creator-user":"rome"}%s},"spec":{"pod":{"containers":[{"name":"main","env":[%s{"name":"A"}]}]}}}`,
-			metadata, strings.Repeat(`{"name":"A"},`, env))
+// requested returns the request of rome's user for a pod of that size, which had the other size before, if any.
+func requested(t *testing.T, cpu, before string) admission.Request {
+	t.Helper()
+	encoded := func(cpu string) runtime.RawExtension {
+		pod := sized("web", "rome", cpu)
+		text, err := json.Marshal(&offloading.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: pod.Labels}, Spec: offloading.ShadowPodSpec{Pod: *pod.Spec}})
+		require.NoError(t, err)
+		return runtime.RawExtension{Raw: text}
 	}
-	large, small := shadow("", 100_000), shadow("", 1)
-	webhook := NewWebhook(NewLedger(nil, Options{Off: true}))
-	handle := func(operation admissionv1.Operation, object, old []byte) (response admission.Response, allocated uint64) {
-		request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: operation,
-			Object: kruntime.RawExtension{Raw: object}, OldObject: kruntime.RawExtension{Raw: old}}}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		response = webhook.Handle(t.Context(), request)
-		runtime.ReadMemStats(&after)
-		return response, after.TotalAlloc - before.TotalAlloc
+	request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Create, Namespace: "shop", Name: "web", Object: encoded(cpu),
+		UserInfo: authenticationv1.UserInfo{Username: "rome", Groups: []string{"rome"}}}}
+	if before != "" {
+		request.Operation, request.OldObject = admissionv1.Update, encoded(before)
 	}
-	for name, tc := range map[string]struct {
-		operation   admissionv1.Operation
-		object, old []byte
+	return request
+}
+
+// Whoever asks without being identified is not told how much a consumer uses. Of a new pod the controller tells it, on the ShadowPod.
+func TestAnswersToStrangers(t *testing.T) {
+	cordoned := quotaFor("rome", "2")
+	cordoned.Spec.Cordoned = new(bool)
+	*cordoned.Spec.Cordoned = true
+	used := []corev1.Pod{*podOf(sized("other", "rome", "1700m"), "1")}
+	for _, tc := range []struct {
+		quota       offloading.Quota
+		identified  bool
+		cpu, before string
 		allowed     bool
+		says        string
 	}{
-		"new":                                 {admissionv1.Create, large, nil, false},
-		"small before":                        {admissionv1.Update, large, small, false},
-		"small again":                         {admissionv1.Update, small, large, true},
-		"deleted, which loses its finalizers": {admissionv1.Update, shadow(`,"deletionTimestamp":"2026-01-01T00:00:00Z"`, 100_000), large, true},
-		"small":                               {admissionv1.Create, small, nil, true},
+		{quotaFor("rome", "2"), true, "300m", "", true, ""},
+		{quotaFor("rome", "2"), true, "400m", "", false, "cpu: requested 400m, used 1700m, limited 2"},
+		{quotaFor("rome", "2"), true, "400m", "100m", false, "cpu: requested 400m, used 1700m, limited 2"},
+		{quotaFor("rome", "2"), false, "400m", "", true, ""},
+		{quotaFor("rome", "2"), false, "400m", "100m", false, "exceeds the Quota of user rome: cpu"},
+		{quotaFor("rome", "2"), false, "100m", "400m", true, ""},
+		{cordoned, false, "1m", "", false, "the Quota is cordoned"},
 	} {
-		response, allocated := handle(tc.operation, tc.object, tc.old)
-		assert.Equal(t, tc.allowed, response.Allowed, "%s: %v", name, response.Result)
-		assert.Less(t, allocated, uint64(1<<20), "%s: bytes", name)
-		if !tc.allowed {
-			assert.Contains(t, response.Result.Message, "more than", name)
+		ledger := NewLedger(&shelf{quotas: []offloading.Quota{tc.quota}, pods: used}, Options{})
+		response := NewWebhook(ledger, tc.identified).Handle(t.Context(), requested(t, tc.cpu, tc.before))
+		said := ""
+		if response.Result != nil {
+			said = response.Result.Message
+		}
+		if response.Allowed != tc.allowed || !strings.Contains(said, tc.says) {
+			t.Errorf("identified %t, %s instead of %q: allowed %t, %q", tc.identified, tc.cpu, tc.before, response.Allowed, said)
+		}
+		if !tc.identified && (strings.Contains(said, "1700m") || strings.Contains(said, "limited")) {
+			t.Errorf("a stranger learns %q", said)
 		}
 	}
 }

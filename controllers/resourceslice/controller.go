@@ -10,6 +10,10 @@
 // A Quota follows its ResourceSlice: the granted resources, and whether it is cordoned. Administrators may change its
 // enforcement. If a ResourceSlice is denied after it was accepted, it gets no new pods; running pods continue. A
 // Quota without owner, or with another owner, is left unchanged.
+//
+// An administrator cordons a ResourceSlice with an annotation, as liqoctl does. But the object is the consumer's, which may delete it. So the
+// cordon is kept in the Quota, which then stays behind: a ResourceSlice of the same name, and any other one that the consumer creates until the
+// administrator has uncordoned the first, is annotated and cordoned as well.
 package resourceslice
 
 import (
@@ -73,6 +77,8 @@ const (
 	createdReason    = "QuotaCreated"
 	notCreatedReason = "QuotaNotCreated"
 	quotaAction      = "CreateQuota"
+	cordonedReason   = "Cordoned"
+	cordonAction     = "Cordon"
 )
 
 // Reconcile creates or updates the Quota of a ResourceSlice.
@@ -86,9 +92,6 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if slice.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil // its Quota goes with it, and a user without one gets nothing
-	}
-	if slice.Status.Decision(auth.ResourcesCondition) == "" {
-		return reconcile.Result{}, nil
 	}
 	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)
 	if err != nil {
@@ -107,14 +110,18 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	quota := &offloading.Quota{}
 	err := c.live.Get(ctx, key, quota) // a Quota that the cache does not have yet would be created twice
 	switch {
-	case apierrors.IsNotFound(err) && accepted(slice):
-		return c.create(ctx, slice, key)
 	case apierrors.IsNotFound(err):
-		return nil
+		return c.create(ctx, slice, key)
 	case err != nil:
 		return fmt.Errorf("getting Quota %s, %w", key, err)
 	}
+	cordonedUID := quota.Annotations[wire.CordonedSliceAnnotation]
 	switch owner := metav1.GetControllerOf(quota); {
+	case cordonedUID == "" && slice.Status.Decision(auth.ResourcesCondition) == "" && !isTrue(slice.Annotations, wire.CordonAnnotation):
+		return nil // nobody has decided yet
+	case cordonedUID != "" && cordonedUID != string(slice.UID) && !isTrue(slice.Annotations, wire.CordonAnnotation):
+		return c.cordonAgain(ctx, slice)
+	case cordonedUID != "":
 	case owner == nil || owner.Kind != kind.Kind || owner.Name != slice.Name:
 		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it stays in effect. Delete it to have it created from the ResourceSlice", key))
 		return nil
@@ -127,7 +134,8 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	if accepted(slice) {
 		desired.Spec.Resources = granted(slice)
 	}
-	if equality.Semantic.DeepEqual(quota.Spec, desired.Spec) {
+	own(desired, slice)
+	if equality.Semantic.DeepEqual(quota.Spec, desired.Spec) && equality.Semantic.DeepEqual(quota.ObjectMeta, desired.ObjectMeta) {
 		return nil
 	}
 	if err := c.client.Patch(ctx, desired, client.MergeFromWithOptions(quota, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -136,17 +144,65 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	return nil
 }
 
+// create the Quota of a slice that was accepted, or cordoned, which it must remain.
 func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key client.ObjectKey) error {
-	owner := metav1.NewControllerRef(slice, kind)
+	isCordoned := isTrue(slice.Annotations, wire.CordonAnnotation)
+	if !accepted(slice) && !isCordoned {
+		return nil
+	}
+	if inherits, err := c.hasCordoned(ctx, slice.Namespace); err != nil || inherits && !isCordoned {
+		if err == nil {
+			err = c.cordonAgain(ctx, slice)
+		}
+		return err
+	}
 	// Liqo's webhook, which may still be there, takes a Quota that does not say for a strict one.
 	quota := &offloading.Quota{
-		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, OwnerReferences: []metav1.OwnerReference{*owner}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec:       offloading.QuotaSpec{User: key.Name, LimitsEnforcement: c.options.Limits, Resources: granted(slice), Cordoned: cordon(slice)},
 	}
+	own(quota, slice)
 	if err := c.client.Create(ctx, quota); err != nil {
 		return fmt.Errorf("creating Quota %s, %w", key, err)
 	}
 	c.report.Tell(slice, quota, createdReason, quotaAction, fmt.Sprintf("Created Quota %s: the pods of this ResourceSlice may request %s", key.Name, describe(quota.Spec.Resources)))
+	return nil
+}
+
+// own makes a Quota go with its slice, or, if the slice is cordoned, stay.
+func own(quota *offloading.Quota, slice *auth.ResourceSlice) {
+	if !isTrue(slice.Annotations, wire.CordonAnnotation) {
+		delete(quota.Annotations, wire.CordonedSliceAnnotation)
+		quota.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(slice, kind)}
+		return
+	}
+	if quota.Annotations == nil {
+		quota.Annotations = map[string]string{}
+	}
+	quota.Annotations[wire.CordonedSliceAnnotation] = string(slice.UID)
+	quota.OwnerReferences = nil
+}
+
+// hasCordoned reports whether a ResourceSlice of the consumer is cordoned: what it creates beside that is, too.
+func (c *Controller) hasCordoned(ctx context.Context, namespace string) (bool, error) {
+	quotas := &offloading.QuotaList{}
+	if err := c.live.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
+		return false, fmt.Errorf("listing the Quotas in namespace %s, %w", namespace, err)
+	}
+	return slices.ContainsFunc(quotas.Items, func(q offloading.Quota) bool { return q.Annotations[wire.CordonedSliceAnnotation] != "" }), nil
+}
+
+// cordonAgain annotates a slice as an administrator does, who sees that it is cordoned, and can uncordon it. The change brings us back.
+func (c *Controller) cordonAgain(ctx context.Context, slice *auth.ResourceSlice) error {
+	desired := slice.DeepCopy()
+	if desired.Annotations == nil {
+		desired.Annotations = map[string]string{}
+	}
+	desired.Annotations[wire.CordonAnnotation] = "true"
+	if err := c.client.Patch(ctx, desired, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("cordoning ResourceSlice %s, %w", client.ObjectKeyFromObject(slice), err)
+	}
+	c.report.Warn(slice, cordonedReason, cordonAction, "a ResourceSlice of this consumer was cordoned, so this one is as well: an administrator of this cluster uncordons it with refractctl uncordon resourceslice "+slice.Name)
 	return nil
 }
 
@@ -187,14 +243,12 @@ var kind = auth.GroupVersion.WithKind(auth.ResourceSliceKind)
 
 // cordoned reports whether liqoctl has cordoned a slice, or a controller all slices of its tenant.
 func cordoned(annotations map[string]string) bool {
-	for _, key := range []string{wire.CordonAnnotation, wire.CordonTenantAnnotation} {
-		switch value, ok := annotations[key]; {
-		case !ok, value == "false", value == "False", value == "0":
-		default:
-			return true
-		}
-	}
-	return false
+	return isTrue(annotations, wire.CordonAnnotation) || isTrue(annotations, wire.CordonTenantAnnotation)
+}
+
+func isTrue(annotations map[string]string, key string) bool {
+	value, ok := annotations[key]
+	return ok && value != "false" && value != "False" && value != "0"
 }
 
 // meant reports whether a slice has come from a consumer.

@@ -139,6 +139,65 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		assert.True(t, has("cpu", "4")(q), "pods that run go on")
 	})
 
+	t.Run("a cordon survives the ResourceSlice", func(t *testing.T) {
+		isAnnotated := func(s *unstructured.Unstructured) {
+			t.Helper()
+			controllertest.Eventually(t, "ResourceSlice "+s.GetName()+" to be annotated", func() error {
+				provider.Get(t, s, tenant, s.GetName())
+				if s.GetAnnotations()[wire.CordonAnnotation] != "true" {
+					return fmt.Errorf("annotations are %v", s.GetAnnotations())
+				}
+				return nil
+			})
+		}
+		before := slice(tenant, "before", "rome")
+		provider.Create(t, before)
+		answer(t, before, "Accepted", `{"cpu":"1"}`)
+		awaitQuota(t, "before"+ofRome, has("cpu", "1"))
+		s := slice(tenant, "lasting", "rome")
+		provider.Create(t, s)
+		answer(t, s, "Accepted", `{"cpu":"4"}`)
+		awaitQuota(t, "lasting"+ofRome, has("cpu", "4"))
+		provider.Patch(t, s, `{"metadata":{"annotations":{"liqo.io/cordon":"true"}}}`)
+		q := awaitQuota(t, "lasting"+ofRome, isCordoned)
+		assert.Nil(t, metav1.GetControllerOf(q), "the garbage collector would delete it")
+
+		// The consumer deletes it and creates it again, and another one.
+		provider.Delete(t, s)
+		provider.AwaitGone(t, s)
+		again, second := slice(tenant, "lasting", "rome"), slice(tenant, "second", "rome")
+		for _, created := range []*unstructured.Unstructured{again, second} {
+			provider.Create(t, created)
+			answer(t, created, "Accepted", `{"cpu":"8"}`)
+			isAnnotated(created)
+			awaitQuota(t, created.GetName()+ofRome, func(q *offloading.Quota) bool { return isCordoned(q) && has("cpu", "8")(q) })
+		}
+		present := &offloading.Quota{}
+		provider.Get(t, present, tenant, "before"+ofRome)
+		assert.False(t, isCordoned(present), "what was there is not affected")
+
+		// An administrator uncordons each, after which it is like any other.
+		for _, created := range []*unstructured.Unstructured{second, again} {
+			provider.Patch(t, created, `{"metadata":{"annotations":{"liqo.io/cordon":null}}}`)
+			q := awaitQuota(t, created.GetName()+ofRome, func(q *offloading.Quota) bool { return !isCordoned(q) })
+			assert.True(t, metav1.IsControlledBy(q, created))
+			provider.Delete(t, created)
+			provider.AwaitGone(t, q)
+		}
+		third := slice(tenant, "third", "rome")
+		provider.Create(t, third)
+		answer(t, third, "Accepted", `{"cpu":"8"}`)
+		assert.False(t, isCordoned(awaitQuota(t, "third"+ofRome, has("cpu", "8"))))
+
+		// One that is cordoned before it is accepted remains cordoned, too.
+		early := slice(tenant, "early", "rome")
+		early.SetAnnotations(map[string]string{wire.CordonAnnotation: "true"})
+		provider.Create(t, early)
+		awaitQuota(t, "early"+ofRome, isCordoned)
+		provider.Patch(t, early, `{"metadata":{"annotations":{"liqo.io/cordon":null}}}`)
+		awaitQuota(t, "early"+ofRome, func(q *offloading.Quota) bool { return metav1.GetControllerOf(q) != nil })
+	})
+
 	t.Run("what is not granted", func(t *testing.T) {
 		elsewhere := provider.Namespace(t)
 		refused := map[string]*unstructured.Unstructured{

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
@@ -33,39 +35,80 @@ type refusal struct {
 	patch string
 }
 
+// scope is how much of a ShadowPod's generation its pod may have.
+type scope int
+
+const (
+	// metadataOnly: labels and annotations. The pod has the generation already, or it exceeds a Quota, to which these do not matter.
+	metadataOnly scope = iota
+	// changeable: also images, the active deadline and tolerations. Something else of the generation could not be written.
+	changeable
+	// complete: the pod then has everything of the generation.
+	complete
+)
+
 // align pushes to the pod what may change in the life of a pod: sizes and
 // ephemeral containers, which have endpoints of their own, and labels and
-// annotations, images, the active deadline, tolerations. What of the former is
-// refused is tried again, and holds nothing else up.
-func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+// annotations, images, the active deadline, tolerations. What of the former the API server
+// refuses is tried again, and holds nothing else up. Of a generation that this cluster does not allow nothing is written, and of one that
+// exceeds a Quota labels and annotations alone. align returns after which time to try again, 0 for not before something happens.
+func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if refusal := oversized(shadow); refusal != nil {
 		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
-		return nil
+		return 0, nil
 	}
-	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) {
-		return c.alignFields(ctx, shadow, pod, false)
+	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) && len(difference(shadow, pod, metadataOnly)) == 0 {
+		return 0, c.alignMetadata(ctx, shadow, pod) // what is in the cache is enough
 	}
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
 	if err != nil || shadow == nil {
-		return err
+		return 0, err
 	}
 	if dynamicclient.Excess(shadow) != "" {
-		return nil // it has changed meanwhile, and an event will say so
+		return 0, nil // it has changed meanwhile, and an event will say so
 	}
 	if !isOutdated(shadow, pod) {
-		return c.alignFields(ctx, shadow, pod, false)
+		return 0, c.alignMetadata(ctx, shadow, pod)
 	}
-	err = c.alignRunning(ctx, shadow, pod)
-	return errors.Join(err, c.alignFields(ctx, shadow, pod, err == nil))
+	refusal, err := c.judge(ctx, shadow)
+	if refusal != nil || err != nil {
+		return 0, c.refuseChange(ctx, shadow, refusal, err)
+	}
+	refusal, err = c.alignRunning(ctx, shadow, pod)
+	switch {
+	case refusal != nil:
+		return quotaRetry, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), c.alignFields(ctx, shadow, pod, metadataOnly))
+	case err != nil:
+		return 0, errors.Join(err, c.alignFields(ctx, shadow, pod, changeable))
+	}
+	return 0, errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, complete))
 }
 
-// alignFields writes what a plain patch of the pod may change. done reports that
-// everything else of the ShadowPod's generation has been written.
-func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, done bool) error {
+// alignMetadata writes the labels and annotations, which are allowed or not like those of a new pod.
+func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+	if len(difference(shadow, pod, metadataOnly)) > 0 {
+		if refusal, err := c.judge(ctx, shadow); refusal != nil || err != nil {
+			return c.refuseChange(ctx, shadow, refusal, err)
+		}
+	} else {
+		c.report.Clear(client.ObjectKeyFromObject(shadow))
+	}
+	return errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, metadataOnly))
+}
+
+// refuseChange reports why a change of a running pod was not made, or returns the error because of which this is unknown.
+func (c *Controller) refuseChange(ctx context.Context, shadow *unstructured.Unstructured, refusal *tenancy.Refusal, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.refuse(ctx, shadow, updateAction, refusal)
+}
+
+// alignFields writes what a plain patch of the pod may change.
+func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope) error {
 	key := client.ObjectKeyFromObject(shadow)
-	changes := difference(shadow, pod, done)
+	changes := difference(shadow, pod, scope)
 	if len(changes) == 0 {
-		c.report.Clear(key)
 		c.refused.Drop(key)
 		return nil
 	}
@@ -91,7 +134,7 @@ func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstr
 	case err != nil:
 		return fmt.Errorf("updating pod %s, %w", key, err)
 	}
-	if rest := difference(shadow, written, done); len(rest) > 0 {
+	if rest := difference(shadow, written, scope); len(rest) > 0 {
 		c.refused.Set(key, refusal{pod.UID, rest.String()})
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction,
 			"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
@@ -100,7 +143,7 @@ func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstr
 }
 
 // difference returns what must change in pod.
-func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, done bool) jsonpatch.Patch {
+func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope) jsonpatch.Patch {
 	labels, annotations := podLabels(shadow), shadow.GetAnnotations()
 	for _, ours := range ownAnnotations {
 		delete(annotations, ours)
@@ -110,10 +153,10 @@ func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, done bool) j
 		func(key string) bool { return owned().OwnsLabel(key) })
 	patch = append(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations,
 		func(key string) bool { return !slices.Contains(ownAnnotations, key) && owned().OwnsAnnotation(key) })...)
-	if !isOutdated(shadow, pod) {
+	if scope == metadataOnly || !isOutdated(shadow, pod) {
 		return patch
 	}
-	return append(patch, specDifference(shadow, pod, len(pod.Annotations)+len(annotations) > 0, done)...)
+	return append(patch, specDifference(shadow, pod, len(pod.Annotations)+len(annotations) > 0, scope == complete)...)
 }
 
 // isOutdated reports whether the ShadowPod's spec has changed since the pod was

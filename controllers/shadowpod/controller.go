@@ -114,7 +114,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
-		c.releaseQuota(request.NamespacedName)
+		c.forgetQuota(request.NamespacedName)
 		return reconcile.Result{}, c.releaseOrphan(ctx, request.NamespacedName)
 	}
 	if err != nil {
@@ -202,11 +202,24 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 	}
 	wait := c.early(shadow, pod)
 	if wait == 0 {
-		if err := c.record(ctx, shadow, pod.Status.Phase); err != nil {
+		hash := recordedHash(shadow)
+		if shadow.GetGeneration() > 1 && !isOutdated(shadow, pod) {
+			hash = specHash(shadow)
+		}
+		if err := c.record(ctx, shadow, pod.Status.Phase, hash); err != nil {
 			return 0, err
 		}
 	}
-	return wait, c.align(ctx, shadow, pod)
+	retry, err := c.align(ctx, shadow, pod)
+	return sooner(wait, retry), err
+}
+
+// sooner returns the shorter of two times after which to reconcile again, of which 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // noteRan remembers that there is a pod.
@@ -220,7 +233,7 @@ func (c *Controller) noteRan(shadow *unstructured.Unstructured) {
 // finish records how the pod has ended, and then lets it go. pod is nil when it
 // is gone.
 func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, phase corev1.PodPhase) error {
-	if err := c.record(ctx, shadow, phase); err != nil {
+	if err := c.record(ctx, shadow, phase, recordedHash(shadow)); err != nil {
 		return err
 	}
 	return c.release(ctx, pod)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -59,7 +60,7 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		return err
 	}
 	if refusal != nil {
-		return c.refuse(ctx, shadow, refusal)
+		return c.refuse(ctx, shadow, createAction, refusal)
 	}
 	pod, err := c.forge(ctx, shadow)
 	if err != nil {
@@ -71,18 +72,21 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		}
 		return err
 	}
-	if err := c.takeQuota(ctx, shadow); err != nil {
+	if err := c.reserveCreation(ctx, shadow, pod); err != nil {
 		return err
 	}
 	err = c.client.Create(ctx, pod, client.FieldOwner(wire.ShadowPodFieldManager))
-	if err != nil {
-		c.releaseQuota(key)
-	}
 	switch {
 	case err == nil:
+		c.settleCreation(pod)
 		return errors.Join(c.admitted(ctx, shadow), c.created(shadow, pod))
 	case apierrors.IsAlreadyExists(err):
 		return c.meet(ctx, shadow)
+	}
+	if isDecided(err) {
+		c.releaseQuota(key)
+	}
+	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	}
@@ -93,6 +97,14 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		return reconcile.TerminalError(fmt.Errorf("creating pod %s, %w", key, err))
 	}
 	return fmt.Errorf("creating pod %s, %w", key, err)
+}
+
+// settleCreation counts a pod as the API server has created it.
+func (c *Controller) settleCreation(created *unstructured.Unstructured) {
+	pod := &corev1.Pod{}
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, pod) == nil {
+		c.settleQuota(pod)
+	}
 }
 
 // persistent is the number of attempts after which it is reported that a pod is forbidden.
@@ -129,8 +141,10 @@ func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured
 		return fmt.Errorf("getting pod %s, which exists already, %w", key, err)
 	}
 	if !metav1.IsControlledBy(pod, shadow) {
+		c.forgetQuota(key)
 		return c.yield(ctx, shadow, pod)
 	}
+	c.settleQuota(pod)
 	if _, err := c.follow(ctx, shadow, pod); err != nil || pod.DeletionTimestamp == nil {
 		return err
 	}

@@ -30,6 +30,7 @@ type finish struct {
 type recording struct {
 	resourceVersion string
 	phase           corev1.PodPhase
+	hash            string
 }
 
 // notice remembers how a pod ended, event by event: by the time its ShadowPod is
@@ -73,17 +74,19 @@ func (c *Controller) early(shadow *unstructured.Unstructured, pod *corev1.Pod) t
 	return max(0, c.options.RecordAfter-c.options.Clock.Since(pod.CreationTimestamp.Time))
 }
 
-// record writes the phase into the status of shadow, if that is news.
-func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructured, phase corev1.PodPhase) error {
+// record writes the phase into the status of shadow, and the hash of the spec that the pod has, if that is news.
+func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructured, phase corev1.PodPhase, hash string) error {
 	if !worthRecording(recordedPhase(shadow), phase) {
-		return nil
+		if phase = recordedPhase(shadow); hash == recordedHash(shadow) || phase == "" || phase == corev1.PodUnknown {
+			return nil
+		}
 	}
 	key := client.ObjectKeyFromObject(shadow)
-	now := recording{resourceVersion: shadow.GetResourceVersion(), phase: phase}
+	now := recording{resourceVersion: shadow.GetResourceVersion(), phase: phase, hash: hash}
 	if last, ok := c.recorded.Get(key); ok && last == now {
 		return nil // written already: the cache has not caught up
 	}
-	patch, err := phasePatch(shadow, phase).For(shadow.GetUID())
+	patch, err := phasePatch(shadow, phase, hash).For(shadow.GetUID())
 	if err != nil {
 		return err
 	}
@@ -98,12 +101,14 @@ func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructur
 	return nil
 }
 
-func phasePatch(shadow *unstructured.Unstructured, phase corev1.PodPhase) jsonpatch.Patch {
+func phasePatch(shadow *unstructured.Unstructured, phase corev1.PodPhase, hash string) jsonpatch.Patch {
 	var patch jsonpatch.Patch
-	if _, ok := shadow.Object["status"].(map[string]any); ok {
-		patch.Add("/status/phase", phase)
-	} else {
-		patch.Add("/status", map[string]any{"phase": phase})
+	if _, ok := shadow.Object["status"].(map[string]any); !ok {
+		patch.Add("/status", map[string]any{})
+	}
+	patch.Add("/status/phase", phase)
+	if hash != recordedHash(shadow) {
+		patch.Add("/status/podSpecHash", hash)
 	}
 	return patch
 }

@@ -87,7 +87,7 @@ func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 			shadow.SetGeneration(2)
 			shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
 			shadow.Object["spec"] = map[string]any{"pod": spec}
-			if changes := difference(shadow, pod, true).String(); strings.Contains(changes, "/image") {
+			if changes := difference(shadow, pod, complete).String(); strings.Contains(changes, "/image") {
 				t.Errorf("changes = %s, want no image", changes)
 			}
 			if fields, ok := podSpec(shadow); ok {

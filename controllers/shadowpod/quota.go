@@ -5,11 +5,16 @@ package shadowpod
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,51 +31,143 @@ const quotaRetry = 10 * time.Second
 // errOverQuota: the pod has to wait, and the reason was reported.
 var errOverQuota = errors.New("the pod exceeds a Quota")
 
-// takeQuota counts the pod of shadow against its Quota, or reports why it must
-// not be made.
-func (c *Controller) takeQuota(ctx context.Context, shadow *unstructured.Unstructured) error {
+// reserveCreation counts the pod of shadow against its Quota, or reports why it must
+// not be created. pod is what will be sent.
+func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructured.Unstructured) error {
 	if c.options.Quotas == nil {
 		return nil
 	}
-	pod, err := asked(shadow)
-	if err != nil {
-		return nil //nolint:nilerr // the API server will say what is wrong with it
+	spec, err := typedSpec(pod.Object["spec"])
+	if err != nil { // what cannot be counted is not created
+		return errors.Join(errOverQuota, c.refuse(ctx, shadow, createAction, &tenancy.Refusal{Field: "spec.pod", Rule: err.Error(), Remedy: "use the spec of a pod"}))
 	}
-	refusal, err := c.options.Quotas.Take(ctx, pod)
+	spec, err = c.withDefaults(ctx, pod, spec)
+	if err != nil {
+		return err
+	}
+	refusal, err := c.options.Quotas.Take(ctx, quota.Request{Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: spec, Returns: returns(shadow)})
 	if err != nil {
 		return err
 	}
 	if refusal != nil {
-		return errors.Join(errOverQuota, c.refuse(ctx, shadow, refusal))
+		return errors.Join(errOverQuota, c.refuse(ctx, shadow, createAction, &refusal.Refusal))
 	}
 	return nil
 }
 
+// withDefaults returns the spec that the pod will have. A LimitRange adds requests and limits to containers that have none, so the API server is
+// asked about those of a consumer with a Quota.
+func (c *Controller) withDefaults(ctx context.Context, pod *unstructured.Unstructured, spec *corev1.PodSpec) (*corev1.PodSpec, error) {
+	if isSized(spec) {
+		return spec, nil
+	}
+	if limited, err := c.options.Quotas.IsLimited(ctx, pod.GetLabels()); !limited || err != nil {
+		return spec, err
+	}
+	tried := pod.DeepCopy()
+	switch err := c.client.Create(ctx, tried, client.DryRunAll); {
+	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err):
+		return nil, fmt.Errorf("asking for the defaults of pod %s, %w", client.ObjectKeyFromObject(pod), err)
+	case err != nil:
+		return spec, nil //nolint:nilerr // so will the creation be, which reports it
+	}
+	return typedSpec(tried.Object["spec"])
+}
+
+// isSized reports whether each container requests CPU and memory, to which a LimitRange then adds nothing.
+func isSized(spec *corev1.PodSpec) bool {
+	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range containers {
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				_, requested := containers[i].Resources.Requests[name]
+				_, limited := containers[i].Resources.Limits[name]
+				if !requested && !limited {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// reserveChange counts what a running pod becomes, or returns why it must not.
+func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, spec map[string]any) (*tenancy.Refusal, error) {
+	if c.options.Quotas == nil {
+		return nil, nil
+	}
+	changed, replaces := changedPod(spec, pod)
+	refusal, err := c.options.Quotas.Take(ctx, quota.Request{
+		Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: &changed.Spec, Present: pod, Replaces: replaces,
+	})
+	if refusal == nil || err != nil {
+		return nil, err
+	}
+	return &refusal.Refusal, nil
+}
+
+// settleQuota ends the reservation of a pod that was created or changed.
+func (c *Controller) settleQuota(pod *corev1.Pod) {
+	if c.options.Quotas != nil {
+		c.options.Quotas.Settle(pod)
+	}
+}
+
+// releaseQuota ends the reservation of a write that was not carried out.
 func (c *Controller) releaseQuota(key types.NamespacedName) {
 	if c.options.Quotas != nil {
 		c.options.Quotas.Release(key)
 	}
 }
 
-// checkQuota returns why a running pod must not become as shadow asks for.
-func (c *Controller) checkQuota(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
-	if c.options.Quotas == nil {
-		return nil, nil
-	}
-	pod, err := asked(shadow)
-	if err != nil {
-		return nil, nil //nolint:nilerr // likewise
-	}
-	pod.Again = true
-	return c.options.Quotas.Check(ctx, pod)
+// isDecided reports whether the API server has not carried out the request that failed with err: it refused it.
+func isDecided(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTimeout(err)
 }
 
-func asked(shadow *unstructured.Unstructured) (quota.Pod, error) {
-	fields, _ := podSpec(shadow)
-	spec := &corev1.PodSpec{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, spec); err != nil {
-		return quota.Pod{}, fmt.Errorf("reading spec.pod, %w", err)
+func (c *Controller) forgetQuota(key types.NamespacedName) {
+	if c.options.Quotas != nil {
+		c.options.Quotas.Forget(key)
 	}
-	phase := recordedPhase(shadow)
-	return quota.Pod{Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: spec, Again: phase != "" && phase != corev1.PodUnknown}, nil
+}
+
+func typedSpec(fields any) (*corev1.PodSpec, error) {
+	spec := &corev1.PodSpec{}
+	known, _ := fields.(map[string]any)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(known, spec); err != nil {
+		return nil, fmt.Errorf("reading spec.pod, %w", err)
+	}
+	return spec, nil
+}
+
+// returns reports whether the pod of shadow is lost, and its spec is that with which it ran.
+func returns(shadow *unstructured.Unstructured) bool {
+	if phase := recordedPhase(shadow); phase == "" || phase == corev1.PodUnknown {
+		return false
+	}
+	return shadow.GetGeneration() <= 1 || recordedHash(shadow) == specHash(shadow)
+}
+
+// recordedHash returns the hash in the status of shadow of the spec that its pod has, or had; "" if the spec was never changed.
+func recordedHash(shadow *unstructured.Unstructured) string {
+	hash, _, err := unstructured.NestedString(shadow.Object, "status", "podSpecHash")
+	if err != nil {
+		return ""
+	}
+	return hash
+}
+
+// specHash returns a hash of the spec of the pod of shadow without its ephemeral containers, which do not come back with it.
+func specHash(shadow *unstructured.Unstructured) string {
+	spec, _ := podSpec(shadow)
+	if _, has := spec[ephemeralContainers]; has {
+		spec = maps.Clone(spec)
+		delete(spec, ephemeralContainers)
+	}
+	text, err := json.Marshal(spec) // sorts the fields
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }

@@ -183,11 +183,17 @@ func TestQuotaRules(t *testing.T) {
 	provider.Create(t, silent)
 	awaitRefusal(t, silent, "a request of memory is mandatory")
 	stranger := asking(namespace, "stranger", "enna", "1")
-	stranger.SetLabels(map[string]string{wire.OriginLabel: "enna"})
+	stranger.SetLabels(map[string]string{wire.OriginLabel: "enna", wire.CreatorUserLabel: "somebody"})
 	provider.Create(t, stranger)
 	awaitRefusal(t, stranger, "has no Quota")
 
+	// It counts, and what nobody is said to have created needs room as well.
 	provider.Patch(t, q, `{"spec":{"limitsEnforcement":"None"}}`)
+	nobodys := asking(namespace, "nobodys", "enna", "9500m")
+	nobodys.SetLabels(map[string]string{wire.OriginLabel: "enna"})
+	provider.Create(t, nobodys)
+	awaitRefusal(t, nobodys, "cpu: requested 9500m, used 1, limited 10")
+	provider.Delete(t, nobodys)
 	good := asking(namespace, "good", "enna", "1")
 	provider.Create(t, good)
 	pod := awaitPod(t, good, "")
@@ -199,4 +205,188 @@ func TestQuotaRules(t *testing.T) {
 	awaitRefusal(t, fresh, "cordoned")
 	provider.Delete(t, pod)
 	awaitPod(t, good, pod.UID)
+}
+
+// sizes returns a patch of the spec of a ShadowPod with these requests and this image.
+func sizes(cpu, image string) string {
+	return fmt.Sprintf(`{"spec":{"pod":{"containers":[{"name":"main","image":%q,"resources":{"requests":{"cpu":%q}}}]}}}`, image, cpu)
+}
+
+// With a cordoned Quota, and where one is required and there is none, a pod that runs may shrink and come back as it is. It does not grow and
+// does not become another one, neither while it runs nor when it is lost.
+func TestWhatRunsBecomesNothingElse(t *testing.T) {
+	for name, closed := range map[string]func(t *testing.T, q *offloading.Quota){
+		"cordoned":    func(t *testing.T, q *offloading.Quota) { provider.Patch(t, q, `{"spec":{"cordoned":true}}`) },
+		"nonexistent": func(t *testing.T, q *offloading.Quota) { provider.Delete(t, q) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			consumer := "ravello-" + name
+			namespace, q := limited(t, consumer, quantities("cpu", "10"))
+			provider.StartManager(t, func(o *controllers.Options) {
+				o.RecordAfter, o.Quotas = time.Millisecond, quota.Options{Required: true}
+			})
+			shadow := asking(namespace, "web", consumer, "100m")
+			provider.Create(t, shadow)
+			pod := awaitPod(t, shadow, "")
+			running(t, pod)
+			awaitPhase(t, shadow, corev1.PodRunning)
+			provider.Patch(t, shadow, sizes("90m", "b")) // a pod that is not of the first generation
+			awaitPodWith(t, pod, "90m", "b")
+			controllertest.Eventually(t, "the hash of the spec", func() error {
+				provider.Get(t, shadow, namespace, "web")
+				if hash, _, _ := unstructured.NestedString(shadow.Object, "status", "podSpecHash"); hash == "" {
+					return fmt.Errorf("there is none")
+				}
+				return nil
+			})
+			closed(t, q)
+
+			for what, change := range map[string]string{"larger": sizes("2", "b"), "another one": sizes("80m", "c")} {
+				provider.Patch(t, shadow, change)
+				awaitRefusedChange(t, shadow, map[string]string{"cordoned": "cordoned", "nonexistent": "has no Quota"}[name])
+				awaitPodWith(t, pod, "90m", "b")
+				provider.Patch(t, shadow, sizes("90m", "b"))
+				awaitAdmitted(t, shadow, what)
+			}
+			provider.Patch(t, shadow, sizes("80m", "b"))
+			awaitPodWith(t, pod, "80m", "b")
+			awaitAdmitted(t, shadow, "smaller")
+
+			// Lost, it comes back as it is, and not as something else.
+			provider.Delete(t, pod)
+			again := awaitPod(t, shadow, pod.UID)
+			provider.Patch(t, again, `{"metadata":{"finalizers":["example.com/held"]}}`)
+			provider.Delete(t, again)
+			provider.Patch(t, shadow, sizes("5", "c"))
+			provider.Patch(t, again, `{"metadata":{"finalizers":null}}`)
+			awaitRefusal(t, shadow, map[string]string{"cordoned": "cordoned", "nonexistent": "has no Quota"}[name])
+		})
+	}
+}
+
+func awaitPodWith(t *testing.T, pod *corev1.Pod, cpu, image string) {
+	t.Helper()
+	controllertest.Eventually(t, "pod "+pod.Name+" with "+cpu+", "+image, func() error {
+		provider.Get(t, pod, pod.Namespace, pod.Name)
+		main := pod.Spec.Containers[0]
+		if main.Resources.Requests.Cpu().String() != cpu || main.Image != image {
+			return fmt.Errorf("it has %s, %s", main.Resources.Requests.Cpu(), main.Image)
+		}
+		return nil
+	})
+}
+
+func awaitRefusedChange(t *testing.T, shadow *unstructured.Unstructured, words string) {
+	t.Helper()
+	controllertest.Eventually(t, "the refusal of the change of "+shadow.GetName(), func() error {
+		provider.Get(t, shadow, shadow.GetNamespace(), shadow.GetName())
+		if status, message := admitted(shadow); status != "False" || !strings.Contains(message, words) || !strings.Contains(message, "the running pod was left unchanged") {
+			return fmt.Errorf("the condition is %q: %s", status, message)
+		}
+		return nil
+	})
+}
+
+func awaitAdmitted(t *testing.T, shadow *unstructured.Unstructured, what string) {
+	t.Helper()
+	controllertest.Eventually(t, "the condition to be true again after "+what, func() error {
+		provider.Get(t, shadow, shadow.GetNamespace(), shadow.GetName())
+		if status, message := admitted(shadow); status != "True" {
+			return fmt.Errorf("the condition is %q: %s", status, message)
+		}
+		return nil
+	})
+}
+
+// A change that does not fit into the Quota leaves the pod as it is, and says why. Labels, which no Quota counts, follow all the same.
+func TestRefusedChangesLeaveThePod(t *testing.T) {
+	namespace, q := limited(t, "matera", quantities("cpu", "1"))
+	provider.StartManager(t)
+	shadow := asking(namespace, "web", "matera", "100m")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	running(t, pod)
+	provider.Patch(t, shadow, `{"metadata":{"labels":{"tier":"gold"}},"spec":{"pod":{"activeDeadlineSeconds":600,"tolerations":[{"key":"gpu","operator":"Exists"}],
+		"containers":[{"name":"main","image":"b","resources":{"requests":{"cpu":"3"}}}]}}}`)
+	awaitRefusedChange(t, shadow, "cpu: requested 3, used 0, limited 1")
+	controllertest.Eventually(t, "the label", func() error {
+		provider.Get(t, pod, namespace, "web")
+		if pod.Labels["tier"] != "gold" {
+			return fmt.Errorf("labels are %v", pod.Labels)
+		}
+		return nil
+	})
+	if main := pod.Spec.Containers[0]; main.Image != "a" || main.Resources.Requests.Cpu().String() != "100m" || pod.Spec.ActiveDeadlineSeconds != nil || tolerates(pod, "gpu") {
+		t.Errorf("the pod became %+v", pod.Spec)
+	}
+	if events := provider.Events(t, namespace, "ShadowPod", "web"); len(events) != 1 || !strings.Contains(events[0].Note, "cpu: requested 3, used 0, limited 1") {
+		t.Errorf("Events %v, want one that names the resource", events)
+	}
+
+	// There is room, without a change of the ShadowPod.
+	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"4"}}}`)
+	awaitPodWith(t, pod, "3", "b")
+	awaitAdmitted(t, shadow, "the Quota was raised")
+}
+
+// Of what the policy of this cluster does not allow, nothing is written: no field of the same generation, and no label later.
+func TestRefusedGenerationsAreNotWritten(t *testing.T) {
+	namespace := extended(t)
+	provider.StartManager(t)
+	shadow := shadowPod(namespace, "web")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	provider.Patch(t, shadow, `{"metadata":{"labels":{"tier":"gold"},"annotations":{"note":"two"}},"spec":{"pod":{"hostNetwork":true,"activeDeadlineSeconds":600,
+		"tolerations":[{"key":"gpu","operator":"Exists"}],"containers":[{"name":"main","image":"b"}]}}}`)
+	awaitRefusedChange(t, shadow, "hostNetwork")
+	provider.Patch(t, shadow, `{"metadata":{"labels":{"tier":"silver"}}}`)
+	settle(t, namespace)
+	provider.Get(t, pod, namespace, "web")
+	if pod.Spec.Containers[0].Image != "registry.example/main:1" || pod.Spec.ActiveDeadlineSeconds != nil || tolerates(pod, "gpu") || pod.Labels["tier"] != "" || pod.Annotations["note"] != "one" {
+		t.Errorf("the pod became %+v, %+v", pod.ObjectMeta, pod.Spec)
+	}
+	provider.Patch(t, shadow, `{"spec":{"pod":{"hostNetwork":false}}}`)
+	controllertest.Eventually(t, "the rest, once it is allowed", func() error {
+		provider.Get(t, pod, namespace, "web")
+		if pod.Spec.Containers[0].Image != "b" || pod.Labels["tier"] != "silver" || pod.Annotations["note"] != "two" || !tolerates(pod, "gpu") {
+			return fmt.Errorf("the pod is %+v, %+v", pod.ObjectMeta, pod.Spec)
+		}
+		return nil
+	})
+	awaitAdmitted(t, shadow, "the change")
+}
+
+func tolerates(pod *corev1.Pod, key string) bool {
+	for _, toleration := range pod.Spec.Tolerations {
+		if toleration.Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// What a LimitRange of this cluster adds counts before the pod is created.
+func TestDefaultsOfANamespaceCount(t *testing.T) {
+	namespace, _ := limited(t, "lecce", quantities("cpu", "1", "memory", "1Gi"))
+	provider.StartManager(t)
+	provider.Create(t, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "defaults"}, Spec: corev1.LimitRangeSpec{
+		Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: quantities("cpu", "600m")}}}})
+	silent := func(name string) *unstructured.Unstructured {
+		return set(asking(namespace, name, "lecce", "0"), []any{map[string]any{"name": "main", "image": "a"}}, "spec", "pod", "containers")
+	}
+	controllertest.Eventually(t, "the defaults", func() error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "a"}}}}
+		if err := provider.Client.Create(t.Context(), pod, client.DryRunAll); err != nil {
+			return err
+		}
+		if pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "600m" {
+			return fmt.Errorf("there are none")
+		}
+		return nil
+	})
+	first, second := silent("first"), silent("second")
+	provider.Create(t, first)
+	awaitPod(t, first, "")
+	provider.Create(t, second)
+	awaitRefusal(t, second, "cpu: requested 600m, used 600m, limited 1")
 }

@@ -74,12 +74,16 @@ func (c *Controller) judgeSpec(ctx context.Context, shadow *unstructured.Unstruc
 	return c.options.Policy.CheckPod(namespace, shadow.GetLabels(), shadow.GetAnnotations(), spec), nil
 }
 
-// refuse reports on the ShadowPod, and by an Event that reaches the consumer's pod, why there is no pod. A change of the
-// ShadowPod brings us back, and so does the next resync, after what the provider allows has changed; until then nothing would
+// refuse reports on the ShadowPod, and by an Event that reaches the consumer's pod, why there is no pod, or why it stays as it is. A change of
+// the ShadowPod brings us back, and so does the next resync, after what the provider allows has changed; until then nothing would
 // be gained by another attempt.
-func (c *Controller) refuse(ctx context.Context, shadow *unstructured.Unstructured, refusal *tenancy.Refusal) error {
-	c.report.Warn(shadow, refusedReason, createAction, refusal.Error())
-	return c.setAdmitted(ctx, shadow, metav1.ConditionFalse, refusedReason, refusal.Error())
+func (c *Controller) refuse(ctx context.Context, shadow *unstructured.Unstructured, action string, refusal *tenancy.Refusal) error {
+	message := refusal.Error()
+	if action == updateAction {
+		message = "the running pod was left unchanged: " + message
+	}
+	c.report.Warn(shadow, refusedReason, action, message)
+	return c.setAdmitted(ctx, shadow, metav1.ConditionFalse, refusedReason, message)
 }
 
 // admitted takes an earlier refusal back.

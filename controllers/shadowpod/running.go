@@ -20,39 +20,73 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // alignRunning changes what a plain patch may not: sizes (in-place resize) and
-// ephemeral containers (kubectl debug). The cache holds neither.
-func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unstructured, cached *corev1.Pod) error {
+// ephemeral containers (kubectl debug). The cache holds neither. It returns why the pod must not have what shadow asks for; nothing is changed then.
+func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unstructured, cached *corev1.Pod) (*tenancy.Refusal, error) {
 	spec, ok := podSpec(shadow)
 	if !ok {
-		return nil
-	}
-	refusal, err := c.judge(ctx, shadow)
-	if err == nil && refusal == nil {
-		refusal, err = c.checkQuota(ctx, shadow)
-	}
-	if err != nil {
-		return err
-	}
-	if refusal != nil {
-		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
-		return nil
+		return nil, nil
 	}
 	pod := &corev1.Pod{}
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), pod); err != nil {
-		return client.IgnoreNotFound(err)
+		return nil, client.IgnoreNotFound(err)
 	}
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
-		return nil // an event will say so
+		return nil, nil // an event will say so
 	}
-	problems := []error{c.alignEphemeral(ctx, shadow, spec, pod)}
-	for _, size := range newSizes(spec, pod) {
-		problems = append(problems, c.patchSubresource(ctx, shadow, pod, "resize", size))
+	sizes := newSizes(spec, pod)
+	if len(sizes) > 0 || replacesImages(spec, pod) {
+		if refusal, err := c.reserveChange(ctx, shadow, pod, spec); refusal != nil || err != nil {
+			return refusal, err
+		}
+	}
+	return nil, errors.Join(c.alignEphemeral(ctx, shadow, spec, pod), c.resize(ctx, shadow, pod, sizes))
+}
+
+// resize writes the new sizes, for which there is a reservation, and ends that.
+func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, sizes []jsonpatch.Patch) error {
+	var problems []error
+	var written *corev1.Pod
+	unknown := false
+	for _, size := range sizes {
+		resized, err := c.patchSubresource(ctx, shadow, pod, "resize", size)
+		if resized != nil {
+			written = resized
+		}
+		unknown = unknown || err != nil && !isDecided(err)
+		problems = append(problems, err)
+	}
+	switch {
+	case unknown: // the next attempt decides
+	case written != nil:
+		c.settleQuota(written)
+	default:
+		c.releaseQuota(client.ObjectKeyFromObject(shadow))
 	}
 	return errors.Join(problems...)
+}
+
+// changedPod returns the pod as the ShadowPod wants it, as far as that matters to a Quota, and whether it becomes another one.
+func changedPod(spec map[string]any, pod *corev1.Pod) (changed *corev1.Pod, replaces bool) {
+	changed = pod.DeepCopy()
+	for field, containers := range map[string][]corev1.Container{"containers": changed.Spec.Containers, "initContainers": changed.Spec.InitContainers} {
+		desired := desiredSizes(field, spec)
+		for i := range containers {
+			containers[i].Resources, _ = withAmounts(containers[i].Resources, desired[containers[i].Name])
+		}
+	}
+	if changed.Spec.Resources != nil {
+		*changed.Spec.Resources, _ = withAmounts(*changed.Spec.Resources, spec["resources"])
+	}
+	return changed, replacesImages(spec, pod)
+}
+
+func replacesImages(spec map[string]any, pod *corev1.Pod) bool {
+	return len(imageChanges("containers", spec, pod.Spec.Containers))+len(imageChanges("initContainers", spec, pod.Spec.InitContainers)) > 0
 }
 
 func (c *Controller) alignEphemeral(ctx context.Context, shadow *unstructured.Unstructured, spec map[string]any, pod *corev1.Pod) error {
@@ -68,32 +102,31 @@ func (c *Controller) alignEphemeral(ctx context.Context, shadow *unstructured.Un
 		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
 		return nil
 	}
-	return c.patchSubresource(ctx, shadow, pod, "ephemeralcontainers", changes)
+	_, err = c.patchSubresource(ctx, shadow, pod, "ephemeralcontainers", changes)
+	return err
 }
 
-func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, name string, changes jsonpatch.Patch) error {
-	if len(changes) == 0 {
-		return nil
-	}
+// patchSubresource returns the pod that was written, nil if none was.
+func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, name string, changes jsonpatch.Patch) (*corev1.Pod, error) {
 	patch, err := changes.For(pod.UID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	err = c.client.SubResource(name).Patch(ctx, target, patch, client.FieldOwner(wire.ShadowPodFieldManager))
 	switch {
 	case err == nil:
-		return nil
+		return target, nil
 	case isUnserved(err):
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, fmt.Sprintf(
 			"patching %s of the pod: the API server of this cluster is too old for that, so the pod was left unchanged; delete the pod to recreate it", name))
-		return nil
+		return nil, nil
 	case apierrors.IsNotFound(err):
-		return nil
+		return nil, nil
 	case jsonpatch.IsRejected(err) || apierrors.IsForbidden(err):
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, fmt.Sprintf("patching %s of the pod: %v", name, err))
 	}
-	return fmt.Errorf("patching %s of pod %s/%s, %w", name, pod.Namespace, pod.Name, err)
+	return nil, fmt.Errorf("patching %s of pod %s/%s, %w", name, pod.Namespace, pod.Name, err)
 }
 
 // isUnserved distinguishes a subresource that the API server does not know from a pod
@@ -121,12 +154,18 @@ func newSizes(spec map[string]any, pod *corev1.Pod) []jsonpatch.Patch {
 	return patches
 }
 
-func containerSizes(field string, spec map[string]any, actual []corev1.Container) (patches []jsonpatch.Patch) {
+// desiredSizes returns the resources of the containers in one of a spec's lists, by name.
+func desiredSizes(field string, spec map[string]any) map[string]any {
 	desired := map[string]any{}
 	for _, container := range containersOf(spec, field) {
 		name, _ := container["name"].(string)
 		desired[name] = container["resources"]
 	}
+	return desired
+}
+
+func containerSizes(field string, spec map[string]any, actual []corev1.Container) (patches []jsonpatch.Patch) {
+	desired := desiredSizes(field, spec)
 	for i := range actual {
 		if sizes, changed := withAmounts(actual[i].Resources, desired[actual[i].Name]); changed {
 			var patch jsonpatch.Patch

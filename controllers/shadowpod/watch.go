@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -67,9 +68,14 @@ func trim(obj any) (any, error) {
 	kept.Spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	kept.Spec.Tolerations = pod.Spec.Tolerations
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
-	if podend.Finished(pod.Status.Phase) {
+	switch {
+	case podend.Finished(pod.Status.Phase):
 		kept.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
 		kept.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
+	case isResizing(pod): // until then it has both in use
+		kept.Status.InitContainerStatuses = trimSizes(pod.Status.InitContainerStatuses)
+		kept.Status.ContainerStatuses = trimSizes(pod.Status.ContainerStatuses)
+		kept.Status.Resources, kept.Status.AllocatedResources = pod.Status.Resources, pod.Status.AllocatedResources
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.DisruptionTarget {
@@ -84,8 +90,47 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	for i := range containers {
 		kept = append(kept, corev1.Container{
 			Name: containers[i].Name, Image: containers[i].Image, RestartPolicy: containers[i].RestartPolicy,
-			Resources: corev1.ResourceRequirements{Requests: containers[i].Resources.Requests},
+			Resources: corev1.ResourceRequirements{Requests: containers[i].Resources.Requests, Limits: containers[i].Resources.Limits},
 		})
+	}
+	return kept
+}
+
+// isResizing reports whether a container has more than its spec says, which a node has not taken back yet.
+func isResizing(pod *corev1.Pod) bool {
+	sizes := map[string]corev1.ResourceRequirements{}
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			sizes[containers[i].Name] = containers[i].Resources
+		}
+	}
+	exceeds := func(has, spec corev1.ResourceList) bool {
+		for name, amount := range has {
+			if amount.Cmp(spec[name]) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range statuses {
+			status, size := &statuses[i], sizes[statuses[i].Name]
+			actual := ptr.Deref(status.Resources, corev1.ResourceRequirements{})
+			if exceeds(status.AllocatedResources, size.Requests) || exceeds(actual.Requests, size.Requests) || exceeds(actual.Limits, size.Limits) {
+				return true
+			}
+		}
+	}
+	level := ptr.Deref(pod.Spec.Resources, corev1.ResourceRequirements{})
+	actual := ptr.Deref(pod.Status.Resources, corev1.ResourceRequirements{})
+	return pod.Spec.Resources != nil && (exceeds(pod.Status.AllocatedResources, level.Requests) || exceeds(actual.Requests, level.Requests) || exceeds(actual.Limits, level.Limits))
+}
+
+// trimSizes keeps the resources that the containers have.
+func trimSizes(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	kept := make([]corev1.ContainerStatus, 0, len(statuses))
+	for i := range statuses {
+		kept = append(kept, corev1.ContainerStatus{Name: statuses[i].Name, Resources: statuses[i].Resources, AllocatedResources: statuses[i].AllocatedResources})
 	}
 	return kept
 }

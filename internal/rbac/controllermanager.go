@@ -28,6 +28,10 @@ func providerRules() []Rule {
 			"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch")),
 		grant("to enforce their quotas",
 			"offloading.liqo.io", on("quotas"), do("get", "list", "watch")),
+		grant("to have the API server enforce what quotas say about storage and numbers of objects (create cannot be restricted by name)",
+			"", on("resourcequotas"), do("create")),
+		grant("to keep that up to date; no other ResourceQuota can be read",
+			"", on("resourcequotas"), do("get", "patch", "delete"), wire.ConsumerQuota),
 		grant("to report progress",
 			"offloading.liqo.io", on("shadowpods/status"), do("patch")),
 		grant("to set owner references, where OwnerReferencesPermissionEnforcement is enabled",
@@ -202,6 +206,8 @@ func ControllerManagerResourceSlices() Role {
 				"authentication.liqo.io", on("resourceslices/finalizers"), do("update")),
 			grant("to create their Quotas",
 				"offloading.liqo.io", on("quotas"), do("create", "patch")),
+			grant("to cordon a ResourceSlice that a consumer has created again",
+				"authentication.liqo.io", on("resourceslices"), do("patch")),
 		},
 	}
 }

@@ -38,7 +38,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	server := "--remote-api-server-url=" + w.milan.Config().Host
 	install := []string{"install", "--registry=registry.example.com/refract", replicas}
 	w.must(append(install, "--cluster-id=rome", "--context=rome")...)
-	w.must(append(install, "--cluster-id=milan", "--context=milan", "--set=authentication.enabled=true")...)
+	w.must(append(install, "--cluster-id=milan", "--context=milan", "--set=authentication.enabled=true,tenants.unlimitedResources=true")...)
 	for _, s := range []*side{w.rome, w.milan} {
 		redirectWebhooks(t, s)
 		stop := runPods(t, s, bin)

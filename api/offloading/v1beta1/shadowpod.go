@@ -68,12 +68,18 @@ type ShadowPodStatus struct {
 	// +kubebuilder:default=Unknown
 	Phase corev1.PodPhase `json:"phase"`
 
-	// Conditions: Admitted is False if this cluster does not allow the pod; its message names the field and the rule.
+	// Conditions: Admitted is False if this cluster does not allow the pod, or a change of it; its message names the field and the rule.
 	//
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// PodSpecHash is a hash of the spec of the last pod, if spec.pod was changed since the ShadowPod was created. A pod with this spec
+	// is recreated also while its Quota is cordoned.
+	//
+	// +optional
+	PodSpecHash string `json:"podSpecHash,omitempty"`
 }
 
 // ShadowPodAdmitted is the type of the condition that reports whether the provider allows the pod.

@@ -67,6 +67,7 @@ annotations:
 {{/* refract.authentication: not empty if consumers that peer with Liqo's protocol are admitted. */}}
 {{- define "refract.authentication" -}}
 {{- if and .Values.authentication.enabled .Values.adoptLiqo }}{{ fail "authentication.enabled: beside Liqo (adoptLiqo) its own authentication module admits consumers. Leave one of them false." }}{{ end -}}
+{{- if and .Values.authentication.enabled (not .Values.tenants.maxResources) (not .Values.tenants.unlimitedResources) }}{{ fail "tenants.maxResources is empty: with authentication.enabled each consumer would be granted whatever it requests. Set it, such as {cpu: \"16\", memory: 64Gi}, or set tenants.unlimitedResources to allow that." }}{{ end -}}
 {{- if .Values.authentication.enabled }}true{{ end -}}
 {{- end -}}
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -216,7 +217,7 @@ func newCordonResourceSliceCommand(access *clusterAccess) *cobra.Command {
 	return resourceSliceCommand(access, true, &cobra.Command{
 		Short: "Refuse new pods of ResourceSlices",
 		Long: "Refuse new pods of ResourceSlices, at the provider: each is the share of one virtual node of a consumer that runs Liqo. Running pods are not\n" +
-			"affected. --namespace names the tenant namespace if several consumers have a ResourceSlice of that name.",
+			"affected. A ResourceSlice that the consumer creates again, or in addition, is cordoned as well. --namespace names the tenant namespace if several consumers have a ResourceSlice of that name.",
 		Example: "  refractctl cordon resourceslice milan --context=milan --namespace=liqo-tenant-rome",
 	})
 }
@@ -233,6 +234,11 @@ func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Com
 	command.Aliases = []string{"resourceslices", "rs"}
 	return consumerCommand(access, command, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
 		slice, err := findResourceSlice(ctx, c, access.namespace(), name)
+		if err != nil && !cordon {
+			if done, problem := removeCordon(ctx, c, access.namespace(), name, cmd); done || problem != nil {
+				return problem
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -274,6 +280,35 @@ func findResourceSlice(ctx context.Context, c client.Client, namespace, name str
 		return nil, fmt.Errorf("ResourceSlice %s is a request of this cluster: cordon it at its provider, or the virtual node here with refractctl cordon virtualnode", client.ObjectKeyFromObject(&found[0]))
 	}
 	return &found[0], nil
+}
+
+// removeCordon deletes the Quota that a cordoned ResourceSlice has left behind, and reports whether there was one.
+func removeCordon(ctx context.Context, c client.Client, namespace, name string, cmd *cobra.Command) (bool, error) {
+	quotas, namespaces := &offloading.QuotaList{}, &corev1.NamespaceList{}
+	if err := c.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
+		return false, fmt.Errorf("listing Quotas, %w", err)
+	}
+	if err := c.List(ctx, namespaces, client.HasLabels{wire.RemoteClusterIDLabel}); err != nil {
+		return false, fmt.Errorf("listing tenant namespaces, %w", err)
+	}
+	found := slices.DeleteFunc(quotas.Items, func(quota offloading.Quota) bool {
+		return quota.Annotations[wire.CordonedSliceAnnotation] == "" || !slices.ContainsFunc(namespaces.Items, func(n corev1.Namespace) bool {
+			return n.Name == quota.Namespace && quota.Name == auth.ResourceSliceUser(name, n.Labels[wire.RemoteClusterIDLabel])
+		})
+	})
+	switch len(found) {
+	case 0:
+		return false, nil
+	case 1:
+	default:
+		return true, fmt.Errorf("namespaces %s and %s have the Quota of a cordoned ResourceSlice %s: set --namespace", found[0].Namespace, found[1].Namespace, name)
+	}
+	if err := c.Delete(ctx, &found[0]); client.IgnoreNotFound(err) != nil {
+		return true, fmt.Errorf("deleting Quota %s, %w", client.ObjectKeyFromObject(&found[0]), err)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: uncordoned; there is no ResourceSlice of this name now\n", name)
+	resultOf(cmd).add("", "Quota", found[0].Namespace, found[0].Name)
+	return true, nil
 }
 
 // awaitQuota returns when the Quota of a ResourceSlice is cordoned, or no longer is. Without a Quota a user gets no new pods.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -56,6 +57,21 @@ func TestConsumersAreCordoned(t *testing.T) {
 	require.ErrorContains(t, err, "consumer lodi has neither a Tenant nor a Quota of its own in this cluster")
 	_, _, err = refractctl(t, onCluster("cordon", "tenant")...)
 	assert.Equal(t, exitUsage, exitCode(err))
+}
+
+// What a cordoned ResourceSlice has left behind is removed by the same command.
+func TestACordonWithoutItsResourceSlice(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-asti", Labels: map[string]string{wire.RemoteClusterIDLabel: "asti"}}})
+	kept := quotaOf(t, "asti", auth.ResourceSliceUser("kept", "asti"))
+	_, _, err := refractctl(t, onCluster("uncordon", "resourceslice", "kept")...)
+	require.ErrorContains(t, err, "there is no ResourceSlice kept")
+	patch(t, kept, `{"metadata":{"annotations":{"`+wire.CordonedSliceAnnotation+`":"of-before"}}}`)
+	_, _, err = refractctl(t, onCluster("cordon", "resourceslice", "kept")...)
+	require.ErrorContains(t, err, "there is no ResourceSlice kept")
+	_, progress, err := refractctl(t, onCluster("uncordon", "resourceslice", "kept")...)
+	require.NoError(t, err)
+	assert.Equal(t, "kept: uncordoned; there is no ResourceSlice of this name now\n", progress)
+	assert.True(t, apierrors.IsNotFound(admin(t).Get(t.Context(), client.ObjectKeyFromObject(kept), kept)))
 }
 
 // The commands change what Liqo's do, and wait for the controllers. (These are tested in controllers/authentication and controllers/resourceslice.)

@@ -1,0 +1,141 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helpers "k8s.io/component-helpers/resource"
+)
+
+// The prefixes of Kubernetes' ResourceQuota, which a Quota may use as well.
+const (
+	requestsPrefix = "requests."
+	limitsPrefix   = "limits."
+)
+
+// demandOf returns what a pod counts in a Quota, as Kubernetes counts it: the requests of its containers together, or of its largest init
+// container if that is more, sidecars with either, and its overhead; the same of its limits, as limits.cpu; and one pod. A pod that is being
+// resized counts with the larger of what it has and what it gets.
+func demandOf(pod *corev1.Pod) corev1.ResourceList {
+	defaulted := &corev1.Pod{Spec: withDefaultRequests(&pod.Spec), Status: pod.Status}
+	demand := corev1.ResourceList{}
+	// A resize that the node cannot carry out is not in use, but nothing keeps the node from carrying it out later.
+	for _, options := range []helpers.PodResourcesOptions{{}, {UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}} {
+		raise(demand, helpers.PodRequests(defaulted, options))
+		for name, limit := range helpers.PodLimits(defaulted, options) {
+			raise(demand, corev1.ResourceList{limitsPrefix + name: limit})
+		}
+	}
+	demand[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return demand
+}
+
+// withDefaultRequests returns a spec in which limits stand for missing requests, as the API server sets them. spec is not changed.
+func withDefaultRequests(spec *corev1.PodSpec) corev1.PodSpec {
+	defaulted := *spec
+	defaulted.Containers, defaulted.InitContainers = withRequests(spec.Containers), withRequests(spec.InitContainers)
+	if spec.Resources == nil {
+		return defaulted
+	}
+	level := spec.Resources.DeepCopy()
+	inContainers := helpers.AggregateContainerRequests(&corev1.Pod{Spec: defaulted}, helpers.PodResourcesOptions{})
+	for name, limit := range level.Limits {
+		if _, said := level.Requests[name]; said {
+			continue
+		}
+		if level.Requests == nil {
+			level.Requests = corev1.ResourceList{}
+		}
+		level.Requests[name] = limit
+		if sum, ok := inContainers[name]; ok {
+			level.Requests[name] = sum
+		}
+	}
+	defaulted.Resources = level
+	return defaulted
+}
+
+func withRequests(containers []corev1.Container) []corev1.Container {
+	defaulted := slices.Clone(containers)
+	for i := range defaulted {
+		resources := &defaulted[i].Resources
+		if len(resources.Limits) > 0 {
+			requests := maps.Clone(resources.Limits)
+			maps.Copy(requests, resources.Requests)
+			resources.Requests = requests
+		}
+	}
+	return defaulted
+}
+
+// limitsOf returns the limits of a Quota by the names that demandOf uses.
+func limitsOf(resources corev1.ResourceList) corev1.ResourceList {
+	limits := corev1.ResourceList{}
+	for name, limit := range resources {
+		if bare, ok := strings.CutPrefix(string(name), requestsPrefix); ok && bare != string(corev1.ResourceStorage) {
+			name = corev1.ResourceName(bare)
+		}
+		if other, twice := limits[name]; !twice || limit.Cmp(other) < 0 {
+			limits[name] = limit
+		}
+	}
+	return limits
+}
+
+// excess is a resource of which a Quota has not enough.
+type excess struct {
+	name                   corev1.ResourceName
+	requested, used, limit resource.Quantity
+	unlisted               bool
+}
+
+func (e *excess) String() string {
+	if e.unlisted {
+		return fmt.Sprintf("%s is not among its resources", e.name)
+	}
+	return fmt.Sprintf("%s: requested %s, used %s, limited %s", e.name, e.requested.String(), e.used.String(), e.limit.String())
+}
+
+// exceeds returns the resources of which demand is more than a Quota leaves beside used, sorted by name. What the pod has already, present, it
+// may keep.
+func exceeds(demand, present, used, limits corev1.ResourceList) (over []excess) {
+	for _, name := range slices.Sorted(maps.Keys(demand)) {
+		wants, has := demand[name], present[name]
+		limit, named := limits[name]
+		total := used[name].DeepCopy()
+		total.Add(wants)
+		switch _, exists := present[name]; {
+		case wants.IsZero(), exists && wants.Cmp(has) <= 0:
+		case !named && (name == corev1.ResourcePods || strings.HasPrefix(string(name), limitsPrefix)):
+		case !named:
+			over = append(over, excess{name: name, unlisted: true})
+		case total.Cmp(limit) > 0:
+			over = append(over, excess{name: name, requested: wants, used: used[name], limit: limit})
+		}
+	}
+	return over
+}
+
+func add(sum, more corev1.ResourceList) {
+	for name, quantity := range more {
+		total := sum[name]
+		total.Add(quantity)
+		sum[name] = total
+	}
+}
+
+// raise sets each resource of list to the larger of its amounts in list and other.
+func raise(list, other corev1.ResourceList) {
+	for name, quantity := range other {
+		if present, ok := list[name]; !ok || quantity.Cmp(present) > 0 {
+			list[name] = quantity
+		}
+	}
+}

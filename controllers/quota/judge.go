@@ -1,0 +1,259 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/tenancy"
+)
+
+// judge returns why a request must not be carried out, nil if it may, and whether a Quota limits it. The lock must be held.
+func (l *Ledger) judge(ctx context.Context, request Request, announced bool) (refusal *Refusal, limited bool, err error) {
+	if l.options.Off {
+		return nil, false, nil
+	}
+	who := ownerOf(request.Labels)
+	quotas, err := QuotasOf(ctx, l.reader, who.origin)
+	if err != nil {
+		return nil, false, err
+	}
+	demand, present := demandOf(&corev1.Pod{Spec: *request.Spec}), l.present(request)
+	if len(quotas) == 0 {
+		refusal, err := l.judgeUnlimited(ctx, who, request, demand, present)
+		return refusal, false, err
+	}
+	// The creator of a ShadowPod that was written while no webhook responded, or before there were Quotas, is unknown: all Quotas count it.
+	applied := slices.DeleteFunc(slices.Clone(quotas), func(q offloading.Quota) bool { return who.creator != "" && Escape(q.Spec.User) != who.creator })
+	switch {
+	case len(applied) == 0 && !isNew(request, demand, present):
+		return nil, false, nil
+	case len(applied) == 0:
+		return refuse("metadata.labels["+wire.CreatorUserLabel+"]",
+			fmt.Sprintf("user %q of consumer %s has no Quota, and others of this consumer have one", who.creator, who.origin),
+			fmt.Sprintf("ask an administrator of this cluster to create a Quota for it in namespace %s", quotas[0].Namespace)), true, nil
+	}
+	used, err := l.usedBeside(ctx, who, request.Key, announced)
+	for i := range applied {
+		if err == nil && refusal == nil {
+			refusal = l.judgeBy(&applied[i], request, demand, present, used)
+		}
+	}
+	return refusal, true, err
+}
+
+// present returns what the pod of a request counts already, nil if there is none.
+func (l *Ledger) present(request Request) corev1.ResourceList {
+	if request.Present == nil {
+		return nil
+	}
+	present := demandOf(request.Present)
+	if entry := l.reserved[request.Key]; entry != nil {
+		raise(present, entry.demand())
+	}
+	return present
+}
+
+// grows reports whether a request is for more than the pod has.
+func grows(demand, present corev1.ResourceList) bool {
+	for name, wants := range demand {
+		if wants.Cmp(present[name]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isNew reports whether a request is for something that did not run yet: a pod, another one in place of a pod, or a larger one.
+func isNew(request Request, demand, present corev1.ResourceList) bool {
+	switch {
+	case request.Returns:
+		return false
+	case request.Present == nil, request.Replaces:
+		return true
+	}
+	return grows(demand, present)
+}
+
+// judgeBy judges a request by one Quota. What ran and is to stay as it is, or gets smaller, is asked for room alone, and not for what it has.
+func (l *Ledger) judgeBy(q *offloading.Quota, request Request, demand, present, used corev1.ResourceList) *Refusal {
+	remedy := fmt.Sprintf("ask an administrator of this cluster to change Quota %s/%s", q.Namespace, q.Name)
+	if ptr.Deref(q.Spec.Cordoned, false) && isNew(request, demand, present) {
+		return refuse("spec.pod", "the Quota is cordoned, so no new pods are admitted, and running pods may only shrink", remedy)
+	}
+	if !request.Returns {
+		if refusal := l.declared(request.Spec, q); refusal != nil {
+			return refusal
+		}
+	}
+	over := exceeds(demand, present, used, limitsOf(q.Spec.Resources))
+	if len(over) == 0 {
+		return nil
+	}
+	describe := func(one func(*excess) string) *tenancy.Refusal {
+		var parts []string
+		for i := range over {
+			parts = append(parts, one(&over[i]))
+		}
+		return &tenancy.Refusal{Field: "spec.pod", Rule: fmt.Sprintf("it exceeds the Quota of user %s: %s", q.Spec.User, strings.Join(parts, "; ")),
+			Remedy: "delete other pods, request less, or " + remedy}
+	}
+	return &Refusal{Refusal: *describe((*excess).String), Discreet: describe(func(e *excess) string { return string(e.name) })}
+}
+
+func refuse(field, rule, remedy string) *Refusal {
+	return &Refusal{Refusal: tenancy.Refusal{Field: field, Rule: rule, Remedy: remedy}}
+}
+
+// judgeUnlimited refuses what is new of a consumer without any Quota, if it must have one.
+func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request, demand, present corev1.ResourceList) (*Refusal, error) {
+	required := l.options.Required
+	if !required && l.options.OfTenants {
+		var err error
+		if required, err = l.isTenant(ctx, who.origin); err != nil {
+			return nil, err
+		}
+	}
+	if !required || !isNew(request, demand, present) {
+		return nil, nil //nolint:nilnil // it is not refused
+	}
+	return refuse("metadata.labels["+wire.CreatorUserLabel+"]", fmt.Sprintf("consumer %s has no Quota, so its pods may only stay as they are, or shrink", who.origin),
+		fmt.Sprintf("ask an administrator of this cluster to accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)), nil
+}
+
+// isTenant reports whether a consumer has joined with a Tenant.
+func (l *Ledger) isTenant(ctx context.Context, consumer string) (bool, error) {
+	tenants := &auth.TenantList{}
+	if err := l.reader.List(ctx, tenants, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing Tenants, %w", err)
+	}
+	return slices.ContainsFunc(tenants.Items, func(t auth.Tenant) bool { return string(t.Spec.ClusterID) == consumer }), nil
+}
+
+// QuotasOf returns the Quotas in the tenant namespaces of a consumer.
+func QuotasOf(ctx context.Context, reader client.Reader, consumer string) ([]offloading.Quota, error) {
+	list := &offloading.QuotaList{}
+	if err := reader.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing Quotas, %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, nil
+	}
+	namespaces := &corev1.NamespaceList{}
+	if err := reader.List(ctx, namespaces, client.MatchingLabels{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: consumer}); err != nil {
+		return nil, fmt.Errorf("listing the tenant namespaces of %s, %w", consumer, err)
+	}
+	return slices.DeleteFunc(list.Items, func(q offloading.Quota) bool {
+		return !slices.ContainsFunc(namespaces.Items, func(n corev1.Namespace) bool { return n.Name == q.Namespace })
+	}), nil
+}
+
+// strictness returns how strictly a Quota asks pods to say what they use.
+func (l *Ledger) strictness(q *offloading.Quota) offloading.LimitsEnforcement {
+	if q.Spec.LimitsEnforcement != "" {
+		return q.Spec.LimitsEnforcement
+	}
+	return l.options.Limits
+}
+
+// declared refuses a pod that does not say what it uses, as far as the Quota asks for it. Zero says nothing: a container that requests zero may
+// use what it likes, and a limit of zero is none.
+func (l *Ledger) declared(spec *corev1.PodSpec, q *offloading.Quota) *Refusal {
+	strict := l.strictness(q)
+	ask := declaration{limits: map[corev1.ResourceName]bool{}, equal: strict == offloading.HardLimitsEnforcement}
+	if ask.equal || strict == offloading.SoftLimitsEnforcement {
+		ask.requests = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+	}
+	for name := range limitsOf(q.Spec.Resources) {
+		if bare, ok := strings.CutPrefix(string(name), limitsPrefix); ok {
+			ask.limits[corev1.ResourceName(bare)] = true // which could not be counted otherwise
+		}
+		if name == corev1.ResourceEphemeralStorage && len(ask.requests) > 0 {
+			ask.requests = append(ask.requests, name)
+		}
+	}
+	field, rule := ask.missing(spec)
+	if rule == "" {
+		return nil
+	}
+	return refuse("spec.pod."+field, rule, fmt.Sprintf("set it in the pod (limitsEnforcement of Quota %s/%s is %s)", q.Namespace, q.Name, strict))
+}
+
+// declaration is what a Quota wants pods to say.
+type declaration struct {
+	// requests are mandatory.
+	requests []corev1.ResourceName
+	// limits are mandatory as well.
+	limits map[corev1.ResourceName]bool
+	// equal: what is requested is limited to the same.
+	equal bool
+}
+
+// missing returns the first field that does not say what is asked for, and the rule, "" if there is none.
+func (d *declaration) missing(spec *corev1.PodSpec) (field, rule string) {
+	said := ptr.Deref(spec.Resources, corev1.ResourceRequirements{})
+	for _, list := range []struct {
+		field      string
+		containers []corev1.Container
+	}{{"containers", spec.Containers}, {"initContainers", spec.InitContainers}} {
+		for i := range list.containers {
+			container := &list.containers[i]
+			if rule := d.undeclared(&container.Resources, &said); rule != "" {
+				return fmt.Sprintf("%s[%s].resources", list.field, container.Name), rule
+			}
+		}
+	}
+	return "", ""
+}
+
+// undeclared returns what a container does not say, unless it is said for its pod as a whole.
+func (d *declaration) undeclared(container, pod *corev1.ResourceRequirements) string {
+	for _, name := range d.requests {
+		if !positive(container.Requests, name) && !positive(pod.Requests, name) {
+			return fmt.Sprintf("a request of %s is mandatory, and more than zero", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.limits)) {
+		if !positive(container.Limits, name) && !positive(pod.Limits, name) {
+			return fmt.Sprintf("a limit of %s is mandatory, and more than zero", name)
+		}
+	}
+	for _, level := range []*corev1.ResourceRequirements{container, pod} {
+		if rule := d.unequal(level); rule != "" {
+			return rule
+		}
+	}
+	return ""
+}
+
+// unequal returns which limit differs from its request.
+func (d *declaration) unequal(resources *corev1.ResourceRequirements) string {
+	if !d.equal {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(resources.Requests)) {
+		request, limit := resources.Requests[name], resources.Limits[name]
+		if limit.Cmp(request) != 0 {
+			return fmt.Sprintf("the limit of %s must equal its request (%s)", name, request.String())
+		}
+	}
+	return ""
+}
+
+func positive(list corev1.ResourceList, name corev1.ResourceName) bool {
+	quantity, ok := list[name]
+	return ok && quantity.Cmp(resource.Quantity{}) > 0
+}
