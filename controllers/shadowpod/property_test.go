@@ -47,7 +47,7 @@ const (
 
 // TestUseNeverExceedsTheQuota lets clients with the identity of a consumer create, resize, replace and delete ShadowPods and pods at the same time,
 // while the webhook comes and goes, and then lowers the Quota. The history of the pods, as the API server has stored it, shows that
-// they never grew past the Quota, neither in requests nor in limits. No admission policy helps here.
+// they never grew past the Quota, neither in requests nor in limits.
 func TestUseNeverExceedsTheQuota(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()

@@ -107,6 +107,7 @@ func allEnabled() map[string]any {
 	return map[string]any{
 		"discovery":         map[string]any{"config": map[string]any{"clusterID": "home"}},
 		"authentication":    map[string]any{"enabled": true},
+		"tenants":           map[string]any{"unlimitedResources": true},
 		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "virtual-kubelet"}},
 		"controllerManager": map[string]any{"image": map[string]any{"name": "controller-manager"}, "config": map[string]any{"enableNodeFailureController": true}},
 	}
