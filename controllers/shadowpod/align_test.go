@@ -69,7 +69,7 @@ func TestWhatMayChangeInAPodIsPushed(t *testing.T) {
 		"containers":[{"name":"main","image":"registry.example/main:2"}],
 		"initContainers":[{"name":"init","image":"registry.example/init:2"}],
 		"activeDeadlineSeconds":600,
-		"tolerations":[{"key":"new","operator":"Exists","effect":"NoExecute","tolerationSeconds":30}]}}}`)
+		"tolerations":[{"key":"node.kubernetes.io/disk-pressure","operator":"Exists","effect":"NoExecute","tolerationSeconds":30}]}}}`)
 
 	pod := &corev1.Pod{}
 	controllertest.Eventually(t, "the pod to follow", func() error {
@@ -84,7 +84,7 @@ func TestWhatMayChangeInAPodIsPushed(t *testing.T) {
 	}
 	found := false
 	for _, toleration := range pod.Spec.Tolerations {
-		found = found || toleration.Key == "new" && *toleration.TolerationSeconds == 30
+		found = found || toleration.Key == "node.kubernetes.io/disk-pressure" && *toleration.TolerationSeconds == 30
 	}
 	if !found {
 		t.Errorf("tolerations = %v, want the new one too", pod.Spec.Tolerations)

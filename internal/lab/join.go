@@ -49,7 +49,7 @@ func (l *Lab) join(ctx context.Context) error {
 		return err
 	}
 	for _, side := range []*Side{l.Consumer, l.Provider} {
-		if err := policies.Install(ctx, side.Config(), policies.Options{Namespace: SystemNamespace}); err != nil {
+		if err := policies.Install(ctx, side.Config(), policies.Options{Namespace: SystemNamespace, ClusterID: side.ID}); err != nil {
 			return fmt.Errorf("installing the admission policies in %s, %w", side.ID, err)
 		}
 	}

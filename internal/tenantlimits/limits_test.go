@@ -36,7 +36,7 @@ func TestAnnotationsOverrideTheDefaults(t *testing.T) {
 
 func TestInvalidLimits(t *testing.T) {
 	_, err := New(map[string]string{"schedulers": "x"})
-	assert.ErrorContains(t, err, `there is no limit "schedulers": use one of scheduler-names`)
+	assert.ErrorContains(t, err, `there is no limit "schedulers": use one of max-namespaces, `)
 	_, err = New(map[string]string{"scheduler-names": "a, b"})
 	assert.ErrorContains(t, err, "without spaces")
 

@@ -49,7 +49,7 @@ func (s *spied) all() []string {
 
 // spy watches, until the test ends, whether a private object arrives in milan, and whether a RoleBinding of rome lets milan's virtual kubelet into one of
 // the namespaces.
-func (l *lab) spy(namespaces ...string) *spied {
+func (l *clusters) spy(namespaces ...string) *spied {
 	l.Helper()
 	s := &spied{}
 	watch := func(side *side, list client.ObjectList, check func(client.Object)) {
@@ -88,7 +88,7 @@ func opens(binding *rbacv1.RoleBinding) bool {
 }
 
 // offload a new namespace of rome to the nodes with one label.
-func (l *lab) offload(namespace, label string, values ...string) {
+func (l *clusters) offload(namespace, label string, values ...string) {
 	l.Helper()
 	rome := l.sides["rome"]
 	l.create(rome, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -105,7 +105,7 @@ func (l *lab) offload(namespace, label string, values ...string) {
 }
 
 // flows waits until something new of each namespace that is offloaded has arrived: whatever could be reflected before was.
-func (l *lab) flows(round string) {
+func (l *clusters) flows(round string) {
 	l.Helper()
 	rome := l.sides["rome"]
 	for namespace, provider := range map[string]string{"shop": "milan", "finance": "turin"} {

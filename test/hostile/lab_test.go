@@ -40,8 +40,8 @@ type side struct {
 	admin client.WithWatch
 }
 
-// lab has clusters that run Refract.
-type lab struct {
+// clusters has clusters that run Refract.
+type clusters struct {
 	*testing.T
 	scheme     *runtime.Scheme
 	kubeconfig string
@@ -49,12 +49,12 @@ type lab struct {
 }
 
 // begin starts clusters with these ids, and installs Refract in each of them, with further arguments by the id of the cluster.
-func begin(t *testing.T, install map[string][]string, ids ...string) *lab {
+func begin(t *testing.T, install map[string][]string, ids ...string) *clusters {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	scheme, err := controllers.Scheme()
 	require.NoError(t, err)
-	l := &lab{T: t, scheme: scheme, kubeconfig: filepath.Join(t.TempDir(), "config"), sides: map[string]*side{}}
+	l := &clusters{T: t, scheme: scheme, kubeconfig: filepath.Join(t.TempDir(), "config"), sides: map[string]*side{}}
 	bin := filepath.Join(t.TempDir(), "bin")
 	require.NoError(t, testenv.BuildCommands(t.Context(), bin, "controller-manager", "virtual-kubelet"))
 	var options []testenv.Options
@@ -81,7 +81,7 @@ func begin(t *testing.T, install map[string][]string, ids ...string) *lab {
 	return l
 }
 
-func (l *lab) client(config *rest.Config) client.WithWatch {
+func (l *clusters) client(config *rest.Config) client.WithWatch {
 	l.Helper()
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -91,7 +91,7 @@ func (l *lab) client(config *rest.Config) client.WithWatch {
 }
 
 // refractctl runs a command line, or ends the test.
-func (l *lab) refractctl(args ...string) {
+func (l *clusters) refractctl(args ...string) {
 	l.Helper()
 	var out bytes.Buffer
 	command := cli.NewCommand("refractctl")
@@ -104,13 +104,13 @@ func (l *lab) refractctl(args ...string) {
 }
 
 // peer makes the provider a node of the consumer.
-func (l *lab) peer(consumer, provider string) {
+func (l *clusters) peer(consumer, provider string) {
 	l.Helper()
 	l.refractctl("peer", "--context="+consumer, "--remote-context="+provider, "--remote-api-server-url="+l.sides[provider].Config().Host, "--network=none")
 }
 
 // identity returns a client of the provider with the credentials of the consumer.
-func (l *lab) identity(consumer, provider string) client.WithWatch {
+func (l *clusters) identity(consumer, provider string) client.WithWatch {
 	l.Helper()
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: "kubeconfig-controlplane-" + provider}
@@ -121,13 +121,13 @@ func (l *lab) identity(consumer, provider string) client.WithWatch {
 }
 
 // create an object, or end the test.
-func (l *lab) create(s *side, object client.Object) {
+func (l *clusters) create(s *side, object client.Object) {
 	l.Helper()
 	require.NoErrorf(l, s.admin.Create(l.Context(), object), "creating %T %s in %s", object, client.ObjectKeyFromObject(object), s.id)
 }
 
 // patch merges a patch into an object, or into its status.
-func (l *lab) patch(s *side, object client.Object, patch string, status bool) {
+func (l *clusters) patch(s *side, object client.Object, patch string, status bool) {
 	l.Helper()
 	merge := client.RawPatch(types.MergePatchType, []byte(patch))
 	var err error
@@ -140,7 +140,7 @@ func (l *lab) patch(s *side, object client.Object, patch string, status bool) {
 }
 
 // await waits until holds returns nil.
-func (l *lab) await(what string, holds func() error) {
+func (l *clusters) await(what string, holds func() error) {
 	l.Helper()
 	var last error
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -152,7 +152,7 @@ func (l *lab) await(what string, holds func() error) {
 }
 
 // refused is something that the API server must refuse with these words.
-func (l *lab) refused(what, words string, do func() error) {
+func (l *clusters) refused(what, words string, do func() error) {
 	l.Helper()
 	if err := do(); err == nil || !strings.Contains(err.Error(), words) {
 		l.Errorf("%s: %v, want a refusal with %q", what, err, words)
@@ -160,7 +160,7 @@ func (l *lab) refused(what, words string, do func() error) {
 }
 
 // arrives waits until a Secret exists.
-func (l *lab) arrives(s *side, namespace, name string) {
+func (l *clusters) arrives(s *side, namespace, name string) {
 	l.Helper()
 	l.await(fmt.Sprintf("Secret %s/%s to arrive in %s", namespace, name, s.id), func() error {
 		return s.admin.Get(l.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Secret{})

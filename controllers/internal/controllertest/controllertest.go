@@ -99,7 +99,7 @@ func start(clusters []*Cluster) error {
 		if err := c.Grant(context.Background(), append(manager.Objects(), manager.VirtualNodes()...)...); err != nil {
 			return err
 		}
-		if err := policies.Install(context.Background(), c.Config(), policies.Options{Namespace: metav1.NamespaceDefault, ExemptAdministrators: true}); err != nil {
+		if err := policies.Install(context.Background(), c.Config(), policies.Options{Namespace: metav1.NamespaceDefault, ClusterID: c.ID, ExemptAdministrators: true}); err != nil {
 			return err
 		}
 	}

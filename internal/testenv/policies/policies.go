@@ -42,6 +42,8 @@ const inForceTimeout = time.Minute
 type Options struct {
 	// Namespace of the release.
 	Namespace string
+	// ClusterID is the id of the cluster.
+	ClusterID string
 	// ExemptAdministrators excludes system:masters, so that the administrator of a test can create what the policies deny to consumers.
 	ExemptAdministrators bool
 }
@@ -72,7 +74,7 @@ func Install(ctx context.Context, config *rest.Config, options Options) error {
 }
 
 func render(options Options) (policies []*admissionv1.ValidatingAdmissionPolicy, bindings []*admissionv1.ValidatingAdmissionPolicyBinding, err error) {
-	objects, err := release.Render(ReleaseName, options.Namespace, allEnabled())
+	objects, err := release.Render(ReleaseName, options.Namespace, allEnabled(options.ClusterID))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,9 +105,9 @@ func render(options Options) (policies []*admissionv1.ValidatingAdmissionPolicy,
 }
 
 // allEnabled are values with which the chart has every policy.
-func allEnabled() map[string]any {
+func allEnabled(clusterID string) map[string]any {
 	return map[string]any{
-		"discovery":         map[string]any{"config": map[string]any{"clusterID": "home"}},
+		"discovery":         map[string]any{"config": map[string]any{"clusterID": clusterID}},
 		"authentication":    map[string]any{"enabled": true},
 		"tenants":           map[string]any{"unlimitedResources": true},
 		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "virtual-kubelet"}},
