@@ -286,7 +286,7 @@ func TestJoin(t *testing.T) {
 			"resourceslice": {IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "more"}, CSR: rome.csr(auth.ResourceSliceUser("more", "rome"), "rome")},
 		} {
 			spec.ConsumerClusterID = "rome"
-			renew := &auth.Renew{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: name, Labels: map[string]string{wire.ReplicatedLabel: "true"}}, Spec: spec}
+			renew := &auth.Renew{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: name, Labels: map[string]string{wire.ReplicatedLabel: "true", wire.OriginIDLabel: "rome"}}, Spec: spec}
 			require.NoError(t, controlPlane.Create(t.Context(), renew))
 			controllertest.Eventually(t, "the renewal", func() error {
 				if err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(renew), renew); err != nil || renew.Status.AuthParams == nil {
@@ -520,7 +520,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"denied":    {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "admin"}, CSR: paris.csr(auth.ResourceSliceUser("admin", "paris"), "paris")},
 		"other":     {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "good"}, CSR: paris.csr(auth.ResourceSliceUser("bad", "paris"), "paris")},
 	} {
-		renew := &auth.Renew{ObjectMeta: metav1.ObjectMeta{Namespace: paris.namespace, Name: name, Labels: map[string]string{wire.ReplicatedLabel: "true"}}, Spec: spec}
+		renew := &auth.Renew{ObjectMeta: metav1.ObjectMeta{Namespace: paris.namespace, Name: name, Labels: map[string]string{wire.ReplicatedLabel: "true", wire.OriginIDLabel: "rome"}}, Spec: spec}
 		provider.Create(t, renew)
 		controllertest.Eventually(t, "an Event about Renew "+name, func() error {
 			for _, event := range provider.Events(t, paris.namespace, auth.RenewKind, name) {

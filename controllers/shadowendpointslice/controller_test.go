@@ -139,7 +139,7 @@ func TestMakesTheEndpointSlice(t *testing.T) {
 
 // Labels and annotations that components of this cluster trust are left out, and an Event reports it. The endpoints are applied.
 func TestDropsTrustedMetadata(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "trusted")
 	cluster(t, "trusted")
 	provider.StartManager(t)
 	shadow := shadowSlice(namespace, "slice", "trusted")
@@ -281,10 +281,10 @@ func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
 	provider.Create(t, refused)
 	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "refused", "ForbiddenAddress")
 
-	portless := shadowSlice(namespace, "portless", "careless")
-	require.NoError(t, unstructured.SetNestedField(portless.Object, []any{map[string]any{"port": int64(-1)}}, "spec", "template", "ports"))
-	provider.Create(t, portless)
-	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "portless", "FailedCreateEndpointSlice")
+	unspoken := shadowSlice(namespace, "unknown-protocol", "careless")
+	require.NoError(t, unstructured.SetNestedField(unspoken.Object, []any{map[string]any{"port": int64(80), "protocol": "NONE"}}, "spec", "template", "ports"))
+	provider.Create(t, unspoken)
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "unknown-protocol", "FailedCreateEndpointSlice")
 
 	provider.Create(t, shadowSlice(namespace, "fine", "careless"))
 	awaitReady(t, namespace, "fine", reachable)

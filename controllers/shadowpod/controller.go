@@ -202,9 +202,9 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 	}
 	wait := c.early(shadow, pod)
 	if wait == 0 {
-		hash := recordedHash(shadow)
-		if shadow.GetGeneration() > 1 && !isOutdated(shadow, pod) {
-			hash = specHash(shadow)
+		hash, err := c.hashToRecord(ctx, shadow, pod)
+		if err != nil {
+			return 0, err
 		}
 		if err := c.record(ctx, shadow, pod.Status.Phase, hash); err != nil {
 			return 0, err
@@ -212,6 +212,18 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 	}
 	retry, err := c.align(ctx, shadow, pod)
 	return sooner(wait, retry), err
+}
+
+// hashToRecord returns the hash of the spec that the pod has: of the present one once the pod has it. The cache has that as text.
+func (c *Controller) hashToRecord(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (string, error) {
+	if shadow.GetGeneration() <= 1 || isOutdated(shadow, pod) {
+		return recordedHash(shadow), nil
+	}
+	whole, err := kind.Whole(ctx, c.uncached, shadow)
+	if err != nil || whole == nil || isOutdated(whole, pod) {
+		return recordedHash(shadow), err
+	}
+	return specHash(whole), nil
 }
 
 // sooner returns the shorter of two times after which to reconcile again, of which 0 is never.
