@@ -153,7 +153,10 @@ func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[s
 		return &Refusal{podField + "runtimeClassName", fmt.Sprintf("runtime class %q is not allowed for consumers", *pod.Spec.RuntimeClassName), admin}
 	}
 	pod.Labels, pod.Annotations = labels, annotations
-	return p.checkSecurity(namespace, pod)
+	if refusal := p.checkSecurity(namespace, pod); refusal != nil {
+		return refusal
+	}
+	return checkVolumes(limits, namespace.Name, spec, &pod.Spec)
 }
 
 // limitRemedy names where an administrator of the provider changes the limit.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
@@ -21,15 +23,19 @@ type Kind string
 const (
 	// Globs is a list of names, separated by commas, in which * stands for any number of characters. Empty matches nothing.
 	Globs Kind = "globs"
+	// Names is a list of names, separated by commas, without wildcards. Empty matches nothing.
+	Names Kind = "names"
 	// Number is a number, 0 or more, or Unlimited.
 	Number Kind = "number"
+	// Quantity is a quantity of Kubernetes, such as 10Gi, or Unlimited.
+	Quantity Kind = "quantity"
 	// Switch is true or false.
 	Switch Kind = "switch"
 	// CIDRs is a list of address ranges, separated by commas. Empty contains nothing.
 	CIDRs Kind = "cidrs"
 )
 
-// Unlimited is the value of a Number that limits nothing.
+// Unlimited is the value of a Number or Quantity that limits nothing.
 const Unlimited = "unlimited"
 
 // Setting is one limit.
@@ -61,6 +67,30 @@ var (
 		Help: "create a NetworkPolicy in the namespaces of consumers that keeps their pods from this cluster's own pods, Services, nodes and metadata services"}
 	EgressCIDRs = &Setting{Name: "egress-cidrs", Kind: CIDRs, Default: "",
 		Help: "CIDRs of this cluster that the NetworkPolicy lets the pods of consumers reach nevertheless"}
+
+	VolumeTypes = &Setting{Name: "volume-types", Kind: Globs, Default: "configMap,downwardAPI,emptyDir,ephemeral,image,persistentVolumeClaim,projected,secret",
+		Help: "types of volumes that the pods of consumers may have, as the fields of a volume are named"}
+	StorageClasses = &Setting{Name: "storage-classes", Kind: Names,
+		Help: "storage classes that the claims of consumers may have; a listed class also opens the unclaimed PersistentVolumes that have it"}
+	MaxClaimSize = &Setting{Name: "max-claim-size", Kind: Quantity, Default: "1Ti",
+		Help: "maximum size of a claim of a consumer, as a quantity, or unlimited"}
+	VolumeAttributesClasses = &Setting{Name: "volume-attributes-classes", Kind: Globs,
+		Help: "volume attributes classes that the claims of consumers may name"}
+	ClaimDataSources = &Setting{Name: "claim-data-sources", Kind: Switch, Default: "false",
+		Help: "whether claims of consumers may name a data source of their own namespace"}
+
+	ExternalNames = &Setting{Name: "external-names", Kind: Switch, Default: "false",
+		Help: "whether Services of consumers may be of type ExternalName"}
+	ChosenNodePorts = &Setting{Name: "chosen-node-ports", Kind: Switch, Default: "false",
+		Help: "whether Services of consumers may choose their node ports"}
+	ChosenAddresses = &Setting{Name: "chosen-addresses", Kind: Switch, Default: "false",
+		Help: "whether Services of consumers may choose their cluster IPs and load balancer IPs"}
+	LoadBalancerClasses = &Setting{Name: "load-balancer-classes", Kind: Globs,
+		Help: "load balancer classes that Services of consumers may name"}
+	IngressClasses = &Setting{Name: "ingress-classes", Kind: Globs,
+		Help: "ingress classes that Ingresses of consumers may name"}
+	IngressHosts = &Setting{Name: "ingress-hosts", Kind: Globs,
+		Help: "hosts of Ingresses of consumers; only * allows Ingresses without a host, and default backends"}
 )
 
 // addOnNamespaces are the namespaces into which add-ons of clusters are usually installed. A consumer that got one of these names would have
@@ -77,7 +107,11 @@ var addOnNamespaces = []string{
 }
 
 // all lists the settings in the order of the documentation.
-var all = []*Setting{SchedulerNames, MaxNamespaces, NamespaceNames, ReservedNamespaces, EndpointCIDRs, FQDNEndpoints, EgressPolicy, EgressCIDRs}
+var all = []*Setting{
+	SchedulerNames, MaxNamespaces, NamespaceNames, ReservedNamespaces, EndpointCIDRs, FQDNEndpoints, EgressPolicy, EgressCIDRs,
+	VolumeTypes, StorageClasses, MaxClaimSize, VolumeAttributesClasses, ClaimDataSources,
+	ExternalNames, ChosenNodePorts, ChosenAddresses, LoadBalancerClasses, IngressClasses, IngressHosts,
+}
 
 // Settings returns all settings, in the order of the documentation.
 func Settings() []*Setting { return slices.Clone(all) }
@@ -129,6 +163,16 @@ func (s *Setting) Check(text string) error {
 	case CIDRs:
 		if _, err := parseCIDRs(text); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+	case Quantity:
+		if quantity, err := resource.ParseQuantity(text); text != Unlimited && (err != nil || quantity.Sign() < 0) {
+			return fmt.Errorf("%s is %q: use a quantity, such as 10Gi, or %s", s.Name, text, Unlimited)
+		}
+	case Names:
+		for _, entry := range entries(text) {
+			if !globChars.MatchString(entry) || strings.Contains(entry, "*") {
+				return fmt.Errorf("%s: entry %q is not valid: use names separated by commas, without spaces and wildcards", s.Name, strings.Map(printable, entry))
+			}
 		}
 	case Globs:
 		for _, entry := range entries(text) {
