@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,27 @@ func TestLimitsOfTenants(t *testing.T) {
 		defaults = append(defaults, fmt.Sprintf("--%s=%s", setting.Flag(), setting.Default))
 	}
 	assert.ElementsMatch(t, defaults, limits)
+}
+
+// The classes that a provider offers are allowed; those of the values are added to them.
+func TestOfferedClassesAreAllowed(t *testing.T) {
+	vals := values(t, "provider")
+	vals["storage"] = map[string]any{"enabled": true, "realStorageClassName": "fast"}
+	vals["offloading"] = map[string]any{"reflection": map[string]any{
+		"service": map[string]any{"loadBalancerClasses": []any{map[string]any{"name": "public", "default": true}}},
+		"ingress": map[string]any{"ingressClasses": []any{map[string]any{"name": "nginx"}, map[string]any{"name": "haproxy"}}},
+	}}
+	vals["tenants"] = map[string]any{"storageClasses": []any{"slow", "fast"}, "loadBalancerClasses": []any{"internal"}}
+	all := objects(t, vals)
+	arguments := get[*appsv1.Deployment](t, all, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
+	for _, argument := range []string{"--tenant-storage-classes=slow,fast", "--tenant-load-balancer-classes=internal,public", "--tenant-ingress-classes=nginx,haproxy"} {
+		assert.Contains(t, arguments, argument)
+	}
+	policy := get[*admissionv1.ValidatingAdmissionPolicy](t, all, "refract-consumer-claims")
+	assert.Contains(t, fmt.Sprint(policy.Spec.Validations), "'slow,fast'")
+
+	vals["tenants"] = map[string]any{"storageClasses": []any{"*"}}
+	mustFail(t, vals, "storageClasses")
 }
 
 func isLimit(name string) bool {

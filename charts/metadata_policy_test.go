@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -80,7 +81,7 @@ func kindsOfConsumers(namespace string) []client.Object {
 			Spec: offloadingv1beta1.ShadowEndpointSliceSpec{Template: offloadingv1beta1.EndpointSliceTemplate{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.70.0.1"}}}}}},
 		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
 		&corev1.ConfigMap{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta},
-		&corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		&corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}},
 		&networkingv1.Ingress{ObjectMeta: meta, Spec: networkingv1.IngressSpec{DefaultBackend: &backend}},
 		&networkingv1.NetworkPolicy{ObjectMeta: meta}, &policyv1.PodDisruptionBudget{ObjectMeta: meta},
@@ -111,6 +112,7 @@ func pairs(keys []string) map[string]string {
 // Every kind that a consumer writes is held to the denied labels and annotations, and no usual ones are denied.
 func TestMetadataOfConsumers(t *testing.T) {
 	h := hold(t)
+	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*"})
 	// A provider grants further kinds with roles such as ReflectedRemote.
 	h.must(h.admin.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "more"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"*"}}, {APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"*"}},
@@ -144,6 +146,7 @@ func TestMetadataOfConsumers(t *testing.T) {
 // What others have set on an object of a consumer stays, and keeps nothing from the consumer's own changes.
 func TestMetadataOfOthersStays(t *testing.T) {
 	h := hold(t)
+	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*"})
 	rome := h.as("rome-kubelet", "rome")
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	h.refused(rome, with(service, nil, pairs([]string{"metallb.io/address-pool"})), "metadata.annotations[metallb.io/address-pool]")
@@ -164,6 +167,7 @@ func TestMetadataOfOthersStays(t *testing.T) {
 // A provider allows single keys, for all consumers or for one, without repeating the list of those that are denied.
 func TestMetadataThatIsAllowed(t *testing.T) {
 	h := hold(t)
+	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*"})
 	h.must(h.admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: remoteNamespace}}, client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"tenants.refract.io/allowed-annotations":"external-dns.alpha.kubernetes.io/*","tenants.refract.io/allowed-labels":"grafana_dashboard","tenants.refract.io/denied-labels":"grafana_*,secret-label"}}}`))))
 	rome := h.as("rome-kubelet", "rome")

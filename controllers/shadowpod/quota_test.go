@@ -306,7 +306,7 @@ func TestRefusedChangesLeaveThePod(t *testing.T) {
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
 	running(t, pod)
-	provider.Patch(t, shadow, `{"metadata":{"labels":{"tier":"gold"}},"spec":{"pod":{"activeDeadlineSeconds":600,"tolerations":[{"key":"gpu","operator":"Exists"}],
+	provider.Patch(t, shadow, `{"metadata":{"labels":{"tier":"gold"}},"spec":{"pod":{"activeDeadlineSeconds":600,"tolerations":[{"key":"node.kubernetes.io/disk-pressure","operator":"Exists"}],
 		"containers":[{"name":"main","image":"b","resources":{"requests":{"cpu":"3"}}}]}}}`)
 	awaitRefusedChange(t, shadow, "cpu: requested 3, used 0, limited 1")
 	controllertest.Eventually(t, "the label", func() error {
@@ -316,7 +316,7 @@ func TestRefusedChangesLeaveThePod(t *testing.T) {
 		}
 		return nil
 	})
-	if main := pod.Spec.Containers[0]; main.Image != "a" || main.Resources.Requests.Cpu().String() != "100m" || pod.Spec.ActiveDeadlineSeconds != nil || tolerates(pod, "gpu") {
+	if main := pod.Spec.Containers[0]; main.Image != "a" || main.Resources.Requests.Cpu().String() != "100m" || pod.Spec.ActiveDeadlineSeconds != nil || tolerates(pod, "node.kubernetes.io/disk-pressure") {
 		t.Errorf("the pod became %+v", pod.Spec)
 	}
 	if events := provider.Events(t, namespace, "ShadowPod", "web"); len(events) != 1 || !strings.Contains(events[0].Note, "cpu: requested 3, used 0, limited 1") {
@@ -337,18 +337,18 @@ func TestRefusedGenerationsAreNotWritten(t *testing.T) {
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
 	provider.Patch(t, shadow, `{"metadata":{"labels":{"tier":"gold"},"annotations":{"note":"two"}},"spec":{"pod":{"hostNetwork":true,"activeDeadlineSeconds":600,
-		"tolerations":[{"key":"gpu","operator":"Exists"}],"containers":[{"name":"main","image":"b"}]}}}`)
+		"tolerations":[{"key":"node.kubernetes.io/disk-pressure","operator":"Exists"}],"containers":[{"name":"main","image":"b"}]}}}`)
 	awaitRefusedChange(t, shadow, "hostNetwork")
 	provider.Patch(t, shadow, `{"metadata":{"labels":{"tier":"silver"}}}`)
 	settle(t, namespace)
 	provider.Get(t, pod, namespace, "web")
-	if pod.Spec.Containers[0].Image != "registry.example/main:1" || pod.Spec.ActiveDeadlineSeconds != nil || tolerates(pod, "gpu") || pod.Labels["tier"] != "" || pod.Annotations["note"] != "one" {
+	if pod.Spec.Containers[0].Image != "registry.example/main:1" || pod.Spec.ActiveDeadlineSeconds != nil || tolerates(pod, "node.kubernetes.io/disk-pressure") || pod.Labels["tier"] != "" || pod.Annotations["note"] != "one" {
 		t.Errorf("the pod became %+v, %+v", pod.ObjectMeta, pod.Spec)
 	}
 	provider.Patch(t, shadow, `{"spec":{"pod":{"hostNetwork":false}}}`)
 	controllertest.Eventually(t, "the rest, once it is allowed", func() error {
 		provider.Get(t, pod, namespace, "web")
-		if pod.Spec.Containers[0].Image != "b" || pod.Labels["tier"] != "silver" || pod.Annotations["note"] != "two" || !tolerates(pod, "gpu") {
+		if pod.Spec.Containers[0].Image != "b" || pod.Labels["tier"] != "silver" || pod.Annotations["note"] != "two" || !tolerates(pod, "node.kubernetes.io/disk-pressure") {
 			return fmt.Errorf("the pod is %+v, %+v", pod.ObjectMeta, pod.Spec)
 		}
 		return nil

@@ -144,7 +144,10 @@ func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[s
 		return refusal
 	}
 	pod.Labels, pod.Annotations = labels, annotations
-	return p.checkSecurity(namespace, pod)
+	if refusal := p.checkSecurity(namespace, pod); refusal != nil {
+		return refusal
+	}
+	return checkEphemeralVolumes(limits, namespace.Name, &pod.Spec)
 }
 
 func invalidLimits(namespace *corev1.Namespace, err error) *Refusal {

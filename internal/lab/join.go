@@ -26,6 +26,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/tenantlimits"
 	"github.com/refract-project/refract/internal/testenv/policies"
 )
 
@@ -83,6 +84,14 @@ func installCRDs(side *Side) error {
 	return nil
 }
 
+// providerLimits are the limits of the consumer: the provider has no hosts and classes of its own that it would have to protect, and some
+// applications that are offloaded have annotations of the load balancers of their cluster.
+var providerLimits = map[string]string{
+	tenantlimits.IngressHosts.Annotation():   "*",
+	tenantlimits.IngressClasses.Annotation(): "*",
+	"tenants.refract.io/allowed-annotations": "cloud.google.com/*",
+}
+
 func (l *Lab) createNamespaces(ctx context.Context) error {
 	for side, tenant := range map[*Side]string{l.Consumer: TenantNamespace, l.Provider: ProviderTenantNamespace} {
 		other := ProviderID
@@ -94,6 +103,9 @@ func (l *Lab) createNamespaces(ctx context.Context) error {
 			tenant:          {wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: other},
 		} {
 			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+			if name == ProviderTenantNamespace && side == l.Provider {
+				namespace.Annotations = providerLimits
+			}
 			if _, err := side.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 				return fmt.Errorf("creating namespace %s in %s, %w", name, side.ID, err)
 			}

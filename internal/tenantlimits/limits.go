@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
@@ -89,10 +91,10 @@ func (l Limits) text(s *Setting) string {
 	return s.Default
 }
 
-// List returns the entries of a setting of kind Globs.
+// List returns the entries of a setting of kind Globs or Names.
 func (l Limits) List(s *Setting) []string { return entries(l.text(s)) }
 
-// Matches reports whether an entry of a setting of kind Globs matches the text. "*" in an entry stands for any number of characters.
+// Matches reports whether an entry of a setting of kind Globs or Names matches the text. "*" in an entry stands for any number of characters.
 func (l Limits) Matches(s *Setting, text string) bool {
 	return slices.ContainsFunc(l.List(s), func(glob string) bool { return matchGlob(glob, text) })
 }
@@ -121,6 +123,19 @@ func (l Limits) Ranges(s *Setting) ipmap.Ranges {
 
 // IsDefault reports whether the setting has the default of the table.
 func (l Limits) IsDefault(s *Setting) bool { return l.text(s) == s.Default }
+
+// Quantity returns the value of a setting of kind Quantity, and whether it limits anything.
+func (l Limits) Quantity(s *Setting) (limit resource.Quantity, limited bool) {
+	text := l.text(s)
+	if text == Unlimited {
+		return resource.Quantity{}, false
+	}
+	limit, err := resource.ParseQuantity(text)
+	if err != nil {
+		return resource.Quantity{}, true // never stored: New and With check it
+	}
+	return limit, true
+}
 
 // Enabled returns the value of a setting of kind Switch.
 func (l Limits) Enabled(s *Setting) bool { return l.text(s) == "true" }

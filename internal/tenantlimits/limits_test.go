@@ -53,6 +53,18 @@ func TestKinds(t *testing.T) {
 	for text, valid := range map[string]bool{"true": true, "false": true, "yes": false, "": false} {
 		assert.Equalf(t, valid, on.Check(text) == nil, text)
 	}
+	size, names := &Setting{Name: "some-size", Kind: Quantity, Default: "10Gi"}, &Setting{Name: "some-names", Kind: Names}
+	for text, valid := range map[string]bool{"0": true, "1.5Gi": true, "unlimited": true, "-1": false, "much": false, "": false} {
+		assert.Equalf(t, valid, size.Check(text) == nil, text)
+	}
+	for text, valid := range map[string]bool{"": true, "fast": true, "fast,slow": true, "*": false, "fast*": false, "fast, slow": false} {
+		assert.Equalf(t, valid, names.Check(text) == nil, text)
+	}
+	quantity, limited := Limits{}.Quantity(size)
+	assert.True(t, limited)
+	assert.Equal(t, "10Gi", quantity.String())
+	_, limited = Limits{values: map[string]string{"some-size": Unlimited}}.Quantity(size)
+	assert.False(t, limited)
 	limit, limited := Limits{}.Number(number)
 	assert.True(t, limited)
 	assert.EqualValues(t, 5, limit)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
@@ -21,15 +23,19 @@ type Kind string
 const (
 	// Globs is a list of names, separated by commas, in which * stands for any number of characters. Empty matches nothing.
 	Globs Kind = "globs"
+	// Names is a list of names, separated by commas, without wildcards. Empty matches nothing.
+	Names Kind = "names"
 	// Number is a number, 0 or more, or Unlimited.
 	Number Kind = "number"
+	// Quantity is a quantity of Kubernetes, such as 10Gi, or Unlimited.
+	Quantity Kind = "quantity"
 	// Switch is true or false.
 	Switch Kind = "switch"
 	// CIDRs is a list of address ranges, separated by commas. Empty contains nothing.
 	CIDRs Kind = "cidrs"
 )
 
-// Unlimited is the value of a Number that limits nothing.
+// Unlimited is the value of a Number or Quantity that limits nothing.
 const Unlimited = "unlimited"
 
 // Setting is one limit.
@@ -44,7 +50,7 @@ type Setting struct {
 }
 
 // all lists the settings in the order of the documentation.
-var all = slices.Concat(namespaceSettings, podSettings, metadataSettings, addressSettings)
+var all = slices.Concat(namespaceSettings, podSettings, metadataSettings, objectSettings, addressSettings)
 
 // Settings returns all settings, in the order of the documentation.
 func Settings() []*Setting { return slices.Clone(all) }
@@ -96,6 +102,16 @@ func (s *Setting) Check(text string) error {
 	case CIDRs:
 		if _, err := parseCIDRs(text); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+	case Quantity:
+		if quantity, err := resource.ParseQuantity(text); text != Unlimited && (err != nil || quantity.Sign() < 0) {
+			return fmt.Errorf("%s is %q: use a quantity, such as 10Gi, or %s", s.Name, text, Unlimited)
+		}
+	case Names:
+		for _, entry := range entries(text) {
+			if !globChars.MatchString(entry) || strings.Contains(entry, "*") {
+				return fmt.Errorf("%s: entry %q is not valid: use names separated by commas, without spaces and wildcards", s.Name, strings.Map(printable, entry))
+			}
 		}
 	case Globs:
 		for _, entry := range entries(text) {

@@ -53,6 +53,8 @@ func (w *world) features() {
 		require.NoError(w, cluster.StartMetricsServer(w.Context()))
 	}
 	w.run("kubectl --context=milan apply --filename=testdata/volumes.yaml")
+	w.run("kubectl --context=milan annotate namespace liqo-tenant-rome tenants.refract.io/storage-classes=local" +
+		" tenants.refract.io/volume-types=configMap,csi,downwardAPI,emptyDir,ephemeral,image,persistentVolumeClaim,projected,secret")
 	w.run("refractctl install --context=rome --set=storage.enabled=true --set=storage.realStorageClassName=local")
 	w.run("kubectl create namespace features")
 	w.run("refractctl offload namespace features --pod-offloading-strategy=Remote --namespace-mapping-strategy=EnforceSameName")
@@ -78,7 +80,7 @@ func (w *world) features() {
 		{"subPath", kubectl + `exec volumes -- cat /etc/greeting`, `hello-from-configmap`},
 		{"subPathExpr", kubectl + `exec volumes -- cat /shared/of-volumes/file`, `mine`},
 		{"image volume", kubectl + `exec volumes -- ls /image/bin/workload`, `/image/bin/workload`},
-		{"a hostPath is refused by the Pod Security level of the provider, in an Event", kubectl + `get events --field-selector=involvedObject.name=host-path`, `RefusedByProvider.*hostPath`},
+		{"a hostPath is refused by the provider, in an Event", kubectl + `get events --field-selector=involvedObject.name=host-path`, `hostPath.*not allowed`},
 		{"a CSI volume needs its driver on the node of the provider", kubectl + `get events --field-selector=involvedObject.name=inline`, `FailedMount.*inline.example.com`},
 		{"claim of the virtual storage class", kubectl + `exec writer -- cat /data/file`, `written`},
 		{"bound claim", kubectl + `get pvc data --output=jsonpath={.status.phase}`, `Bound`},

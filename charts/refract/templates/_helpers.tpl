@@ -177,7 +177,7 @@ refract.tenantLimits: the values below tenants that are limits of consumers. The
 the names of the flags and annotations: the value in kebab case.
 */}}
 {{- define "refract.tenantLimits" -}}
-schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqdnEndpoints egressPolicy egressCidrs nodeSelectors tolerations crossNamespaceAffinity priorityClasses runtimeClasses maxTerminationGracePeriodSeconds serviceAccounts serviceAccountTokens volumeTypes deniedLabels allowedLabels deniedAnnotations allowedAnnotations
+schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqdnEndpoints egressPolicy egressCidrs nodeSelectors tolerations crossNamespaceAffinity priorityClasses runtimeClasses maxTerminationGracePeriodSeconds serviceAccounts serviceAccountTokens volumeTypes deniedLabels allowedLabels deniedAnnotations allowedAnnotations storageClasses maxClaimSize volumeAttributesClasses claimDataSources externalNames chosenNodePorts chosenAddresses loadBalancerClasses ingressClasses ingressHosts
 {{- end }}
 
 {{/* refract.limit: a limit in the form of a flag or annotation. */}}
@@ -185,10 +185,43 @@ schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqd
 {{- if kindIs "slice" . }}{{ join "," . }}{{ else if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
 {{- end }}
 
+{{/* refract.tenantLimit: the limit for all consumers. Classes that this cluster offers are allowed. Arguments: root, value. */}}
+{{- define "refract.tenantLimit" -}}
+{{- $limit := get .root.Values.tenants .value -}}
+{{- $reflection := .root.Values.offloading.reflection -}}
+{{- $offered := list -}}
+{{- if eq .value "loadBalancerClasses" }}{{ $offered = $reflection.service.loadBalancerClasses }}{{ end -}}
+{{- if eq .value "ingressClasses" }}{{ $offered = $reflection.ingress.ingressClasses }}{{ end -}}
+{{- range $offered }}{{ $limit = append $limit .name }}{{ end -}}
+{{- with .root.Values.storage }}{{ if and (eq $.value "storageClasses") .enabled .realStorageClassName }}{{ $limit = append $limit .realStorageClassName }}{{ end }}{{ end -}}
+{{- if kindIs "slice" $limit }}{{ $limit = uniq $limit }}{{ end -}}
+{{- include "refract.limit" $limit -}}
+{{- end }}
+
+{{/* refract.isRemoteNamespace: CEL, whether the namespace of the request was created for a consumer. */}}
+{{- define "refract.isRemoteNamespace" -}}
+has(namespaceObject.metadata.labels) && 'liqo.io/remote-cluster-id' in namespaceObject.metadata.labels && has(namespaceObject.metadata.annotations) && 'liqo.io/managed-by-namespace-map' in namespaceObject.metadata.annotations
+{{- end }}
+
+{{/* refract.isConsumer: CEL, whether a consumer makes the request, in one of its namespaces: with a certificate of its group, or a token of its ServiceAccount. */}}
+{{- define "refract.isConsumer" -}}
+{{ include "refract.isRemoteNamespace" . }} && (has(request.userInfo.groups) && namespaceObject.metadata.labels['liqo.io/remote-cluster-id'] in request.userInfo.groups || request.userInfo.username == 'system:serviceaccount:' + namespaceObject.metadata.annotations['liqo.io/managed-by-namespace-map'].split('/')[0] + ':refract-consumer')
+{{- end }}
+
+{{/* refract.isTenant: CEL, whether a consumer makes the request, in its tenant namespace. */}}
+{{- define "refract.isTenant" -}}
+has(namespaceObject.metadata.labels) && 'liqo.io/tenant-namespace' in namespaceObject.metadata.labels && 'liqo.io/remote-cluster-id' in namespaceObject.metadata.labels && (has(request.userInfo.groups) && namespaceObject.metadata.labels['liqo.io/remote-cluster-id'] in request.userInfo.groups || request.userInfo.username == namespaceObject.metadata.labels['liqo.io/remote-cluster-id'] || request.userInfo.username == 'system:serviceaccount:' + namespaceObject.metadata.name + ':refract-consumer')
+{{- end }}
+
+{{/* refract.allowedBy: the remedy in the message of a policy. */}}
+{{- define "refract.allowedBy" -}}
+An administrator of this cluster can change that in the values of the Refract chart (tenants.{{ . }}), or for one consumer with refractctl peer --tenant-limit={{ kebabcase . }}=….
+{{- end }}
+
 {{/* refract.limitOf: CEL, the limit of the consumer that the namespace belongs to, as a string. Arguments: root, value. */}}
 {{- define "refract.limitOf" -}}
 {{- $key := printf "'tenants.refract.io/%s'" (kebabcase .value) -}}
-(has(namespaceObject.metadata.annotations) && {{ $key }} in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[{{ $key }}] : '{{ include "refract.limit" (get .root.Values.tenants .value) }}')
+(has(namespaceObject.metadata.annotations) && {{ $key }} in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[{{ $key }}] : '{{ include "refract.tenantLimit" . }}')
 {{- end }}
 
 {{/* refract.limitPattern: CEL, a regular expression that the globs in the limit match. An empty limit matches nothing. Arguments: root, value. */}}
@@ -207,14 +240,6 @@ schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqd
 - name: {{ $value }}
   expression: {{ include "refract.limitPattern" (dict "root" $ "value" $value) | quote }}
 {{- end }}
-{{- end }}
-
-{{/*
-refract.isConsumer: CEL, whether the request is that of a consumer in one of its namespaces: with a certificate of its group, or a token of
-its ServiceAccount.
-*/}}
-{{- define "refract.isConsumer" -}}
-has(namespaceObject.metadata.labels) && 'liqo.io/remote-cluster-id' in namespaceObject.metadata.labels && has(namespaceObject.metadata.annotations) && 'liqo.io/managed-by-namespace-map' in namespaceObject.metadata.annotations && (has(request.userInfo.groups) && namespaceObject.metadata.labels['liqo.io/remote-cluster-id'] in request.userInfo.groups || request.userInfo.username == 'system:serviceaccount:' + namespaceObject.metadata.annotations['liqo.io/managed-by-namespace-map'].split('/')[0] + ':refract-consumer')
 {{- end }}
 
 {{/*

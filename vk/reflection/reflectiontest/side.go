@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -50,7 +51,9 @@ var Resources = map[string]schema.GroupVersionResource{
 	"ServiceAccount": corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
 	reflection.ClaimKind: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "PersistentVolume": corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "StorageClass": storagev1.SchemeGroupVersion.WithResource("storageclasses"),
 	"NetworkPolicy": networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "PodDisruptionBudget": policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"),
-	"ResourceQuota": corev1.SchemeGroupVersion.WithResource("resourcequotas"),
+	"ResourceQuota":                    corev1.SchemeGroupVersion.WithResource("resourcequotas"),
+	"ValidatingAdmissionPolicy":        admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
+	"ValidatingAdmissionPolicyBinding": admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"),
 }
 
 func (s *Side) Of(kind, namespace string) dynamic.ResourceInterface {
