@@ -112,7 +112,7 @@ func pairs(keys []string) map[string]string {
 // Every kind that a consumer writes is held to the denied labels and annotations, and no usual ones are denied.
 func TestMetadataOfConsumers(t *testing.T) {
 	h := hold(t)
-	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*"})
+	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})
 	// A provider grants further kinds with roles such as ReflectedRemote.
 	h.must(h.admin.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "more"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"*"}}, {APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"*"}},
@@ -146,7 +146,7 @@ func TestMetadataOfConsumers(t *testing.T) {
 // What others have set on an object of a consumer stays, and keeps nothing from the consumer's own changes.
 func TestMetadataOfOthersStays(t *testing.T) {
 	h := hold(t)
-	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*"})
+	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})
 	rome := h.as("rome-kubelet", "rome")
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	h.refused(rome, with(service, nil, pairs([]string{"metallb.io/address-pool"})), "metadata.annotations[metallb.io/address-pool]")
@@ -167,7 +167,7 @@ func TestMetadataOfOthersStays(t *testing.T) {
 // A provider allows single keys, for all consumers or for one, without repeating the list of those that are denied.
 func TestMetadataThatIsAllowed(t *testing.T) {
 	h := hold(t)
-	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*"})
+	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})
 	h.must(h.admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: remoteNamespace}}, client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"tenants.refract.io/allowed-annotations":"external-dns.alpha.kubernetes.io/*","tenants.refract.io/allowed-labels":"grafana_dashboard","tenants.refract.io/denied-labels":"grafana_*,secret-label"}}}`))))
 	rome := h.as("rome-kubelet", "rome")

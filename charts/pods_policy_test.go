@@ -116,7 +116,7 @@ var requests = []request{
 	{name: "iSCSI", says: "iscsi", pod: `{volumes: [{name: a, iscsi: {targetPortal: 10.0.0.1, iqn: a, lun: 0}}]}`},
 	{name: "volume of a later version", says: "spec.pod.volumes", pod: `{volumes: [{name: a, invented: {of: tomorrow}}]}`},
 	{name: "volume that is allowed", limits: map[string]string{volumes: "nfs,emptyDir"}, pod: `{volumes: [{name: a, nfs: {server: 10.0.0.1, path: /}}]}`},
-	{name: "claim of a pod", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {app: a}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod", limits: map[string]string{"storage-classes": "fast"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {app: a}}, spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
 	{name: "claim of a pod that chooses its node", says: "volumeClaimTemplate", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {annotations: {volume.kubernetes.io/selected-node: worker}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
 	{name: "claim of a pod with a label", says: "volumeClaimTemplate", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {velero.io/exclude-from-backup: "true"}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
 }
