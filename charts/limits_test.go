@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,4 +102,28 @@ func TestLimitsOfANamespace(t *testing.T) {
 	h.attempt("setting limits of another owner's namespace", "may change only", func() error {
 		return manager.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, patch, client.DryRunAll)
 	})
+}
+
+// What the controller manager puts into the namespaces of a consumer is not the consumer's to change, and it writes nothing of that elsewhere.
+func TestDefaultsOfNamespaces(t *testing.T) {
+	h := hold(t)
+	egress := func(namespace, name string) *networkingv1.NetworkPolicy {
+		return &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	rome := h.as("rome-kubelet", "rome")
+	h.refused(rome, egress(remoteNamespace, "refract-egress"), "belongs to this cluster")
+	h.must(rome.Create(t.Context(), egress(remoteNamespace, "web"), client.DryRunAll))
+	h.must(h.admin.Create(t.Context(), egress(remoteNamespace, "refract-egress")))
+	h.attempt("deleting the policy of the provider", "belongs to this cluster", func() error {
+		return rome.Delete(t.Context(), egress(remoteNamespace, "refract-egress"), client.DryRunAll)
+	})
+	manager := h.as(fmt.Sprintf("system:serviceaccount:%s:%s-controller-manager", releaseNamespace, releaseName), "system:serviceaccounts", "system:authenticated")
+	limits := func(namespace, name string) *corev1.LimitRange {
+		return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	h.refused(manager, egress("somebody-elses", "refract-egress"), "writes only its own")
+	h.refused(manager, limits("somebody-elses", "refract-limits"), "writes only its own")
+	h.refused(manager, limits(remoteNamespace, "other"), "writes only its own")
+	h.must(manager.Create(t.Context(), limits(remoteNamespace, "refract-limits"), client.DryRunAll))
+	h.must(manager.Create(t.Context(), egress(joinedNamespace, "refract-egress"), client.DryRunAll))
 }
