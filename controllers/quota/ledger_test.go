@@ -146,33 +146,6 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// laggingCache has a Quota and a tenant namespace, and no pod yet, however many were created.
-type laggingCache struct{ client.Reader }
-
-// List implements client.Reader.
-func (laggingCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	switch l := list.(type) {
-	case *offloading.QuotaList:
-		l.Items = []offloading.Quota{{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "rome"}, Spec: offloading.QuotaSpec{
-			User: "rome", Resources: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")},
-		}}}
-	case *corev1.NamespaceList:
-		l.Items = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}}
-	}
-	return nil
-}
-
-// noQuotas is a cache without any, in which rome has joined with a Tenant.
-type noQuotas struct{ client.Reader }
-
-// List implements client.Reader.
-func (noQuotas) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	if tenants, ok := list.(*auth.TenantList); ok {
-		tenants.Items = []auth.Tenant{{Spec: auth.TenantSpec{ClusterID: "rome"}}}
-	}
-	return nil
-}
-
 // What a Quota limits must be said by each container, because it could not be counted otherwise.
 func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 	const sized = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}}}]`

@@ -21,12 +21,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// stranger is an API server of another party, and the files that a kubeconfig of it might touch here.
+// stranger is an API server of another party, and the files that its kubeconfig might touch here.
 type stranger struct {
-	url        string
-	seen       atomic.Int32
-	ran        string // exists once a command was run
-	fifo, file string // to open the first would not return
+	url  string
+	seen atomic.Int32
+	ran  string // exists once a command was run
+	fifo string // to open it would not return
 }
 
 func newStranger(t *testing.T) *stranger {

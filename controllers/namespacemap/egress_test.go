@@ -1,0 +1,96 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+)
+
+// awaitEgress waits for a NetworkPolicy whose block of all addresses excepts a range, or does not.
+func awaitEgress(t *testing.T, namespace, except string, excepted bool) *networkingv1.NetworkPolicy {
+	t.Helper()
+	policy := &networkingv1.NetworkPolicy{}
+	controllertest.Eventually(t, fmt.Sprintf("egress to %s: %t", except, !excepted), func() error {
+		if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "refract-egress"}, policy); err != nil {
+			return err
+		}
+		for _, peer := range policy.Spec.Egress[1].To {
+			if peer.IPBlock != nil && peer.IPBlock.CIDR == "0.0.0.0/0" && slices.Contains(peer.IPBlock.Except, except) == excepted {
+				return nil
+			}
+		}
+		return fmt.Errorf("the peers are %v", policy.Spec.Egress[1].To)
+	})
+	return policy
+}
+
+// The pods of a consumer are kept from the ranges of the provider, of nodes that are added later, too, and the consumer cannot undo it.
+func TestEgressPolicy(t *testing.T) {
+	home := tenant(t, "rome")
+	provider.StartManager(t)
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+	policy := awaitEgress(t, home+"-shop", "169.254.0.0/16", true)
+	provider.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: home}, Spec: corev1.NodeSpec{PodCIDR: "10.77.0.0/24", PodCIDRs: []string{"10.77.0.0/24"}}})
+	awaitEgress(t, home+"-shop", "10.77.0.0/24", true)
+
+	provider.Delete(t, policy)
+	awaitEgress(t, home+"-shop", "10.77.0.0/24", true)
+	provider.Patch(t, policy, `{"spec":{"egress":[{},{}]}}`)
+	awaitEgress(t, home+"-shop", "10.77.0.0/24", true)
+
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, `{"metadata":{"annotations":{"tenants.refract.io/egress-policy":"false"}}}`)
+	controllertest.Eventually(t, "no NetworkPolicy", func() error {
+		list := &networkingv1.NetworkPolicyList{}
+		if err := provider.Client.List(t.Context(), list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if list.Items[i].Namespace == home+"-shop" {
+				return fmt.Errorf("there is one")
+			}
+		}
+		return nil
+	})
+}
+
+// The LimitRange of the provider is in each namespace, and is put back.
+func TestLimitRange(t *testing.T) {
+	home := tenant(t, "rome")
+	provider.StartManager(t, func(o *controllers.Options) {
+		o.LimitRange = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}}
+	})
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	await := func() *corev1.LimitRange {
+		limits := &corev1.LimitRange{}
+		controllertest.Eventually(t, "the LimitRange", func() error {
+			if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: home + "-shop", Name: "refract-limits"}, limits); err != nil {
+				return err
+			}
+			if request := limits.Spec.Limits[0].DefaultRequest.Cpu().String(); request != "100m" {
+				return fmt.Errorf("the default request is %s", request)
+			}
+			return nil
+		})
+		return limits
+	}
+	limits := await()
+	provider.Patch(t, limits, `{"spec":{"limits":[{"type":"Container","defaultRequest":{"cpu":"2"}}]}}`)
+	provider.Delete(t, await())
+	await()
+}
