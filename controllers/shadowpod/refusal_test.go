@@ -49,7 +49,6 @@ func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 		"capability":   {security(map[string]any{"capabilities": map[string]any{"add": []any{"SYS_ADMIN"}}}), []string{"containers"}, "SYS_ADMIN"},
 		"host-path":    {[]any{map[string]any{"name": "root", "hostPath": map[string]any{"path": "/"}}}, []string{"volumes"}, "hostPath"},
 		"host-port":    {[]any{map[string]any{"name": "main", "image": "a", "ports": []any{map[string]any{"containerPort": int64(80), "hostPort": int64(80)}}}}, []string{"containers"}, "hostPort"},
-		"nfs":          {[]any{map[string]any{"name": "data", "nfs": map[string]any{"server": "10.0.0.1", "path": "/"}}}, []string{"volumes"}, "spec.pod.volumes[0].nfs"},
 		"claim": {[]any{map[string]any{"name": "data", "ephemeral": map[string]any{"volumeClaimTemplate": map[string]any{"spec": map[string]any{"storageClassName": ""}}}}},
 			[]string{"volumes"}, "volumeClaimTemplate.spec.storageClassName"},
 		"node":          {"control-plane-1", []string{"nodeName"}, "spec.pod.nodeName"},
