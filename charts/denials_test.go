@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { reflectiontest.Main(m) }
 // What the policies of a provider deny, the user sees in an Event of the object: the field, and who can allow it. Other objects are reflected.
 func TestDenialsReachTheUser(t *testing.T) {
 	l := reflectiontest.New(t, reflectiontest.WithDefaultPlugins(t))
-	l.Options.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind, reflection.ConfigMapKind)
+	l.Options.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind, reflection.ConfigMapKind, reflection.IngressKind, reflection.SecretKind)
 	config, err := l.Remote.Cluster.ConfigFor("rome-"+l.Node, "rome")
 	require.NoError(t, err)
 	l.Options.Remote = config
@@ -37,7 +37,7 @@ func TestDenialsReachTheUser(t *testing.T) {
 	for _, object := range objects(t, values(t, "provider")) {
 		switch object.(type) {
 		case *admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
-			if strings.HasPrefix(object.GetName(), releaseName+"-tenant-") || object.GetName() == releaseName+"-shadowpods" {
+			if strings.HasPrefix(object.GetName(), releaseName+"-tenant-") || strings.HasPrefix(object.GetName(), releaseName+"-consumer-") || object.GetName() == releaseName+"-shadowpods" {
 				h.must(provider.Create(t.Context(), object))
 			}
 		}
@@ -60,6 +60,17 @@ func TestDenialsReachTheUser(t *testing.T) {
 	l.Event(l.Namespace, "Pod", "attached", "Warning", "metadata.annotations[k8s.v1.cni.cncf.io/networks]", "offloading.reflection.skip", remedy)
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: board, labels: {grafana_dashboard: "1"}}}`)
 	l.Event(l.Namespace, "ConfigMap", "board", "Warning", "metadata.labels[grafana_dashboard]", "offloading.reflection.skip", remedy)
+
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Service, metadata: {name: outside}, spec: {type: ExternalName, externalName: kubernetes.default.svc}}`)
+	l.Event(l.Namespace, "Service", "outside", "Warning", "spec.type ExternalName", "tenants.externalNames", remedy)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: bootstrap}, type: bootstrap.kubernetes.io/token}`)
+	l.Event(l.Namespace, "Secret", "bootstrap", "Warning", "bootstrap.kubernetes.io/token")
+	l.Local.Create(t, l.Namespace, `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web}, spec: {rules: [{host: shop.rome.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]}}`)
+	l.Event(l.Namespace, "Ingress", "web", "Warning", "spec.rules[].host", "tenants.ingressHosts", remedy)
+	pod("claiming", "", `, volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]`)
+	l.Event(l.Namespace, "Pod", "claiming", "Warning", "volumeClaimTemplate.spec.storageClassName", "tenants.storageClasses", remedy)
+	h.annotate(l.RemoteNS, map[string]string{"ingress-hosts": "*.rome.example.com"})
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web")
 
 	// Usual objects are reflected, with the tolerations that Kubernetes adds.
 	pod("usual", `, labels: {app: web}, annotations: {prometheus.io/scrape: "true"}`, "")

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
 )
@@ -56,10 +55,6 @@ func shadowPodOf(volume string) string {
 	return "{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, metadata: {name: thing, labels: {offloading.liqo.io/origin: rome}}, spec: {pod: {containers: [{name: a, image: a}], volumes: [{name: v, " + volume + "}]}}}"
 }
 
-func ephemeralOf(spec string) string {
-	return shadowPodOf("ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], " + spec + "}}}")
-}
-
 const (
 	small    = "resources: {requests: {storage: 1Gi}}"
 	backend  = "http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}"
@@ -73,23 +68,13 @@ var wishes = []wish{
 	{"a claim of any class", claimOf("storageClassName: fast, " + small), "spec.storageClassName", "storage-classes", ""},
 	{"a claim of the default class", claimOf(small), "spec.storageClassName", "storage-classes", ""},
 	{"a claim without a class", claimOf(`storageClassName: "", ` + small), "spec.storageClassName", "", ""},
+	{"a claim of a class in the deprecated annotation", strings.Replace(claimOf(small), "name: thing", "name: thing, annotations: {volume.beta.kubernetes.io/storage-class: slow}", 1), "spec.storageClassName", "", ""},
 	{"a claim for a volume", claimOf("storageClassName: fast, volumeName: backup, " + small), "spec.volumeName", "", ""},
 	{"a claim that selects volumes", claimOf("storageClassName: fast, selector: {matchLabels: {a: b}}, " + small), "spec.selector", "", ""},
 	{"a claim of a snapshot", claimOf("storageClassName: fast, dataSource: " + snapshot + ", " + small), "spec.dataSource", "claim-data-sources", ""},
 	{"a claim of a snapshot by reference", claimOf("storageClassName: fast, dataSourceRef: " + snapshot + ", " + small), "spec.dataSource", "claim-data-sources", ""},
 	{"a claim with attributes", claimOf("storageClassName: fast, volumeAttributesClassName: gold, " + small), "spec.volumeAttributesClassName", "volume-attributes-classes", ""},
 	{"a huge claim", claimOf("storageClassName: fast, resources: {requests: {storage: 2Ti}}"), "spec.resources.requests[storage]", "max-claim-size", ""},
-
-	{"an ephemeral volume of any class", ephemeralOf("storageClassName: fast, " + small), "volumeClaimTemplate.spec.storageClassName", "storage-classes", shadowPodOf("persistentVolumeClaim: {claimName: a}")},
-	{"an ephemeral volume of the default class", ephemeralOf(small), "volumeClaimTemplate.spec.storageClassName", "storage-classes", ""},
-	{"an ephemeral volume without a class", ephemeralOf(`storageClassName: "", ` + small), "volumeClaimTemplate.spec.storageClassName", "", ""},
-	{"an ephemeral volume that exists", ephemeralOf("storageClassName: fast, volumeName: backup, " + small), "volumeClaimTemplate.spec.volumeName", "", ""},
-	{"an ephemeral volume that is selected", ephemeralOf("storageClassName: fast, selector: {matchLabels: {a: b}}, " + small), "volumeClaimTemplate.spec.selector", "", ""},
-	{"an ephemeral volume of a snapshot", ephemeralOf("storageClassName: fast, dataSource: " + snapshot + ", " + small), "volumeClaimTemplate.spec.dataSource", "claim-data-sources", ""},
-	{"an ephemeral volume of another namespace", ephemeralOf("storageClassName: fast, dataSourceRef: {kind: PersistentVolumeClaim, name: a, namespace: kube-system}, " + small), "volumeClaimTemplate.spec.dataSource", "", ""},
-	{"an ephemeral volume with attributes", ephemeralOf("storageClassName: fast, volumeAttributesClassName: gold, " + small), "volumeClaimTemplate.spec.volumeAttributesClassName", "volume-attributes-classes", ""},
-	{"a huge ephemeral volume", ephemeralOf("storageClassName: fast, resources: {requests: {storage: 2Ti}}"), "volumeClaimTemplate.spec.resources.requests[storage]", "max-claim-size", ""},
-	{"an ephemeral volume of a size that is not one", ephemeralOf("storageClassName: fast, resources: {requests: {storage: much}}"), "volumeClaimTemplate.spec.resources.requests[storage]", "", ""},
 
 	{"an external name", serviceOf("type: ExternalName, externalName: kubernetes.default.svc.cluster.local"), "spec.type ExternalName", "external-names", serviceOf("ports: [{port: 80}]")},
 	{"a chosen node port", serviceOf("type: NodePort, ports: [{port: 80, nodePort: 30443}]"), "spec.ports[].nodePort", "chosen-node-ports", serviceOf("type: NodePort, ports: [{port: 80}]")},
@@ -120,7 +105,7 @@ var wishes = []wish{
 
 // allowances are values of the limits that allow the wishes.
 var allowances = map[string]string{
-	"storage-classes": "fast,standard", "max-claim-size": "2Ti", "volume-attributes-classes": "gold", "claim-data-sources": "true", "volume-types": "nfs,csi,emptyDir,ephemeral",
+	"storage-classes": "fast,standard", "max-claim-size": "2Ti", "volume-attributes-classes": "gold", "claim-data-sources": "true",
 	"external-names": "true", "chosen-node-ports": "true", "chosen-addresses": "true", "load-balancer-classes": "example.com/*",
 	"ingress-classes": "internal", "ingress-hosts": "*.rome.example.com",
 }
@@ -170,7 +155,7 @@ func TestObjectsOfConsumers(t *testing.T) {
 	h.await(rome, &wishes[0], wishes[0].says) // the API server enforces all policies at once
 
 	// Nothing is refused for one of these where the next test is about another field.
-	first := map[string]string{"storage-classes": allowances["storage-classes"], "ingress-hosts": allowances["ingress-hosts"]}
+	first := map[string]string{"allowed-annotations": "volume.beta.kubernetes.io/*", "storage-classes": allowances["storage-classes"], "ingress-hosts": allowances["ingress-hosts"]}
 	for i := range wishes {
 		if _, is := first[wishes[i].limit]; is {
 			h.try(rome, &wishes[i], wishes[i].object, freeIP, wishes[i].says)
@@ -186,7 +171,7 @@ func TestObjectsOfConsumers(t *testing.T) {
 		h.try(rome, &wishes[i], wishes[i].object, freeIP, says)
 		h.try(rome, &wishes[i], wishes[i].instead, freeIP, "")
 	}
-	h.annotate(remoteNamespace, allowances)
+	h.annotate(remoteNamespace, allowances) // in addition
 	h.await(rome, &wish{object: serviceOf("type: ExternalName, externalName: example.com")}, "")
 	for i := range wishes {
 		says := wishes[i].says
@@ -246,8 +231,7 @@ func TestChangesOfObjectsOfConsumers(t *testing.T) {
 			{"growing", `{spec: {resources: {requests: {storage: 1Ti}}}}`, "", merge},
 			{"growing beyond the limit", `{spec: {resources: {requests: {storage: 5Ti}}}}`, "spec.resources.requests[storage]", merge}}},
 		{strings.Replace(claimOf("storageClassName: slow, "+small), "thing", "unbound", 1), []change{label,
-			{"naming a volume", `{spec: {volumeName: backup}}`, "spec.volumeName", merge},
-			{"selecting a node", `{metadata: {annotations: {volume.kubernetes.io/selected-node: control-plane}}}`, "metadata.annotations[volume.kubernetes.io/selected-node]", merge}}},
+			{"naming a volume", `{spec: {volumeName: backup}}`, "spec.volumeName", merge}}},
 		{serviceOf("type: LoadBalancer, loadBalancerIP: 192.0.2.1, loadBalancerClass: example.com/internal, externalTrafficPolicy: Local, healthCheckNodePort: 30444, ports: [{port: 80, nodePort: 30443}]"), []change{label,
 			{"another port", `{spec: {ports: [{port: 81, nodePort: 30443}]}}`, "", merge},
 			{"another node port", `{spec: {ports: [{port: 80, nodePort: 30445}]}}`, "spec.ports[].nodePort", merge},
@@ -293,17 +277,6 @@ func TestChangesOfObjectsOfConsumers(t *testing.T) {
 			}
 		}
 	}
-
-	shadow := shadow(remoteNamespace, func(s *offloadingv1beta1.ShadowPod) {
-		s.Spec.Pod.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "a", Path: "/"}}}}
-	})
-	h.annotate(remoteNamespace, map[string]string{"volume-types": "nfs"})
-	h.attempt("creating a pod with an NFS volume", "", func() error { return h.admin.Create(t.Context(), shadow) })
-	h.annotate(remoteNamespace, map[string]string{"volume-types": "secret"})
-	shadow.Labels["a"] = "b"
-	h.attempt("a label of a pod with an NFS volume", "", func() error { return rome.Update(t.Context(), shadow, client.DryRunAll) })
-	shadow.Spec.Pod.Volumes[0].NFS.Server = "b"
-	h.attempt("another NFS server", "spec.pod.volumes", func() error { return rome.Update(t.Context(), shadow, client.DryRunAll) })
 }
 
 // Claims of ephemeral volumes are created by a controller of the provider. Others there may do as they like, and consumers of other namespaces are none.
@@ -327,7 +300,7 @@ func TestMetadataInTenantNamespaces(t *testing.T) {
 		Name: "liqo-tenant-turin", Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "turin"},
 	}}))
 	mapOf := func(metadata string) *unstructured.Unstructured {
-		object := (&wish{}).parse(t, "{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: home, labels: {liqo.io/replicated: 'true', liqo.io/originID: turin}"+metadata+"}}", "")
+		object := (&wish{}).parse(t, "{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: home, labels: {liqo.io/replicated: \"true\", liqo.io/originID: turin}"+metadata+"}}", "")
 		object.SetNamespace("liqo-tenant-turin")
 		return object
 	}

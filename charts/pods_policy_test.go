@@ -38,6 +38,8 @@ const (
 	tokens      = "service-account-tokens"
 	accounts    = "service-accounts"
 	volumes     = "volume-types"
+	classes     = "storage-classes"
+	sources     = "claim-data-sources"
 )
 
 var requests = []request{
@@ -116,7 +118,24 @@ var requests = []request{
 	{name: "iSCSI", says: "iscsi", pod: `{volumes: [{name: a, iscsi: {targetPortal: 10.0.0.1, iqn: a, lun: 0}}]}`},
 	{name: "volume of a later version", says: "spec.pod.volumes", pod: `{volumes: [{name: a, invented: {of: tomorrow}}]}`},
 	{name: "volume that is allowed", limits: map[string]string{volumes: "nfs,emptyDir"}, pod: `{volumes: [{name: a, nfs: {server: 10.0.0.1, path: /}}]}`},
-	{name: "claim of a pod", limits: map[string]string{"storage-classes": "fast"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {app: a}}, spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod", limits: map[string]string{classes: "fast"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {app: a}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of the default class", says: "volumeClaimTemplate.spec.storageClassName", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of any class", says: "volumeClaimTemplate.spec.storageClassName", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of a class that is allowed", limits: map[string]string{classes: "fast"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, selector: null, volumeName: null, dataSource: null, dataSourceRef: null, volumeAttributesClassName: null, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of another class", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate.spec.storageClassName", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: slow, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of no class", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate.spec.storageClassName", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod for a volume", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate.spec.volumeName", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, volumeName: backup, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod that selects volumes", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate.spec.selector", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, selector: {}, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of a snapshot", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate.spec.dataSource", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: a}, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of a snapshot that is allowed", limits: map[string]string{classes: "fast", sources: "true"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: a}, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of its own namespace", limits: map[string]string{classes: "fast", sources: "true"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, dataSourceRef: {kind: PersistentVolumeClaim, name: a, namespace: $(NAMESPACE)}, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of another namespace", limits: map[string]string{classes: "fast", sources: "true"}, says: "volumeClaimTemplate.spec.dataSource", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, dataSourceRef: {kind: PersistentVolumeClaim, name: a, namespace: kube-system}, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod with attributes", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate.spec.volumeAttributesClassName", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, volumeAttributesClassName: gold, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod with attributes that are allowed", limits: map[string]string{classes: "fast", "volume-attributes-classes": "gold"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, volumeAttributesClassName: gold, resources: {requests: {storage: 1Gi}}}}}}]}`},
+	{name: "claim of a pod of 1 TiB", limits: map[string]string{classes: "fast"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1024Gi}}}}}}]}`},
+	{name: "claim of a pod of more", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate.spec.resources.requests[storage]", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1025Gi}}}}}}]}`},
+	{name: "claim of a pod of more bytes", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate.spec.resources.requests[storage]", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1099511627777}}}}}}]}`},
+	{name: "claim of a pod of any size", limits: map[string]string{classes: "fast", "max-claim-size": "unlimited"}, pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1025Gi}}}}}}]}`},
 	{name: "claim of a pod that chooses its node", says: "volumeClaimTemplate", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {annotations: {volume.kubernetes.io/selected-node: worker}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
 	{name: "claim of a pod with a label", says: "volumeClaimTemplate", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {velero.io/exclude-from-backup: "true"}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}`},
 }
@@ -126,6 +145,7 @@ var malformed = []string{
 	`{nodeSelector: kubernetes.io/os}`, `{nodeSelector: [kubernetes.io/os]}`, `{tolerations: all}`, `{tolerations: {key: x}}`, `{tolerations: [x]}`, `{tolerations: [{key: 5}]}`,
 	`{affinity: x}`, `{affinity: {nodeAffinity: x}}`, `{affinity: {nodeAffinity: [x]}}`, `{affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: x}}}`, `{affinity: {podAffinity: [x]}}`,
 	`{affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [x]}}}`, `{terminationGracePeriodSeconds: a year}`, `{serviceAccountName: [pipeline]}`,
+	`{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: [fast]}}}}]}`, `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {resources: {requests: {storage: much}}}}}}]}`,
 	`{volumes: x}`, `{volumes: [x]}`, `{priorityClassName: [system-node-critical]}`, `{runtimeClassName: {}}`,
 }
 

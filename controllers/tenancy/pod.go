@@ -25,7 +25,7 @@ type podCheck struct {
 // firstRefusal returns nil if the pod is allowed.
 func (c *podCheck) firstRefusal() *Refusal {
 	for _, check := range []func() *Refusal{
-		c.checkScheduling, c.checkNodeSelection, c.checkTolerations, c.checkPodAffinity, c.checkClasses, c.checkGracePeriods, c.checkServiceAccount, c.checkVolumes,
+		c.checkScheduling, c.checkNodeSelection, c.checkTolerations, c.checkPodAffinity, c.checkClasses, c.checkGracePeriods, c.checkServiceAccount, c.checkVolumes, c.checkClaims,
 	} {
 		if refusal := check(); refusal != nil {
 			return refusal

@@ -144,10 +144,7 @@ func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[s
 		return refusal
 	}
 	pod.Labels, pod.Annotations = labels, annotations
-	if refusal := p.checkSecurity(namespace, pod); refusal != nil {
-		return refusal
-	}
-	return checkEphemeralVolumes(limits, namespace.Name, &pod.Spec)
+	return p.checkSecurity(namespace, pod)
 }
 
 func invalidLimits(namespace *corev1.Namespace, err error) *Refusal {

@@ -68,8 +68,8 @@ var trustedAnnotations = slices.Concat(
 	[]string{"service.beta.kubernetes.io/*", "service.kubernetes.io/ibm-*", "*.elbv2.k8s.aws/*", "alb.ingress.kubernetes.io/*", "cloud.google.com/*", "ingress.gcp.kubernetes.io/*",
 		"kubernetes.io/ingress.*-static-ip-name", "appgw.ingress.kubernetes.io/*", "load-balancer.hetzner.cloud/*", "kubernetes.digitalocean.com/*", "loadbalancer.openstack.org/*", "*.oraclecloud.com/*",
 		"metallb.universe.tf/*", "metallb.io/*", "kube-vip.io/*", "purelb.io/*", "*.purelb.io/*"},
-	// Ingress controllers: configuration as text, and Secrets or middleware of other namespaces.
-	[]string{"nginx.ingress.kubernetes.io/*snippet", "nginx.ingress.kubernetes.io/auth-tls-*", "nginx.ingress.kubernetes.io/auth-url", "nginx.ingress.kubernetes.io/auth-signin",
+	// Ingress controllers: further hosts, configuration as text, and Secrets or middleware of other namespaces.
+	[]string{"*.kubernetes.io/server-alias*", "haproxy-ingress.github.io/server-alias*", "konghq.com/host-aliases", "nginx.ingress.kubernetes.io/*snippet", "nginx.ingress.kubernetes.io/auth-tls-*", "nginx.ingress.kubernetes.io/auth-url", "nginx.ingress.kubernetes.io/auth-signin",
 		"nginx.ingress.kubernetes.io/mirror-*", "nginx.ingress.kubernetes.io/proxy-ssl-*", "nginx.org/*snippets", "haproxy.org/*snippet", "haproxy-ingress.github.io/config-*",
 		"haproxy-ingress.github.io/auth-tls-*", "ingress.kubernetes.io/config-*", "traefik.ingress.kubernetes.io/router.middlewares", "traefik.ingress.kubernetes.io/service.serverstransport"},
 	// Names and certificates.
