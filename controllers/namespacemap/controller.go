@@ -232,7 +232,7 @@ func (c *Controller) rename(ctx context.Context, nm *offloading.NamespaceMap, lo
 // are about to be created, so that one that is no longer desired by the time it
 // exists is found and deleted. The write fails if the desired mapping has changed
 // in the meantime; nothing has been created then.
-func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, owned sets.Set[string]) error {
+func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, owned sets.Set[string]) error {
 	left := maxNamespaces(limits) - countNamespaces(nm, owned)
 	announced := maps.Clone(nm.Status.CurrentMapping)
 	for _, local := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {

@@ -46,7 +46,7 @@ func countNamespaces(nm *offloading.NamespaceMap, owned sets.Set[string]) int {
 }
 
 // maxNamespaces returns the maximum number of namespaces of a consumer.
-func maxNamespaces(limits tenantlimits.Limits) int {
+func maxNamespaces(limits consumerLimits) int {
 	maximum, limited := limits.Number(tenantlimits.MaxNamespaces)
 	if !limited || maximum == 0 || maximum > math.MaxInt32 {
 		return math.MaxInt32
@@ -54,17 +54,24 @@ func maxNamespaces(limits tenantlimits.Limits) int {
 	return int(maximum)
 }
 
+// consumerLimits are the limits of a consumer, and the annotations of its tenant namespace that set some of them.
+type consumerLimits struct {
+	tenantlimits.Limits
+	annotations map[string]string
+}
+
 // limitsOf returns the limits of the map's consumer. Those that are not valid do not apply, and an Event reports them.
-func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) (tenantlimits.Limits, error) {
-	annotations, err := c.tenantLimits(ctx, nm)
-	if err != nil {
-		return tenantlimits.Limits{}, err
+func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) (consumerLimits, error) {
+	tenant := &corev1.Namespace{}
+	if err := c.uncached.Get(ctx, client.ObjectKey{Name: nm.Namespace}, tenant); err != nil {
+		return consumerLimits{}, fmt.Errorf("getting tenant namespace %s, %w", nm.Namespace, err)
 	}
+	annotations := tenantlimits.Annotations(tenant.Annotations)
 	limits, err := c.options.Tenancy.Limits.With(annotations)
 	if err != nil {
 		c.report.Warn(nm, invalidLimitsReason, mapAction, fmt.Sprintf("limits of namespace %s are not valid, and the defaults apply in their place: %s. Correct the annotations of the namespace", nm.Namespace, err))
 	}
-	return limits, nil
+	return consumerLimits{limits, annotations}, nil
 }
 
 // reportLeftBehind names the namespaces that were created for the map and that it no longer mentions. They are not deleted, because nobody has

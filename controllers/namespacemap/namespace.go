@@ -31,18 +31,18 @@ const (
 // ensureRemoteNamespace makes one remote namespace and returns its phase. What only the user can mend
 // is an Event and the phase CreationLoopBackOff; an error is worth a retry and
 // leaves the phase as it was.
-func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, local, remoteNamespace string) (offloading.MappingPhase, error) {
+func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (offloading.MappingPhase, error) {
 	before := nm.Status.CurrentMapping[local].Phase
 	namespace := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
 	// A stricter rule does not take away a namespace that the consumer has.
 	if !isRemoteNamespaceOf(namespace, nm, local) {
-		if err := c.options.Tenancy.CheckName(limits, nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
+		if err := c.options.Tenancy.CheckName(limits.Limits, nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
 			return c.refuse(nm, "namespace %q, for %s, is not created: %s; or ask the consumer to choose another name", remoteNamespace, local, err), nil
 		}
 	}
 	if apierrors.IsNotFound(err) {
-		namespace, err = c.createNamespace(ctx, nm, local, remoteNamespace)
+		namespace, err = c.createNamespace(ctx, nm, limits, local, remoteNamespace)
 	}
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
@@ -60,11 +60,11 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	if err := c.ensureLevel(ctx, namespace); err != nil {
 		return before, err
 	}
-	if err := c.copyLimits(ctx, nm, namespace); err != nil {
+	if err := c.copyLimits(ctx, limits, namespace); err != nil {
 		return before, err
 	}
 	// The limits are in place before the consumer has any rights there.
-	if err := c.ensureEgressPolicy(ctx, nm, limits, remoteNamespace); err != nil {
+	if err := c.ensureEgressPolicy(ctx, nm, limits.Limits, remoteNamespace); err != nil {
 		return before, err
 	}
 	if err := c.ensureLimitRange(ctx, nm, remoteNamespace); err != nil {
@@ -90,11 +90,7 @@ func (c *Controller) refuse(nm *offloading.NamespaceMap, format string, args ...
 
 // createNamespace returns the namespace of the name remote namespace: the new one, or the
 // one that stands there and is not in the cache of those that are ours.
-func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (*corev1.Namespace, error) {
-	limits, err := c.tenantLimits(ctx, nm)
-	if err != nil {
-		return nil, err
-	}
+func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (*corev1.Namespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: remoteNamespace,
 		Labels: map[string]string{
@@ -106,8 +102,8 @@ func (c *Controller) createNamespace(ctx context.Context, nm *offloading.Namespa
 			wire.OriginalNameAnnotation:          local,
 		},
 	}}
-	maps.Copy(namespace.Annotations, limits)
-	err = c.client.Create(ctx, namespace, client.FieldOwner(fieldManager))
+	maps.Copy(namespace.Annotations, limits.annotations)
+	err := c.client.Create(ctx, namespace, client.FieldOwner(fieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		namespace = &corev1.Namespace{}
 		err = c.uncached.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
@@ -129,22 +125,9 @@ func (c *Controller) ensureLevel(ctx context.Context, namespace *corev1.Namespac
 	return nil
 }
 
-// tenantLimits returns the annotations of the tenant namespace that set the limits of its consumer.
-func (c *Controller) tenantLimits(ctx context.Context, nm *offloading.NamespaceMap) (map[string]string, error) {
-	tenant := &corev1.Namespace{}
-	if err := c.uncached.Get(ctx, client.ObjectKey{Name: nm.Namespace}, tenant); err != nil {
-		return nil, fmt.Errorf("getting tenant namespace %s, %w", nm.Namespace, err)
-	}
-	return tenantlimits.Annotations(tenant.Annotations), nil
-}
-
 // copyLimits gives a remote namespace the limits of its consumer: the admission policies read them there.
-func (c *Controller) copyLimits(ctx context.Context, nm *offloading.NamespaceMap, namespace *corev1.Namespace) error {
-	desired, err := c.tenantLimits(ctx, nm)
-	if err != nil {
-		return err
-	}
-	actual := tenantlimits.Annotations(namespace.Annotations)
+func (c *Controller) copyLimits(ctx context.Context, limits consumerLimits, namespace *corev1.Namespace) error {
+	desired, actual := limits.annotations, tenantlimits.Annotations(namespace.Annotations)
 	if maps.Equal(actual, desired) {
 		return nil
 	}

@@ -208,11 +208,11 @@ func TestACopyThatWasChangedIsRepaired(t *testing.T) {
 
 // A peer that is a consumer of this cluster, too, can create NamespaceMaps in the same namespace: its own are not replicated.
 func TestWhatIsNotOutgoingIsNotReplicated(t *testing.T) {
-	here, there := peer(t, "twin")
-	incoming, second := replica(here, "home", map[string]string{"a": "a-twin"}), outgoing(here, "second", map[string]string{"finance": "finance-home"})
-	second.Labels[wire.RemoteIDLabel] = "twin"
-	both := outgoing(here, "twin", map[string]string{"finance": "finance-home"})
-	both.Labels[wire.ReplicatedLabel], both.Labels[wire.OriginIDLabel] = "true", "twin"
+	here, there := peer(t, "pisa")
+	incoming, second := replica(here, "home", map[string]string{"a": "a-pisa"}), outgoing(here, "second", map[string]string{"finance": "finance-home"})
+	second.Labels[wire.RemoteIDLabel] = "pisa"
+	both := outgoing(here, "pisa", map[string]string{"finance": "finance-home"})
+	both.Labels[wire.ReplicatedLabel], both.Labels[wire.OriginIDLabel] = "true", "pisa"
 	for _, nm := range []*offloading.NamespaceMap{incoming, second, both} {
 		consumer.Create(t, nm)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -32,7 +33,7 @@ func DenyingPolicy(err error) string {
 
 // Note returns the note of an Event about an object for which the request of one of our processes was denied.
 func Note(policy string, err error) string {
-	return fmt.Sprintf("ValidatingAdmissionPolicy %s denied a request that this object needs, which is retried: %v. "+
+	return fmt.Sprintf("ValidatingAdmissionPolicy %s denied a request that this object needs, which is retried: %s. "+
 		"If the policy is of the Refract chart, upgrade the chart together with the images, or report this as a bug; "+
-		"otherwise exclude the user of the request from the policy with a matchCondition.", policy, err)
+		"otherwise exclude the user of the request from the policy with a matchCondition.", policy, strings.TrimRight(err.Error(), ". "))
 }

@@ -66,7 +66,7 @@ func Of(ctx context.Context, c client.Client, namespace string) (*Report, error)
 		if err != nil {
 			return nil, err
 		}
-		report.Gaps = append(report.Gaps, gaps...)
+		report.Gaps = append(append(report.Gaps, gaps...), p.openedEgress(ctx, namespace, policies.Items)...)
 	}
 	return report, nil
 }

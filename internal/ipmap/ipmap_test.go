@@ -87,6 +87,25 @@ func TestRanges(t *testing.T) {
 	}
 }
 
+func TestSummarize(t *testing.T) {
+	for name, tc := range map[string]struct{ ranges, want []string }{
+		"nothing":              {nil, nil},
+		"halves, and quarters": {[]string{"10.0.1.0/24", "10.0.0.0/24", "10.0.2.0/24", "10.0.3.0/24"}, []string{"10.0.0.0/22"}},
+		"neighbours":           {[]string{"10.0.1.0/24", "10.0.2.0/24"}, []string{"10.0.1.0/24", "10.0.2.0/24"}},
+		"contained, and twice": {[]string{"10.0.0.7/32", "10.0.0.0/16", "10.0.0.0/16", "10.0.255.0/24"}, []string{"10.0.0.0/16"}},
+		"host bits":            {[]string{"10.0.0.5/24"}, []string{"10.0.0.0/24"}},
+		"both families":        {[]string{"fd00::1/128", "::/1", "0.0.0.0/1", "128.0.0.0/1", "8000::/1"}, []string{"0.0.0.0/0", "::/0"}},
+	} {
+		ranges, err := ParseRanges("test", tc.ranges)
+		require.NoError(t, err)
+		var got []string
+		for _, prefix := range ranges.Summarize() {
+			got = append(got, prefix.String())
+		}
+		require.Equal(t, tc.want, got, name)
+	}
+}
+
 // FuzzMap: no text makes the table panic, and what it answers is an address of the same family.
 func FuzzMap(f *testing.F) {
 	for _, seed := range []string{"10.244.3.7", "fd00:1::5", "::ffff:10.244.3.7", "fe80::1%eth0", "x"} {

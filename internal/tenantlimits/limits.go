@@ -6,7 +6,6 @@ package tenantlimits
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,7 +95,7 @@ func (l Limits) List(s *Setting) []string { return entries(l.text(s)) }
 
 // Matches reports whether an entry of a setting of kind Globs or Names matches the text. "*" in an entry stands for any number of characters.
 func (l Limits) Matches(s *Setting, text string) bool {
-	return slices.ContainsFunc(l.List(s), func(glob string) bool { return matchGlob(glob, text) })
+	return slices.ContainsFunc(globsOf(l.text(s)), func(g glob) bool { return g.matches(text) })
 }
 
 // Number returns the value of a setting of kind Number, and whether it limits anything.
@@ -147,18 +146,41 @@ func entries(text string) []string {
 	return strings.Split(text, ",")
 }
 
-var globs sync.Map // of compiled globs, by their text: there are as many as the administrators write
+// glob is an entry of a list, cut at its asterisks.
+type glob []string
 
-func matchGlob(glob, text string) bool {
-	if glob == "*" || glob == text {
-		return true
+// matches reports whether the parts stand in the text, the first one at its beginning and the last one at its end.
+func (g glob) matches(text string) bool {
+	first, last := g[0], g[len(g)-1]
+	if len(g) == 1 {
+		return text == first
 	}
-	if !strings.Contains(glob, "*") {
+	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
 		return false
 	}
-	compiled, ok := globs.Load(glob)
-	if !ok {
-		compiled, _ = globs.LoadOrStore(glob, regexp.MustCompile("(?s)^"+strings.ReplaceAll(regexp.QuoteMeta(glob), `\*`, ".*")+"$"))
+	text = text[len(first) : len(text)-len(last)]
+	for _, part := range g[1 : len(g)-1] {
+		at := strings.Index(text, part)
+		if at < 0 {
+			return false
+		}
+		text = text[at+len(part):]
 	}
-	return compiled.(*regexp.Regexp).MatchString(text)
+	return true
+}
+
+// lists has the entries of lists, by the text of the list: as many as administrators write. The keys of each pod are compared with lists of a
+// hundred entries, so these are not parsed each time.
+var lists sync.Map
+
+func globsOf(list string) []glob {
+	if parsed, ok := lists.Load(list); ok {
+		return parsed.([]glob)
+	}
+	var globs []glob
+	for _, entry := range entries(list) {
+		globs = append(globs, strings.Split(entry, "*"))
+	}
+	parsed, _ := lists.LoadOrStore(list, globs)
+	return parsed.([]glob)
 }

@@ -73,3 +73,29 @@ func TestKinds(t *testing.T) {
 	assert.True(t, Limits{}.Enabled(on))
 	assert.Equal(t, "someNumber", number.Value())
 }
+
+func TestMatches(t *testing.T) {
+	for list, texts := range map[string]map[string]bool{
+		"":              {"": false, "a": false},
+		"*":             {"": true, "a": true, "a\nb": true},
+		"a.b,c-*":       {"a.b": true, "axb": false, "c-": true, "c-d": true, "a.b,c-d": false, "xa.b": false, "": false},
+		"*.io/*,plain":  {"x.io/y": true, ".io/": true, "x.io": false, "plain": true, "plain2": false},
+		"*snippet,a*b*": {"server-snippet": true, "snippets": false, "ab": true, "aXbX": true, "b": false},
+	} {
+		limits, err := New(map[string]string{"denied-labels": list})
+		require.NoError(t, err)
+		for text, matches := range texts {
+			assert.Equalf(t, matches, limits.Matches(DeniedLabels, text), "%q in %q", text, list)
+		}
+	}
+}
+
+// An ordinary pod has some ten labels and annotations, none of which is denied.
+func BenchmarkDeniedAnnotation(b *testing.B) {
+	var limits Limits
+	for b.Loop() {
+		if limits.DeniesAnnotation("checksum.example.com/configuration") {
+			b.Fatal("it is denied")
+		}
+	}
+}

@@ -89,6 +89,15 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	})
 	assert.Contains(t, said, "NetworkPolicy guarded/db: spec.podSelector selects by the label tier")
 
+	// Policies add up, so one of the provider that allows egress opens what one of here closes.
+	closed := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "closed"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}}
+	create(t, closed)
+	const opened = "the egress rules of NetworkPolicies closed in namespace guarded do not restrict egress there"
+	assert.NotContains(t, uncovered(t, namespace), opened)
+	create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: wire.EgressNetworkPolicy}})
+	assert.Contains(t, uncovered(t, namespace), opened)
+	require.NoError(t, admin(t).Delete(t.Context(), closed))
+
 	labels := map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent}
 	create(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "vk-padua", Labels: labels}, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels}, Replicas: ptr.To[int32](0),

@@ -38,6 +38,9 @@ import (
 // refreshInterval is how often the ranges of Services and the addresses of the API server are read: they hardly ever change. Nodes are watched.
 const refreshInterval = time.Minute
 
+// notifyDelay is how long changes are collected before followers are notified.
+const notifyDelay = 2 * time.Second
+
 // ErrNotRead is returned while the ranges have not been read yet.
 var ErrNotRead = errors.New("the ranges of this cluster are being read")
 
@@ -56,6 +59,7 @@ type Ranges struct {
 	synced          bool
 	lastError       error // of the last attempt to read, nil after a success
 	followers       []func()
+	pending         *time.Timer // of the next notification, nil if nothing has changed since the last one
 }
 
 // New returns Ranges that consist of the configured ones and, once a manager has started them, of those that the API server knows. reader must
@@ -207,7 +211,7 @@ func (r *Ranges) removeNode(object any) {
 	}
 }
 
-// change applies a change, and notifies followers if the ranges are others then.
+// change applies a change, and has followers notified if the ranges are different then.
 func (r *Ranges) change(apply func()) {
 	r.mu.Lock()
 	wasSynced := r.synced
@@ -224,11 +228,23 @@ func (r *Ranges) change(apply func()) {
 	}
 	before := r.known
 	r.known = all.Summarize()
-	changed, followers := !wasSynced || !slices.Equal(before, r.known), r.followers
-	r.mu.Unlock()
-	if !changed {
-		return
+	changed := !wasSynced || !slices.Equal(before, r.known)
+	if changed && r.pending == nil {
+		// Many nodes may come and go at once, and each change may lead to a write in every namespace of a consumer.
+		delay := notifyDelay
+		if !wasSynced {
+			delay = 0
+		}
+		r.pending = time.AfterFunc(delay, r.notify)
 	}
+	r.mu.Unlock()
+}
+
+func (r *Ranges) notify() {
+	r.mu.Lock()
+	followers := r.followers
+	r.pending = nil
+	r.mu.Unlock()
 	for _, follow := range followers {
 		follow()
 	}

@@ -1,0 +1,39 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package coverage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/tenantlimits"
+)
+
+// openedEgress returns that policies which restrict egress do not have that effect, because policies add up and the provider has one of its own that
+// allows egress. A provider that does not answer is not known to have one.
+func (p *provider) openedEgress(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string) {
+	var names []string
+	for i := range policies {
+		if slices.Contains(policies[i].Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+			names = append(names, policies[i].Name)
+		}
+	}
+	if len(names) == 0 || p.client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	key := client.ObjectKey{Namespace: p.remote, Name: wire.EgressNetworkPolicy}
+	if err := p.client.Get(ctx, key, &networkingv1.NetworkPolicy{}); err != nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("cluster %s: the egress rules of NetworkPolicies %s in namespace %s do not restrict egress there: its NetworkPolicy %s allows pods to reach all addresses that are not its own. Have its administrator remove it for this cluster, with the limit %s=false",
+		p.id, strings.Join(names, ", "), namespace, key, tenantlimits.EgressPolicy.Name)}
+}
