@@ -84,6 +84,9 @@ func installCRDs(side *Side) error {
 	return nil
 }
 
+// RemoteStorageClass is the storage class of the provider that the consumer may use.
+const RemoteStorageClass = "local"
+
 // providerLimits are the limits of the consumer: the provider has no hosts and classes of its own that it would have to protect, and some
 // applications that are offloaded have annotations of the load balancers of their cluster.
 var providerLimits = map[string]string{

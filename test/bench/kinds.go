@@ -86,16 +86,13 @@ func claim() map[string]any {
 	}
 }
 
-// remoteClass is the storage class of the provider.
-const remoteClass = "local"
-
 // volumes gives the provider what its claims bind to: those that wait for a volume get an Event over and over.
 func (b *bench) volumes(ctx context.Context) error {
 	for i := range min(few, b.services) + 2*missed {
 		volume := &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%04d", remoteClass, i)},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%04d", lab.RemoteStorageClass, i)},
 			Spec: corev1.PersistentVolumeSpec{
-				StorageClassName: remoteClass, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				StorageClassName: lab.RemoteStorageClass, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
 				PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
 			},

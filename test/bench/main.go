@@ -58,7 +58,7 @@ func main() {
 const least = 4*missed + 1
 
 // kubeletArgs are what the lab does not set by itself.
-var kubeletArgs = []string{"--enable-profiling", "--enable-storage", "--remote-real-storage-class-name=" + remoteClass}
+var kubeletArgs = []string{"--enable-profiling", "--enable-storage", "--remote-real-storage-class-name=" + lab.RemoteStorageClass}
 
 func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	l, err := lab.Up(ctx, options)
