@@ -58,6 +58,8 @@ func all() []fault {
 		credentials("renewed-credentials", (*lab.Lab).NewIdentity),
 		swapPlugins(),
 		drain(),
+		hostileConsumer(),
+		hostileProvider(),
 	}
 }
 

@@ -1,0 +1,100 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package attacks lists what a hostile consumer tries to write in the cluster of its provider, for tests that try it on real control planes.
+package attacks
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+// Attack is an object that the provider must refuse.
+type Attack struct {
+	Name     string
+	Resource schema.GroupVersionResource
+	// Tenant says that the object is for the tenant namespace of the consumer, others are for a remote namespace.
+	Tenant bool
+	// Refusal is part of the provider's answer.
+	Refusal  string
+	manifest string
+}
+
+// Object returns the object of the consumer with that cluster ID, in a namespace of the provider.
+func (a *Attack) Object(consumer, namespace string) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(a.manifest, "CONSUMER", consumer)), &object.Object); err != nil {
+		return nil, fmt.Errorf("parsing the attack %q, %w", a.Name, err)
+	}
+	object.SetNamespace(namespace)
+	return object, nil
+}
+
+func core(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: resource}
+}
+
+func liqo(group, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group + ".liqo.io", Version: "v1beta1", Resource: resource}
+}
+
+func pod(name, spec, refusal string) Attack {
+	return Attack{Name: name, Resource: liqo("offloading", "shadowpods"), Refusal: refusal,
+		manifest: "{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, metadata: {name: attack, labels: {offloading.liqo.io/origin: CONSUMER, liqo.io/creator-user: CONSUMER}}, spec: {pod: {containers: [{name: a, image: a}], " + spec + "}}}"}
+}
+
+func service(name, spec, refusal string) Attack {
+	return Attack{Name: name, Resource: core("services"), Refusal: refusal,
+		manifest: "{apiVersion: v1, kind: Service, metadata: {name: attack}, spec: {ports: [{port: 80}], " + spec + "}}"}
+}
+
+func claim(name, spec, refusal string) Attack {
+	return Attack{Name: name, Resource: core("persistentvolumeclaims"), Refusal: refusal,
+		manifest: "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: attack}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, " + spec + "}}"}
+}
+
+func configMap(name, metadata, refusal string) Attack {
+	return Attack{Name: name, Resource: core("configmaps"), Refusal: refusal, manifest: "{apiVersion: v1, kind: ConfigMap, metadata: {name: attack, " + metadata + "}}"}
+}
+
+func inTenant(a Attack) Attack {
+	a.Tenant = true
+	return a
+}
+
+// OfConsumer returns the attacks of a consumer.
+func OfConsumer() []Attack {
+	namespaceMap := liqo("offloading", "namespacemaps")
+	return []Attack{
+		pod("a pod on a chosen node", "nodeName: control-plane", "spec.pod.nodeName"),
+		pod("a pod on the control plane", `nodeSelector: {node-role.kubernetes.io/control-plane: ""}`, "spec.pod.nodeSelector"),
+		pod("a pod that tolerates everything", "tolerations: [{operator: Exists}]", "spec.pod.tolerations"),
+		pod("a pod of another scheduler", "schedulerName: mine", "spec.pod.schedulerName"),
+		pod("a pod of the system", "priorityClassName: system-node-critical", "spec.pod.priorityClassName"),
+		pod("a pod that never ends", "terminationGracePeriodSeconds: 31536000", "terminationGracePeriodSeconds"),
+		pod("a pod with network storage", "volumes: [{name: v, nfs: {server: 10.0.0.1, path: /}}]", "spec.pod.volumes"),
+		pod("a pod with the volume of others", "volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: '', resources: {requests: {storage: 1Gi}}}}}}]", "storageClassName"),
+		{Name: "a pod of another consumer", Resource: liqo("offloading", "shadowpods"), Refusal: "offloading.liqo.io/origin",
+			manifest: "{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, metadata: {name: attack, labels: {offloading.liqo.io/origin: somebody}}, spec: {pod: {containers: [{name: a, image: a}]}}}"},
+		service("a Service that intercepts traffic", "externalIPs: [192.0.2.1]", "spec.externalIPs"),
+		service("a Service for a name of the cluster", "type: ExternalName, externalName: kubernetes.default.svc.cluster.local", "ExternalName"),
+		service("a Service that takes a node port", "type: NodePort, ports: [{port: 80, nodePort: 30443}]", "nodePort"),
+		claim("a claim of no class", "storageClassName: ''", "spec.storageClassName"),
+		claim("a claim for a volume", "storageClassName: local, volumeName: theirs", "refract-consumer-claims"),
+		configMap("a ConfigMap for a dashboard", "labels: {grafana_dashboard: '1'}", "metadata.labels[grafana_dashboard]"),
+		configMap("a ConfigMap that nobody can remove", "finalizers: [example.com/mine]", "metadata.finalizers"),
+		configMap("a ConfigMap that is removed with another", "ownerReferences: [{apiVersion: v1, kind: Pod, name: theirs, uid: 1d0f4bd6-0000-4000-8000-000000000000}]", "metadata.ownerReferences"),
+		{Name: "a token of the cluster", Resource: core("secrets"), Refusal: "service-account-token",
+			manifest: "{apiVersion: v1, kind: Secret, metadata: {name: attack, annotations: {kubernetes.io/service-account.name: default}}, type: kubernetes.io/service-account-token}"},
+		{Name: "an egress policy of the provider", Resource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Refusal: "belongs to this cluster",
+			manifest: "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: refract-egress}, spec: {podSelector: {}, egress: [{}]}}"},
+		inTenant(Attack{Name: "a map that this cluster would send", Resource: namespaceMap, Refusal: "writes only its own NamespaceMap",
+			manifest: "{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: CONSUMER, labels: {liqo.io/replication: 'true', liqo.io/remoteID: CONSUMER, liqo.io/remote-cluster-id: CONSUMER}}, spec: {desiredMapping: {kube-system: theirs}}}"}),
+		inTenant(Attack{Name: "the Lease of another process", Resource: schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, Refusal: "writes only the Lease",
+			manifest: "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: attack}, spec: {holderIdentity: mine, leaseDurationSeconds: 2000000000}}"}),
+	}
+}
