@@ -92,6 +92,7 @@ const RemoteStorageClass = "local"
 var providerLimits = map[string]string{
 	tenantlimits.IngressHosts.Annotation():   "*",
 	tenantlimits.IngressClasses.Annotation(): "*",
+	tenantlimits.StorageClasses.Annotation(): RemoteStorageClass,
 	"tenants.refract.io/allowed-annotations": "cloud.google.com/*",
 }
 
