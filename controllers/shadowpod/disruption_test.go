@@ -12,6 +12,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +32,7 @@ func TestDisruptionBudgetsCountOffloadedPods(t *testing.T) {
 			namespace := extended(t)
 			provider.StartManager(t)
 			var pods []*corev1.Pod
+			var shadows []*unstructured.Unstructured
 			for i := range 3 {
 				shadow := shadowPod(namespace, fmt.Sprintf("web-%d", i))
 				labels := shadow.GetLabels()
@@ -39,7 +41,7 @@ func TestDisruptionBudgetsCountOffloadedPods(t *testing.T) {
 				provider.Create(t, shadow)
 				pod := awaitPod(t, shadow, "")
 				provider.PatchStatus(t, pod, `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
-				pods = append(pods, pod)
+				pods, shadows = append(pods, pod), append(shadows, shadow)
 			}
 			spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 			budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: spec}
@@ -58,6 +60,7 @@ func TestDisruptionBudgetsCountOffloadedPods(t *testing.T) {
 			}
 			allows(1)
 			require.NoError(t, evict(pods[0]))
+			awaitPod(t, shadows[0], pods[0].UID) // a ShadowPod without a pod is not counted
 			allows(0)
 			err := evict(pods[1])
 			require.True(t, apierrors.IsTooManyRequests(err), "the eviction of a second pod: %v", err)
