@@ -52,10 +52,16 @@ func values(t *testing.T, name string) map[string]any {
 // template would print it.
 func render(t *testing.T, vals map[string]any) (map[string]string, error) {
 	t.Helper()
+	return renderAs(t, vals, releaseName, releaseNamespace)
+}
+
+// renderAs renders the chart as a release of the given name.
+func renderAs(t *testing.T, vals map[string]any, name, namespace string) (map[string]string, error) {
+	t.Helper()
 	chart, err := loader.Load(chartDir)
 	require.NoError(t, err)
 	vals = util.CoalesceTables(maps.Clone(vals), images())
-	release := common.ReleaseOptions{Name: releaseName, Namespace: releaseNamespace, Revision: 1, IsInstall: true}
+	release := common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(chart, vals, release, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err

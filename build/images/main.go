@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -106,7 +105,11 @@ func (o *options) upload(ctx context.Context, command string, index v1.ImageInde
 	if o.plainHTTP {
 		named = append(named, name.Insecure)
 	}
-	target, err := name.NewTag(strings.TrimSuffix(o.push, "/")+"/"+command+":"+o.tag, named...)
+	image, err := charts.ImageName(o.push, command)
+	if err != nil {
+		return fmt.Errorf("--push: %w", err)
+	}
+	target, err := name.NewTag(image+":"+o.tag, named...)
 	if err != nil {
 		return fmt.Errorf("--push=%s --tag=%s: %w", o.push, o.tag, err)
 	}

@@ -18,16 +18,26 @@ import (
 )
 
 // Explain adds the remedy to errors of requests that a newcomer meets first: an
-// API server that does not answer, and one without our CRDs.
+// API server that does not answer, one that rejects the credentials, and one without our CRDs.
 func Explain(err error) error {
 	var unanswered *url.Error
 	switch {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the cluster does not know this kind: install Refract's CRDs first, for instance with its Helm chart (%w)", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the API server rejects the credentials of the kubeconfig: log in again, or choose another context or kubeconfig (%w)", err)
+	case isDiscoveryForbidden(err):
+		return fmt.Errorf("the API server does not tell this user which kinds it has: the context may have no credentials, or those of a user without the role system:discovery (%w)", err)
 	case errors.As(err, &unanswered) && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("unexpected response of the API server: check that it runs, and the server and credentials of the kubeconfig (%w)", err)
 	}
 	return err
+}
+
+// isDiscoveryForbidden reports whether the API server refused to list its kinds: paths have no resource, so the message says nothing.
+func isDiscoveryForbidden(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && apierrors.IsForbidden(err) && (status.Status().Details == nil || status.Status().Details.Kind == "" && status.Status().Message == "unknown")
 }
 
 // FromAPIServer reports whether an API server refused, could not be reached, or did not know a kind: that passes, other errors

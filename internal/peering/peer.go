@@ -61,6 +61,8 @@ type Options struct {
 	joined bool
 	// networkKept: no flag changes the network of one that exists.
 	networkKept bool
+	// reverse: the clusters are joined in the other direction, too.
+	reverse bool
 	// renews: the provider renews the certificate that the consumer has.
 	renews  bool
 	network plugins.NetworkMode

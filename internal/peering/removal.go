@@ -37,6 +37,9 @@ func (o *Options) Left() []Object {
 	return o.objects(func(c *Cluster) []*metav1.PartialObjectMetadata { return c.left })
 }
 
+// Reverse reports whether the last Unpeer has found the clusters joined in the other direction, too.
+func (o *Options) Reverse() bool { return o.reverse }
+
 func (o *Options) objects(of func(*Cluster) []*metav1.PartialObjectMetadata) (all []Object) {
 	for _, c := range []*Cluster{o.Consumer, o.Provider} {
 		for _, object := range of(c) {
@@ -48,6 +51,7 @@ func (o *Options) objects(of func(*Cluster) []*metav1.PartialObjectMetadata) (al
 
 // beginRemoval forgets what an earlier call has removed.
 func (o *Options) beginRemoval() {
+	o.reverse = false
 	for _, c := range []*Cluster{o.Consumer, o.Provider} {
 		c.dryRun, c.removed, c.left = o.DryRun, nil, nil
 	}

@@ -12,18 +12,23 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/redirect"
 )
 
@@ -44,10 +49,8 @@ func (o *Options) checkServer(ctx context.Context) error {
 	if err != nil || server.Scheme != "https" || server.Host == "" {
 		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with %s", o.Provider.Name, o.server(), o.serverFlag())
 	}
-	host := server.Hostname()
-	if ip := net.ParseIP(host); o.APIServerURL == "" && (host == "localhost" || ip != nil && ip.IsLoopback()) {
-		return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: set an address that they can reach with %s",
-			o.Provider.Name, server.Host, o.Consumer.Name, o.serverFlag())
+	if err := errors.Join(o.checkHost(ctx, server), o.checkProxy(server)); err != nil {
+		return err
 	}
 	ca, err := o.authority()
 	if err != nil || o.APIServerURL == "" || o.UncheckedURL {
@@ -59,6 +62,61 @@ func (o *Options) checkServer(ctx context.Context) error {
 	config := rest.CopyConfig(o.Provider.Config) // whose token is the consumer's
 	config.Host = o.APIServerURL
 	return o.opens(ctx, config)
+}
+
+// checkHost refuses addresses that mean whatever machine uses them, and those that are none. A loopback address that the user chose is accepted: both
+// clusters may run on one machine.
+func (o *Options) checkHost(ctx context.Context, server *url.URL) error {
+	chosen := o.APIServerURL != ""
+	isUseless := func(address netip.Addr) bool {
+		if chosen {
+			return address.IsUnspecified() || address.IsMulticast()
+		}
+		return ipmap.Reserved(address.String())
+	}
+	addresses := o.resolve(ctx, strings.ToLower(strings.TrimSuffix(server.Hostname(), ".")))
+	if len(addresses) == 0 || slices.ContainsFunc(addresses, func(address netip.Addr) bool { return !isUseless(address) }) {
+		return nil
+	}
+	return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: set an address that they can reach with %s",
+		o.Provider.Name, server.Host, o.Consumer.Name, o.serverFlag())
+}
+
+// resolve returns the addresses of a host as this computer knows them, none if it does not.
+func (o *Options) resolve(ctx context.Context, host string) []netip.Addr {
+	if address, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{address.Unmap()}
+	}
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // by RFC 6761, whatever the resolver says
+		return []netip.Addr{netip.IPv6Loopback()}
+	}
+	if o.UncheckedURL {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil // whether it can be reached is for the connection to show
+	}
+	for i := range addresses {
+		addresses[i] = addresses[i].Unmap()
+	}
+	return addresses
+}
+
+// checkProxy refuses to take an address from a kubeconfig that reaches it through a proxy: a kubeconfig of another party must not name one, so the
+// consumer would connect directly.
+func (o *Options) checkProxy(server *url.URL) error {
+	if o.Provider.Config.Proxy == nil || o.APIServerURL != "" {
+		return nil
+	}
+	proxy, err := o.Provider.Config.Proxy(&http.Request{URL: server})
+	if err != nil || proxy == nil {
+		return err
+	}
+	return fmt.Errorf("the kubeconfig of %s reaches its API server through %s (proxy-url), which pods of %s do not use: set the address that they can reach directly with %s, "+
+		"together with --skip-url-check if this computer cannot reach it", o.Provider.Name, proxy.Redacted(), o.Consumer.Name, o.serverFlag())
 }
 
 // answers asks the address for its version, without credentials: whoever answers there must have a certificate of the provider's authority.
@@ -114,28 +172,36 @@ func (o *Options) unanswered(ctx context.Context, err error) error {
 		"If %s can reach it and this computer cannot, set --skip-url-check", o.serverFlag(), o.APIServerURL, o.Provider.Name, err, o.Consumer.Name)
 }
 
-// opens fails unless the consumer's credentials are accepted at the address that it is given: they are not by another cluster whose
-// certificates are of the same authority.
+// opens fails unless the consumer's credentials are accepted at the address that it is given: they are not by another cluster whose certificates are
+// of the same authority, nor by a gateway that accepts only its own tokens.
 func (o *Options) opens(ctx context.Context, config *rest.Config) error {
 	config.Timeout = answerPatience
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("connecting to %s, %w", config.Host, err)
 	}
-	_, err = clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if apierrors.IsUnauthorized(err) {
-		return fmt.Errorf("%s=%s: another cluster answers there, which rejects the credentials that %s issued to %s: set the address of %s",
-			o.serverFlag(), o.APIServerURL, o.Provider.Name, o.Consumer.Name, o.Provider.Name)
+	// Another API server of the same cluster may learn of a new ServiceAccount a moment later.
+	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 3}
+	err = retry.OnError(backoff, apierrors.IsUnauthorized, func() error {
+		_, err := clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		return err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsUnauthorized(err) && o.APIServerURL == "":
+		return fmt.Errorf("the server at %s rejects the credentials that %s has just issued to %s: a gateway, such as the one of Rancher or Teleport, may accept only its own tokens. "+
+			"Set the address of the API server itself with %s", config.Host, o.Provider.Name, o.Consumer.Name, o.serverFlag())
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%s=%s: another cluster answers there, or a gateway that accepts only its own tokens: it rejects the credentials that %s issued to %s. Set the address of the API server of %s itself",
+			o.serverFlag(), config.Host, o.Provider.Name, o.Consumer.Name, o.Provider.Name)
 	}
-	if err != nil {
-		return fmt.Errorf("%s=%s: using the credentials of %s there, %w", o.serverFlag(), o.APIServerURL, o.Consumer.Name, err)
-	}
-	return nil
+	return fmt.Errorf("%s=%s: using the credentials of %s there, %w", o.serverFlag(), config.Host, o.Consumer.Name, err)
 }
 
-// checkKubeconfig tries a new kubeconfig of the consumer at the address that the user has given.
+// checkKubeconfig tries a new kubeconfig of the consumer at the address that it will be used with.
 func (o *Options) checkKubeconfig(ctx context.Context, kubeconfig []byte) error {
-	if o.APIServerURL == "" || o.UncheckedURL {
+	if o.UncheckedURL {
 		return nil
 	}
 	config, err := connection.Parse(kubeconfig)

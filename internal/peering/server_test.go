@@ -9,12 +9,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/internal/release"
 )
@@ -130,4 +133,84 @@ func TestWhereATokenIsSent(t *testing.T) {
 	} {
 		assert.Equal(t, test.want, leadsTo(&test.config, inUse), name)
 	}
+}
+
+// Addresses that k3d, kind, Docker Desktop and others write into kubeconfigs lead a pod to itself, or nowhere.
+func TestAddressesThatMeanThisMachine(t *testing.T) {
+	for host, want := range map[string]struct{ found, chosen bool }{ // whether it is accepted from the kubeconfig, and from the flag
+		"127.0.0.1":               {false, true},
+		"127.8.8.8":               {false, true},
+		"0.0.0.0":                 {false, false},
+		"[::]":                    {false, false},
+		"[::1]":                   {false, true},
+		"[::ffff:127.0.0.1]":      {false, true},
+		"[::ffff:0.0.0.0]":        {false, false},
+		"169.254.1.1":             {false, true},
+		"[fe80::1]":               {false, true},
+		"224.0.0.1":               {false, false},
+		"localhost":               {false, true},
+		"LOCALHOST":               {false, true},
+		"localhost.":              {false, true},
+		"kubernetes.localhost":    {false, true},
+		"10.0.0.1":                {true, true},
+		"[2001:db8::1]":           {true, true},
+		"milan.invalid":           {true, true}, // the connection shows whether anything is there
+		"localhost.milan.invalid": {true, true},
+	} {
+		server := &url.URL{Scheme: "https", Host: host + ":6443"}
+		o := &Options{Consumer: &Cluster{Name: "rome", Client: struct{ client.Client }{}}, Provider: &Cluster{Name: "milan", Config: &rest.Config{Host: server.String()}}}
+		err := o.checkHost(t.Context(), server)
+		assert.Equal(t, want.found, err == nil, "%s in the kubeconfig: %v", host, err)
+		if err != nil {
+			assert.ErrorContains(t, err, "which pods of rome cannot reach: set an address that they can reach with --remote-api-server-url")
+		}
+		o.APIServerURL = server.String()
+		err = o.checkHost(t.Context(), server)
+		assert.Equal(t, want.chosen, err == nil, "%s in the flag: %v", host, err)
+	}
+}
+
+// Pods of the consumer do not use the proxy of the administrator's kubeconfig.
+func TestAnAddressBehindAProxyIsRefused(t *testing.T) {
+	proxy, err := url.Parse("http://user:secret@proxy.example:3128")
+	require.NoError(t, err)
+	provider := &Cluster{Name: "milan", Config: &rest.Config{Host: "https://milan.invalid:6443", Proxy: http.ProxyURL(proxy)}}
+	o := &Options{Consumer: &Cluster{Name: "rome"}, Provider: provider}
+	err = o.checkServer(t.Context())
+	require.ErrorContains(t, err, "http://user:xxxxx@proxy.example:3128 (proxy-url), which pods of rome do not use: set the address that they can reach directly with --api-server-url")
+	require.NotContains(t, err.Error(), "secret")
+	o.APIServerURL, o.UncheckedURL = "https://milan.example:6443", true
+	require.NoError(t, o.checkServer(t.Context()))
+}
+
+// A gateway may accept the administrator's token, and no other.
+func TestCredentialsAreTriedWhereTheyAreUsed(t *testing.T) {
+	accepted := "of rome"
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !strings.HasPrefix(request.URL.Path, "/k8s/clusters/c-milan/apis/authentication.k8s.io/") || request.Header.Get("Authorization") != "Bearer "+accepted {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}`))
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`))
+	}))
+	defer server.Close()
+	of := func(id string) *Cluster {
+		return &Cluster{Name: id, installation: &release.Installation{ClusterID: id}}
+	}
+	rome, milan := of("rome"), of("milan")
+	milan.Config = &rest.Config{Host: server.URL + "/k8s/clusters/c-milan"}
+	milan.Config.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	o := &Options{Consumer: rome, Provider: milan}
+	kubeconfig, err := o.kubeconfig(o.server(), &clientcmdapi.AuthInfo{Token: "of rome"})
+	require.NoError(t, err)
+	require.NoError(t, o.checkKubeconfig(t.Context(), kubeconfig))
+	accepted = "of an administrator"
+	require.ErrorContains(t, o.checkKubeconfig(t.Context(), kubeconfig), "Set the address of the API server itself with --api-server-url")
+	o.APIServerURL = o.server()
+	require.ErrorContains(t, o.checkKubeconfig(t.Context(), kubeconfig), "a gateway that accepts only its own tokens")
+	o.UncheckedURL = true
+	require.NoError(t, o.checkKubeconfig(t.Context(), kubeconfig))
 }

@@ -403,6 +403,7 @@ func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []
 		return nil, err
 	}
 	if shared {
+		o.reverse = true
 		c.noteLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", wire.TenantNamespace(peer))
 		return noWait, nil
 	}

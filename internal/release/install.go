@@ -89,6 +89,9 @@ func (i *Installer) install(ctx context.Context, values map[string]any) (*Result
 	if err != nil {
 		return nil, err
 	}
+	if err := checkManifest(i.Client.Scheme(), planned.Manifest); err != nil {
+		return nil, err
+	}
 	if err := i.keepsID(ctx, planned); err != nil {
 		return nil, err
 	}

@@ -16,12 +16,17 @@ import (
 // +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 type ClusterID string
 
+// MaxClusterIDLength is the length of the longest id: "liqo-tenant-" and the id are the name of a namespace, which has at most 63 characters.
+const MaxClusterIDLength = 63 - len("liqo-tenant-")
+
 // Validate returns an error if the id is invalid. It is
-// stricter than the CRD, which bounds no length: an id of more than 63
-// characters could not become a label value.
+// stricter than the CRD, which bounds no length.
 func (c ClusterID) Validate() error {
 	if problems := validation.IsDNS1123Label(string(c)); len(problems) > 0 {
 		return fmt.Errorf("cluster id %q is invalid: %s", c, problems[0])
+	}
+	if len(c) > MaxClusterIDLength {
+		return fmt.Errorf("cluster id %q is invalid: must be no more than %d characters, because its tenant namespace is named liqo-tenant-%s", c, MaxClusterIDLength, c)
 	}
 	return nil
 }

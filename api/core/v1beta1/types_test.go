@@ -11,10 +11,10 @@ import (
 )
 
 func TestClusterIDValidate(t *testing.T) {
-	for _, id := range []ClusterID{"a", "milan-2", "0", ClusterID(strings.Repeat("x", 63))} {
+	for _, id := range []ClusterID{"a", "milan-2", "0", ClusterID(strings.Repeat("x", MaxClusterIDLength))} {
 		assert.NoErrorf(t, id.Validate(), "%s", id)
 	}
-	for _, id := range []ClusterID{"", "Milan", "-a", "a-", "a.b", "a_b", ClusterID(strings.Repeat("x", 64))} {
+	for _, id := range []ClusterID{"", "Milan", "-a", "a-", "a.b", "a_b", ClusterID(strings.Repeat("x", MaxClusterIDLength+1))} {
 		err := id.Validate()
 		if err == nil || !strings.Contains(err.Error(), `"`+string(id)+`"`) {
 			t.Errorf("%q: got %v, want an error that names the id", id, err)

@@ -5,10 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 {{/* refract.labels: of every object of the chart. */}}
 {{- define "refract.labels" -}}
 app.kubernetes.io/name: refract
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: "{{ .Release.Name }}"
+app.kubernetes.io/managed-by: "{{ .Release.Service }}"
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+helm.sh/chart: "{{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}"
 {{- with .Values.common.globalLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -44,7 +44,7 @@ virtualKubelets). Helm leaves it when the entry is removed. The controller manag
 {{- define "refract.kubeletMetadata" -}}
 labels:
   {{- include "refract.labels" .root | nindent 2 }}
-  liqo.io/virtual-node: {{ .kubelet.name }}
+  liqo.io/virtual-node: "{{ .kubelet.name }}"
 annotations:
   {{- if .root.Values.controllerManager.enabled }}
   helm.sh/resource-policy: keep
@@ -90,9 +90,20 @@ annotations:
 {{- if or .extraArgs .cidrs }}true{{ end -}}
 {{- end -}}
 
-{{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x"); "needed" empty: one without a name is no error */}}
+{{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x"); "needed" empty: one without a name is no error. The digest of an image stands in its name, or is its version. */}}
 {{- define "refract.image" -}}
-{{ if and (hasKey . "needed") (not .needed) (not .image.name) }}virtual-kubelet{{ else }}{{ .image.name | required (printf "%s.image.name is required: no images are published, go run ./build/images makes yours" .of) }}{{ end }}:{{ .image.version | default .root.Chart.AppVersion }}
+{{- $name := .image.name -}}
+{{- if and (hasKey . "needed") (not .needed) (not $name) }}{{ $name = "virtual-kubelet" }}{{ end -}}
+{{- $name = $name | required (printf "%s.image.name is required: no images are published, go run ./build/images makes yours" .of) -}}
+{{- $version := .image.version | toString -}}
+{{- if contains "@" $name }}
+{{- if .image.version }}{{ fail (printf "%s.image: the name %s has a digest, which determines the version: remove image.version" .of $name) }}{{ end -}}
+{{ $name }}
+{{- else if hasPrefix "sha256:" $version -}}
+{{ $name }}@{{ $version }}
+{{- else -}}
+{{ $name }}:{{ .image.version | default .root.Chart.AppVersion }}
+{{- end -}}
 {{- end -}}
 
 {{/* refract.rules: the generated rules of a role; (dict "root" $ "role" NAME), with "kubelet" for the names that only an entry of virtualKubelets knows. */}}
@@ -102,7 +113,7 @@ annotations:
 {{- $rules = $rules | replace "$(TENANT_ROLE)" (printf "%s-remote-tenant" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" (include "refract.rolePrefix" .root)) -}}
 {{- with .kubelet }}
-{{- $rules = $rules | replace "$(NODE_NAME)" .name | replace "$(KUBECONFIG_SECRET)" .kubeconfigSecretName -}}
+{{- $rules = $rules | replace "$(NODE_NAME)" (quote .name) | replace "$(KUBECONFIG_SECRET)" (quote .kubeconfigSecretName) -}}
 {{- end -}}
 {{ $rules }}
 {{- end -}}
@@ -144,7 +155,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: "{{ . }}"
 {{- end }}
 {{- with .imagePullSecrets }}
 imagePullSecrets:
@@ -237,7 +248,7 @@ An administrator of this cluster can change that in the values of the Refract ch
 {{/* refract.deniedKeys: CEL variables, regular expressions of the keys of labels and annotations that objects of the consumer must not have. */}}
 {{- define "refract.deniedKeys" -}}
 {{- range $value := list "deniedLabels" "allowedLabels" "deniedAnnotations" "allowedAnnotations" }}
-- name: {{ $value }}
+- name: "{{ $value }}"
   expression: {{ include "refract.limitPattern" (dict "root" $ "value" $value) | quote }}
 {{- end }}
 {{- end }}

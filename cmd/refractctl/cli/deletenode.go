@@ -47,6 +47,9 @@ func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
 	if err := validTimeout(d.timeout); err != nil {
 		return err
 	}
+	if err := d.remote.validate(); err != nil {
+		return err
+	}
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
 	if !d.remote.isGiven() {
 		vn, err := findVirtualNode(ctx, c, name)

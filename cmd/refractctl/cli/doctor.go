@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,7 +27,7 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl doctor --context=milan -o json",
 		Args: cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
-			if err := output.validate(); err != nil {
+			if err := errors.Join(output.validate(), remote.validate()); err != nil {
 				return err
 			}
 			cluster, err := access.cluster()

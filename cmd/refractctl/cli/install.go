@@ -16,6 +16,7 @@ import (
 	"helm.sh/helm/v4/pkg/getter"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/charts"
 	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/release"
 )
@@ -91,8 +92,13 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 				put(set, clusterID, "discovery", "config", "clusterID")
 			}
 			if registry != "" {
-				put(set, registry+"/controller-manager", "controllerManager", "image", "name")
-				put(set, registry+"/virtual-kubelet", "virtualKubelet", "image", "name")
+				for value, command := range map[string]string{"controllerManager": "controller-manager", "virtualKubelet": "virtual-kubelet"} {
+					image, err := charts.ImageName(registry, command)
+					if err != nil {
+						return usage(fmt.Errorf("--registry: %w", err))
+					}
+					put(set, image, value, "image", "name")
+				}
 			}
 			installer, err := r.installer(cmd.ErrOrStderr())
 			if err != nil {

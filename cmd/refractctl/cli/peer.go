@@ -222,17 +222,34 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 			}
 			err = within(cmd.Context(), t.timeout, func(ctx context.Context) error { return end(o, ctx) })
 			resultOf(cmd).parted(o)
-			if err != nil || t.dryRun {
+			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "the peering has ended")
-			return nil
+			return sayEnd(cmd.ErrOrStderr(), o)
 		}),
 	}
 	t.addFlags(command, drainPatience)
 	command.Flags().BoolVar(&force, "force", false, "abandon the named provider: do not wait for it, and do not clean up there")
 	command.ValidArgsFunction = access.completePeers
 	return command
+}
+
+// sayEnd says what has become of a peering. It fails if there was none, but one in the other direction: whoever mixed up the clusters would believe
+// that this access had ended.
+func sayEnd(out io.Writer, o *peering.Options) error {
+	consumer, provider := o.Consumer.ID(), o.Provider.ID()
+	switch found := len(o.Removed()) > 0; {
+	case !found && o.Reverse():
+		return fmt.Errorf("%s is not a consumer of %s, so nothing was removed: the peering in the other direction remains. To end that, swap the two clusters", consumer, provider)
+	case !found:
+		fmt.Fprintf(out, "%s is not a consumer of %s: there was nothing to remove\n", consumer, provider)
+	case o.DryRun:
+	case o.Reverse():
+		fmt.Fprintf(out, "the peering has ended; the one in the other direction, with %s as the consumer of %s, remains\n", provider, consumer)
+	default:
+		fmt.Fprintln(out, "the peering has ended")
+	}
+	return nil
 }
 
 // end returns the options of a peering, and what ends it: with a provider that is reached by flags, or without one that is named.

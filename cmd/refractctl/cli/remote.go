@@ -19,6 +19,9 @@ import (
 type remoteCluster struct {
 	context, file string
 	trusted       bool
+	// user and groups are impersonated.
+	user   string
+	groups []string
 }
 
 // addFlags adds them. ofContext says in the help which cluster it is, and ofFile whose kubeconfig.
@@ -27,6 +30,8 @@ func (r *remoteCluster) addFlags(command *cobra.Command, access *clusterAccess, 
 	flags.StringVar(&r.context, "remote-context", "", ofContext)
 	flags.StringVar(&r.file, "remote-kubeconfig", "", ofFile)
 	flags.BoolVar(&r.trusted, "trust-remote-kubeconfig", false, "the file of --remote-kubeconfig is your own: it may run commands, name files, set a proxy and skip verification; an invitation never may")
+	flags.StringVar(&r.user, "remote-as", "", "user to impersonate in the cluster of --remote-context or --remote-kubeconfig, as --as does in the other")
+	flags.StringArrayVar(&r.groups, "remote-as-group", nil, "group to impersonate there, with --remote-as (may be repeated)")
 	completeFlagBy(command, "remote-context", access.completeContexts)
 }
 
@@ -37,6 +42,12 @@ func (r *remoteCluster) isGiven() bool { return r.context != "" || r.file != "" 
 func (r *remoteCluster) validate() error {
 	if r.trusted && r.file == "" {
 		return usage(errors.New("--trust-remote-kubeconfig is about the file of --remote-kubeconfig, which is not given: omit it"))
+	}
+	if !r.isGiven() && (r.user != "" || len(r.groups) > 0) {
+		return usage(errors.New("--remote-as and --remote-as-group are about the cluster of --remote-context or --remote-kubeconfig, which is not given: omit them"))
+	}
+	if r.user == "" && len(r.groups) > 0 {
+		return usage(errors.New("--remote-as-group needs --remote-as: Kubernetes impersonates groups of a user only"))
 	}
 	return nil
 }
@@ -53,6 +64,7 @@ func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
 	}
 	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(of.file, *a.flags.KubeConfig), of.context
 	*remote.flags.Timeout = *a.flags.Timeout
+	*remote.flags.Impersonate, *remote.flags.ImpersonateGroup = of.user, of.groups
 	cluster, err := remote.cluster()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,52 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// checkManifest decodes each object of a manifest as the API server will, but before anything is changed: Helm's dry run of a first installation, when
+// the cluster does not know our kinds, decodes nothing. Objects of kinds that the scheme does not have are read as YAML alone.
+func checkManifest(scheme *runtime.Scheme, manifest string) error {
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifest)))
+	var found []error
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return errors.Join(found...)
+		}
+		if err != nil {
+			return fmt.Errorf("reading the manifest of the chart, %w", err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict(document, &object.Object); err != nil {
+			found = append(found, fmt.Errorf("the values make an object that is no YAML, %w:\n%s", err, document))
+			continue
+		}
+		if len(object.Object) == 0 {
+			continue // comments
+		}
+		if _, _, err := decoder.Decode(document, nil, nil); err != nil && !runtime.IsNotRegisteredError(err) {
+			found = append(found, fmt.Errorf("the values make a %v that the API server would refuse, %v: %w", object.Object["kind"], nameIn(object.Object), err))
+		}
+	}
+}
+
+// nameIn returns the name of an object whatever its type is, since it may be the fault.
+func nameIn(object map[string]any) any {
+	metadata, _ := object["metadata"].(map[string]any)
+	return metadata["name"]
+}
