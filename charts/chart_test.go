@@ -177,6 +177,23 @@ func TestRolePrefixIsAValue(t *testing.T) {
 	}
 }
 
+// Liqo's tools find the id of a cluster in a ConfigMap with a label.
+func TestLiqoFindsTheClusterID(t *testing.T) {
+	for _, name := range []string{"provider", "pair", "authentication"} {
+		id := get[*corev1.ConfigMap](t, objects(t, values(t, name)), releaseName+"-clusterid-configmap")
+		if id.Labels["app.kubernetes.io/name"] != "clusterid-configmap" || id.Data["CLUSTER_ID"] != "home" {
+			t.Errorf("%s: liqoctl does not find the cluster id: %+v", name, id)
+		}
+	}
+	beside := values(t, "pair")
+	beside["adoptLiqo"] = true
+	for _, object := range objects(t, beside) {
+		if object.GetLabels()["app.kubernetes.io/name"] == "clusterid-configmap" {
+			t.Errorf("%s is there in addition to Liqo's", key(object))
+		}
+	}
+}
+
 // A provider of consumers that run Liqo has what these look for, and the rights that their admission needs; others have neither.
 func TestAuthentication(t *testing.T) {
 	vals := values(t, "authentication")
@@ -191,10 +208,6 @@ func TestAuthentication(t *testing.T) {
 		if diff := cmp.Diff(grant, rendered[key]); diff != "" {
 			t.Errorf("%s: package rbac (-) and the chart (+) differ:\n%s", key, diff)
 		}
-	}
-	id := get[*corev1.ConfigMap](t, all, releaseName+"-clusterid-configmap")
-	if id.Labels["app.kubernetes.io/name"] != "clusterid-configmap" || id.Data["CLUSTER_ID"] != "home" {
-		t.Errorf("liqoctl does not find the cluster id: %+v", id)
 	}
 	arguments := get[*appsv1.Deployment](t, all, releaseName+"-controller-manager").Spec.Template.Spec.Containers[0].Args
 	for _, want := range []string{
