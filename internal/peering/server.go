@@ -87,7 +87,8 @@ func (o *Options) resolve(ctx context.Context, host string) []netip.Addr {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{address.Unmap()}
 	}
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // by RFC 6761, whatever the resolver says
+	// By RFC 6761, whatever the resolver says, and as Docker Desktop names the machine that it runs on.
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || strings.HasSuffix(host, ".docker.internal") {
 		return []netip.Addr{netip.IPv6Loopback()}
 	}
 	if o.UncheckedURL {
