@@ -561,6 +561,7 @@ func (w *world) bothWays() {
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
 	w.must("peer", "--context=milan", "--remote-context=rome", "--remote-api-server-url="+w.rome.Config().Host, "--virtual-node=to-rome")
 	w.must("unpeer", "--context=milan", "--remote-context=rome")
+	w.refused([]string{"unpeer", "--context=milan", "--remote-context=rome"}, "milan is not a consumer of rome", "the peering in the other direction remains")
 	found := w.must("doctor")
 	assert.Contains(w, found, "node milan")
 	w.unchanged(w.rome, rome)

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -123,4 +124,20 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	after.Spec.Cordoned = &yes
 	require.NoError(t, c.Update(t.Context(), after))
 	require.NotNil(t, after.Spec.Cordoned, "the field is stored now")
+}
+
+// Images come from a registry, however its name ends, and an id has room for what is put before it.
+func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
+	manifest, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id="+strings.Repeat("x", 51), "--registry=registry.example.com/refract/")...)
+	require.NoError(t, err)
+	assert.Contains(t, manifest, `image: "registry.example.com/refract/controller-manager:`)
+	for flag, want := range map[string]string{
+		"--registry=https://registry.example.com/refract": "has a scheme",
+		"--registry=registry.example.com/refract:1.0":     "is no registry with a path",
+		"--cluster-id=" + strings.Repeat("x", 52):         "must be no more than 51 characters",
+	} {
+		_, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", flag)...)
+		assert.Equal(t, exitUsage, exitCode(err), flag)
+		assert.ErrorContains(t, err, want)
+	}
 }

@@ -172,7 +172,7 @@ const sliceKind = offloading.ShadowEndpointSliceKind
 // something else; in between everything stays as it was.
 func TestAddressesFollowTheNetworkModule(t *testing.T) {
 	undefine(t)
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "home")
 	peer(t, "home", true)
 	first := provider.StartManager(t)
 	shadow(t, namespace, "slice", "home", "", "10.0.0.1", "10.1.0.2", "10.70.0.3", "192.0.2.1")
@@ -214,7 +214,7 @@ func TestAddressesFollowTheNetworkModule(t *testing.T) {
 // The consumer has no network here; the third cluster has, and its pods alone are mapped.
 func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 	define(t)
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "director")
 	peer(t, "director", false)
 	provider.StartManager(t)
 	turin := configure(t, namespace, "turin", "{pod: [10.0.0.0/16, 10.1.0.0/16], external: [10.70.0.0/16]}")

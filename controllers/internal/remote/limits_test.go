@@ -5,6 +5,7 @@ package remote_test
 
 import (
 	"compress/gzip"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,7 +60,8 @@ func open(t *testing.T, server http.Handler, options remote.Options) *remote.Rem
 	provider := httptest.NewTLSServer(server)
 	t.Cleanup(provider.Close)
 	config := clientcmdapi.NewConfig()
-	config.Clusters["p"] = &clientcmdapi.Cluster{Server: provider.URL, InsecureSkipTLSVerify: true}
+	config.Clusters["p"] = &clientcmdapi.Cluster{Server: provider.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: provider.Certificate().Raw})}
 	config.Contexts["p"] = &clientcmdapi.Context{Cluster: "p"}
 	config.CurrentContext = "p"
 	kubeconfig, err := clientcmd.Write(*config)
