@@ -5,9 +5,11 @@ package shadowendpointslice
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
@@ -151,26 +154,67 @@ func retryUnlessInvalid(err error) error {
 	return err
 }
 
-// difference returns what must change in actual. Labels and annotations that
-// others have put there stay.
+// difference returns what must change in actual. What is asked for as before is left as others have changed it: see package asked. Of a slice
+// without a record every field is compared, since endpoints must not stay what they were.
 func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
-	owned := func() ownedfields.Metadata {
+	owned := sync.OnceValue(func() ownedfields.Metadata {
 		return ownedfields.Of(actual.GetManagedFields(), wire.ShadowEndpointSliceFieldManager)
-	}
-	patch := jsonpatch.Strings("/metadata/labels", actual.GetLabels(), desired.GetLabels(),
-		func(key string) bool { return owned().OwnsLabel(key) })
-	patch = append(patch, jsonpatch.Strings("/metadata/annotations", actual.GetAnnotations(), desired.GetAnnotations(),
-		func(key string) bool { return owned().OwnsAnnotation(key) })...)
-	for _, field := range slices.Sorted(maps.Keys(desired.Object)) {
-		switch field {
-		case "apiVersion", "kind", "metadata":
-			continue
+	})
+	ownsLabel := func(key string) bool { return owned().OwnsLabel(key) }
+	ownsAnnotation := func(key string) bool { return key != asked.Annotation && owned().OwnsAnnotation(key) }
+	labels, annotations := actual.GetLabels(), actual.GetAnnotations()
+	last, record := asked.Read(annotations), desired.GetAnnotations()[asked.Annotation]
+
+	patch := jsonpatch.Strings("/metadata/labels", labels, last.Merge(asked.Labels, labels, desired.GetLabels(), ownsLabel), ownsLabel)
+	for _, field := range contentOf(desired) {
+		value := desired.Object[field]
+		if !same(value, actual.Object[field]) && (last == nil || !last.Content.Has(textOf(value), field)) {
+			patch.Add(jsonpatch.Pointer(field), value)
 		}
-		if !same(desired.Object[field], actual.Object[field]) {
-			patch.Add(jsonpatch.Pointer(field), desired.Object[field])
-		}
 	}
-	return patch
+	merged := last.Merge(asked.Annotations, annotations, desired.GetAnnotations(), ownsAnnotation)
+	if last == nil { // it gets a record with its next change
+		delete(merged, asked.Annotation)
+	}
+	changes := jsonpatch.Strings("/metadata/annotations", annotations, merged, ownsAnnotation)
+	if last == nil && len(patch)+len(changes) > 0 && record != "" {
+		merged[asked.Annotation] = record
+		changes = jsonpatch.Strings("/metadata/annotations", annotations, merged, ownsAnnotation)
+	}
+	return append(patch, changes...)
+}
+
+// setRecord records in desired, once it is complete, what is asked for with it.
+func setRecord(desired *unstructured.Unstructured) {
+	annotations := desired.GetAnnotations()
+	delete(annotations, asked.Annotation) // that of a consumer
+	record := asked.Record{Metadata: asked.MetadataValues(desired.GetLabels(), annotations), Content: asked.Values{}}
+	for _, field := range contentOf(desired) {
+		record.Content.Set(textOf(desired.Object[field]), field)
+	}
+	if text := record.Text(); text != "" {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[asked.Annotation] = text
+	}
+	desired.SetAnnotations(annotations)
+}
+
+// contentOf lists the fields of an EndpointSlice that are not its metadata, sorted.
+func contentOf(slice *unstructured.Unstructured) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(slice.Object)), func(field string) bool {
+		return field == "apiVersion" || field == "kind" || field == "metadata"
+	})
+}
+
+// textOf returns the value of a field as JSON with sorted fields.
+func textOf(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprintf("%#v", value)
+	}
+	return string(text)
 }
 
 // same treats null, an absent field and an empty list alike.

@@ -185,6 +185,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	if refusal != nil {
 		problems = append(problems, problem{refusedReason, "the EndpointSlice is created without what is denied: " + refusal.Error()})
 	}
+	setRecord(desired)
 	if err := c.apply(ctx, shadow, desired); err != nil {
 		return err
 	}

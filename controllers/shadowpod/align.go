@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/controllers/tenancy"
@@ -57,7 +59,10 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
 		return 0, nil
 	}
-	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) && len(difference(shadow, pod, metadataOnly)) == 0 {
+	if err := c.ensureBaseline(ctx, shadow, pod); err != nil {
+		return 0, err
+	}
+	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) && len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) == 0 {
 		return 0, c.alignMetadata(ctx, shadow, pod) // what is in the cache is enough
 	}
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
@@ -74,26 +79,26 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 	if refusal != nil || err != nil {
 		return 0, c.refuseChange(ctx, shadow, refusal, err)
 	}
-	refusal, err = c.alignRunning(ctx, shadow, pod)
+	pending, refusal, err := c.alignRunning(ctx, shadow, pod)
 	switch {
 	case refusal != nil:
-		return quotaRetry, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), c.alignFields(ctx, shadow, pod, metadataOnly))
+		return quotaRetry, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), c.alignFields(ctx, shadow, pod, metadataOnly, nil))
 	case err != nil:
-		return 0, errors.Join(err, c.alignFields(ctx, shadow, pod, changeable))
+		return 0, errors.Join(err, c.alignFields(ctx, shadow, pod, changeable, pending))
 	}
-	return 0, errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, complete))
+	return 0, errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, complete, nil))
 }
 
 // alignMetadata writes the labels and annotations, which are allowed or not like those of a new pod.
 func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
-	if len(difference(shadow, pod, metadataOnly)) > 0 {
+	if len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) > 0 {
 		if refusal, err := c.judge(ctx, shadow); refusal != nil || err != nil {
 			return c.refuseChange(ctx, shadow, refusal, err)
 		}
 	} else {
 		c.report.Clear(client.ObjectKeyFromObject(shadow))
 	}
-	return errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, metadataOnly))
+	return errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, metadataOnly, nil))
 }
 
 // refuseChange reports why a change of a running pod was not made, or returns the error because of which this is unknown.
@@ -104,12 +109,14 @@ func (c *Controller) refuseChange(ctx context.Context, shadow *unstructured.Unst
 	return c.refuse(ctx, shadow, updateAction, refusal)
 }
 
-// alignFields writes what a plain patch of the pod may change.
-func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope) error {
+// alignFields writes what a plain patch of the pod may change. The sizes of the pending containers are not written yet.
+func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope, pending []string) error {
 	key := client.ObjectKeyFromObject(shadow)
-	changes := difference(shadow, pod, scope)
+	last := c.lastAsked(pod)
+	changes := difference(shadow, pod, last, scope, pending)
 	if len(changes) == 0 {
 		c.refused.Drop(key)
+		c.noteAligned(shadow, pod, last, scope, pending)
 		return nil
 	}
 	if last, ok := c.refused.Get(key); ok && last == (refusal{pod.UID, changes.String()}) {
@@ -134,7 +141,11 @@ func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstr
 	case err != nil:
 		return fmt.Errorf("updating pod %s, %w", key, err)
 	}
-	if rest := difference(shadow, written, scope); len(rest) > 0 {
+	if last == nil && scope == complete {
+		c.reportUndecided(shadow, pod)
+	}
+	c.noteAligned(shadow, written, last, scope, pending)
+	if rest := difference(shadow, written, c.lastAsked(written), scope, pending); len(rest) > 0 {
 		c.refused.Set(key, refusal{pod.UID, rest.String()})
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction,
 			"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
@@ -142,21 +153,35 @@ func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstr
 	return nil
 }
 
-// difference returns what must change in pod.
-func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope) jsonpatch.Patch {
-	labels, annotations := podLabels(shadow), shadow.GetAnnotations()
-	for _, ours := range ownAnnotations {
-		delete(annotations, ours)
+// difference returns what must change in pod. What the ShadowPod asks for as before is left as others have changed it: see package asked.
+func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record, scope scope, pending []string) jsonpatch.Patch {
+	owned := sync.OnceValue(func() ownedfields.Metadata { return ownedfields.Of(pod.ManagedFields, wire.ShadowPodFieldManager) })
+	ownsLabel := func(key string) bool { return owned().OwnsLabel(key) }
+	ownsAnnotation := func(key string) bool { return !slices.Contains(ownAnnotations, key) && owned().OwnsAnnotation(key) }
+	annotations := last.Merge(asked.Annotations, pod.Annotations, requestedAnnotations(shadow), ownsAnnotation)
+
+	patch := jsonpatch.Strings("/metadata/labels", pod.Labels, last.Merge(asked.Labels, pod.Labels, podLabels(shadow), ownsLabel), ownsLabel)
+	if scope > metadataOnly && isOutdated(shadow, pod) {
+		patch = append(patch, specDifference(shadow, pod, last)...)
+		if scope == complete {
+			annotations = withAnnotation(annotations, GenerationAnnotation, generationOf(shadow))
+		}
 	}
-	owned := func() ownedfields.Metadata { return ownedfields.Of(pod.ManagedFields, wire.ShadowPodFieldManager) }
-	patch := jsonpatch.Strings("/metadata/labels", pod.Labels, labels,
-		func(key string) bool { return owned().OwnsLabel(key) })
-	patch = append(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations,
-		func(key string) bool { return !slices.Contains(ownAnnotations, key) && owned().OwnsAnnotation(key) })...)
-	if scope == metadataOnly || !isOutdated(shadow, pod) {
-		return patch
+	changes := slices.Concat(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations, ownsAnnotation))
+	record := nextRecord(shadow, pod, last, scope, pending).Text()
+	if record == "" || len(changes) == 0 && pod.Annotations[asked.Annotation] == "" {
+		return changes // a pod without a record gets one with its next change
 	}
-	return append(patch, specDifference(shadow, pod, len(pod.Annotations)+len(annotations) > 0, scope == complete)...)
+	annotations = withAnnotation(annotations, asked.Annotation, record)
+	return append(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations, ownsAnnotation)...)
+}
+
+func withAnnotation(annotations map[string]string, key, value string) map[string]string {
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
+	return annotations
 }
 
 // isOutdated reports whether the ShadowPod's spec has changed since the pod was
@@ -170,30 +195,19 @@ func generationOf(shadow *unstructured.Unstructured) string {
 	return strconv.FormatInt(shadow.GetGeneration(), 10)
 }
 
-// specDifference compares specs. annotated reports whether the pod has annotations
-// by the time these changes are made, done whether it then has this generation's
-// spec.
-func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, annotated, done bool) jsonpatch.Patch {
+// specDifference returns the changes of fields that a plain patch of a running pod may change. It returns none if it is not known what was asked for.
+func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	spec, ok := podSpec(shadow)
-	if !ok {
+	if !ok || last == nil {
 		return nil
 	}
-	patch := imageChanges("containers", spec, pod.Spec.Containers)
-	patch = append(patch, imageChanges("initContainers", spec, pod.Spec.InitContainers)...)
-	patch = append(patch, deadlineChange(spec, pod)...)
-	patch = append(patch, newTolerations(spec, pod)...)
-	switch {
-	case !done:
-	case annotated:
-		patch.Add("/metadata/annotations"+jsonpatch.Pointer(GenerationAnnotation), generationOf(shadow))
-	default:
-		patch.Test("/metadata/annotations", nil)
-		patch.Add("/metadata/annotations", map[string]string{GenerationAnnotation: generationOf(shadow)})
-	}
-	return patch
+	patch := imageChanges("containers", spec, pod.Spec.Containers, last)
+	patch = append(patch, imageChanges("initContainers", spec, pod.Spec.InitContainers, last)...)
+	patch = append(patch, deadlineChange(spec, pod, last)...)
+	return append(patch, newTolerations(spec, pod, last)...)
 }
 
-func imageChanges(field string, spec map[string]any, actual []corev1.Container) jsonpatch.Patch {
+func imageChanges(field string, spec map[string]any, actual []corev1.Container, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	images := map[string]string{}
 	for _, container := range containersOf(spec, field) {
@@ -201,22 +215,25 @@ func imageChanges(field string, spec map[string]any, actual []corev1.Container) 
 		images[name], _ = container["image"].(string)
 	}
 	for i := range actual {
-		image := images[actual[i].Name]
-		if image == "" || image == actual[i].Image {
+		image, name := images[actual[i].Name], actual[i].Name
+		if image == "" || image == actual[i].Image || last.Content.Has(image, imagePath(field, name)...) {
 			continue
 		}
 		path := jsonpatch.Pointer("spec", field, strconv.Itoa(i))
-		patch.Test(path+"/name", actual[i].Name)
+		patch.Test(path+"/name", name)
 		patch.Replace(path+"/image", image)
 	}
 	return patch
 }
 
 // deadlineChange: the API server lets an active deadline only appear or shrink.
-func deadlineChange(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
+func deadlineChange(spec map[string]any, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
-	desired, ok := spec["activeDeadlineSeconds"].(int64)
-	if now := pod.Spec.ActiveDeadlineSeconds; ok && (now == nil || desired < *now) {
+	desired, ok := spec[deadlineField].(int64)
+	if !ok || last.Content.Has(strconv.FormatInt(desired, 10), deadlineField) {
+		return nil
+	}
+	if now := pod.Spec.ActiveDeadlineSeconds; now == nil || desired < *now {
 		patch.Add("/spec/activeDeadlineSeconds", desired)
 	}
 	return patch
@@ -224,13 +241,14 @@ func deadlineChange(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 
 // newTolerations adds, as they are written in the ShadowPod, the tolerations
 // that the pod does not have. The API server lets none be taken away.
-func newTolerations(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
+func newTolerations(spec map[string]any, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	desired, _ := spec["tolerations"].([]any)
 	for _, item := range desired {
 		fields, _ := item.(map[string]any)
 		var toleration corev1.Toleration
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &toleration) != nil || tolerates(pod, &toleration) {
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &toleration) != nil || tolerates(pod, &toleration) ||
+			last.Content.Has("", tolerationPath(item)...) {
 			continue
 		}
 		if pod.Spec.Tolerations == nil && len(patch) == 0 {

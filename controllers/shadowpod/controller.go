@@ -91,6 +91,8 @@ type Controller struct {
 	recorded memo.Memo[recording]
 	// refused remembers what of a pod the API server does not take as it is sent.
 	refused memo.Memo[refusal]
+	// baselines remembers what was asked of pods without a record of it.
+	baselines memo.Memo[baseline]
 	// released remembers the version of the pod that was let go last, until the cache shows a later one.
 	released memo.Memo[string]
 	// ran remembers the ShadowPod of which a pod was there last.
@@ -129,6 +131,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.ran.Drop(key)
 	c.recorded.Drop(key)
 	c.refused.Drop(key)
+	c.baselines.Drop(key)
 	c.forbidden.Drop(key)
 	c.report.Clear(key)
 }

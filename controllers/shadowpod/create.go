@@ -20,15 +20,15 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
 // GenerationAnnotation is on a pod that was not made from the first generation
-// of its ShadowPod: the generation whose spec it has. Differences within one
-// generation are the provider's own (its admission may rewrite images) and are
-// left alone.
+// of its ShadowPod: the generation whose spec it has. Which of the differences are the provider's own (its
+// admission may rewrite images), and are left as they are, is in its record: see package asked.
 const GenerationAnnotation = "controllers.refract.io/shadowpod-generation"
 
 // SpentAnnotation, on a pod, names the ephemeral containers that its ShadowPod
@@ -37,7 +37,7 @@ const GenerationAnnotation = "controllers.refract.io/shadowpod-generation"
 const SpentAnnotation = "controllers.refract.io/spent-ephemeral-containers"
 
 // ownAnnotations are on pods alone, whatever the ShadowPod says.
-var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation}
+var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation, asked.Annotation}
 
 // Actions in the Events of this controller.
 const (
@@ -251,18 +251,29 @@ func podLabels(shadow *unstructured.Unstructured) map[string]string {
 
 // podAnnotations returns the annotations of a new pod.
 func podAnnotations(shadow *unstructured.Unstructured, spent []string) map[string]string {
-	annotations := shadow.GetAnnotations() // a copy
+	annotations := requestedAnnotations(shadow)
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	for _, ours := range ownAnnotations {
-		delete(annotations, ours)
+	spec, _ := podSpec(shadow)
+	record := asked.Record{Metadata: asked.MetadataValues(podLabels(shadow), annotations), Content: contentValues(spec)}
+	if text := record.Text(); text != "" {
+		annotations[asked.Annotation] = text
 	}
 	if shadow.GetGeneration() > 1 {
 		annotations[GenerationAnnotation] = generationOf(shadow)
 	}
 	if len(spent) > 0 {
 		annotations[SpentAnnotation] = strings.Join(spent, ",")
+	}
+	return annotations
+}
+
+// requestedAnnotations returns a copy of the annotations of shadow, without those that the controller writes itself.
+func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
+	annotations := shadow.GetAnnotations() // a copy
+	for _, ours := range ownAnnotations {
+		delete(annotations, ours)
 	}
 	return annotations
 }
