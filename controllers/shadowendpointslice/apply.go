@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
@@ -32,10 +32,11 @@ import (
 var errForeign = report.Errorf(report.Foreign, "an EndpointSlice of this name exists that is not ours")
 
 // refusal is what of a slice still differed right after it was written: the
-// API server knows better. It is not sent a second time.
+// API server knows better. It is not sent a second time before until.
 type refusal struct {
 	slice types.UID
 	patch string
+	until time.Time
 }
 
 // apply makes the EndpointSlice what is desired, with at most one write, and
@@ -71,7 +72,11 @@ func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.U
 		return nil
 	}
 	c.report.Warn(shadow, failedCreateReason, createAction, "creating the EndpointSlice: "+err.Error())
-	return retryUnlessInvalid(fmt.Errorf("creating EndpointSlice %s, %w", key, err))
+	err = fmt.Errorf("creating EndpointSlice %s, %w", key, err)
+	if apierrors.IsInvalid(err) { // which admission of this cluster may have caused
+		return report.Later(err, c.invalid.Next(key, textOf(desired.Object)))
+	}
+	return err
 }
 
 // meet handles a slice that exists though the cache, which holds only slices
@@ -100,10 +105,10 @@ func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstru
 	}
 	changes := difference(desired, actual)
 	if len(changes) == 0 {
-		c.refused.Drop(key)
+		c.accepted(key)
 		return nil
 	}
-	if last, ok := c.refused.Get(key); ok && last == (refusal{actual.GetUID(), changes.String()}) {
+	if last, ok := c.refused.Get(key); ok && last.slice == actual.GetUID() && last.patch == changes.String() && time.Now().Before(last.until) {
 		return nil
 	}
 	return c.patch(ctx, shadow, desired, actual, changes)
@@ -124,10 +129,10 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 		c.settle(shadow, desired, written)
 		return nil
 	case jsonpatch.IsRejected(err):
-		c.refused.Set(key, refusal{actual.GetUID(), changes.String()})
+		wait := c.refuseUntil(key, actual, changes)
 		c.report.Warn(shadow, failedUpdateReason, updateAction, fmt.Sprintf(
 			"updating the EndpointSlice: %s; correct the ShadowEndpointSlice, or delete the EndpointSlice to recreate it", err))
-		return reconcile.TerminalError(fmt.Errorf("updating EndpointSlice %s, %w", key, err))
+		return report.Later(fmt.Errorf("updating EndpointSlice %s, %w", key, err), wait)
 	case apierrors.IsForbidden(err):
 		c.report.Warn(shadow, failedUpdateReason, updateAction, "updating the EndpointSlice: "+err.Error())
 	}
@@ -139,19 +144,25 @@ func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured)
 	key := client.ObjectKeyFromObject(shadow)
 	rest := difference(desired, written)
 	if len(rest) == 0 {
-		c.refused.Drop(key)
+		c.accepted(key)
 		return
 	}
-	c.refused.Set(key, refusal{written.GetUID(), rest.String()})
+	c.refuseUntil(key, written, rest)
 	c.report.Warn(shadow, failedUpdateReason, updateAction,
 		"writing the EndpointSlice: the API server or a webhook of this cluster modified the EndpointSlice on write; differing: "+rest.String())
 }
 
-func retryUnlessInvalid(err error) error {
-	if apierrors.IsInvalid(err) {
-		return reconcile.TerminalError(err)
-	}
-	return err
+// refuseUntil remembers that changes of a slice were refused, and returns after which time to try them again.
+func (c *Controller) refuseUntil(key types.NamespacedName, slice *unstructured.Unstructured, changes jsonpatch.Patch) time.Duration {
+	wait := c.invalid.Next(key, string(slice.GetUID())+changes.String())
+	c.refused.Set(key, refusal{slice.GetUID(), changes.String(), time.Now().Add(wait)})
+	return wait
+}
+
+// accepted forgets refusals of a slice.
+func (c *Controller) accepted(key types.NamespacedName) {
+	c.refused.Drop(key)
+	c.invalid.Drop(key)
 }
 
 // difference returns what must change in actual. What is asked for as before is left as others have changed it: see package asked. Of a slice

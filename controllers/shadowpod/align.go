@@ -19,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/dynamicclient"
@@ -31,11 +31,15 @@ import (
 )
 
 // refusal is what of a pod still differed right after it was written: the
-// provider's admission decided otherwise. It is not sent a second time.
+// provider's admission decided otherwise. It is not sent a second time before until, since admission may change.
 type refusal struct {
 	pod   types.UID
 	patch string
+	until time.Time
 }
+
+// covers reports whether the same patch of the same pod was refused.
+func (r refusal) covers(pod types.UID, patch string) bool { return r.pod == pod && r.patch == patch }
 
 // scope is how much of a ShadowPod's generation its pod may have.
 type scope int
@@ -63,7 +67,7 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 		return 0, err
 	}
 	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) && len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) == 0 {
-		return 0, c.alignMetadata(ctx, shadow, pod) // what is in the cache is enough
+		return c.alignMetadata(ctx, shadow, pod) // what is in the cache is enough
 	}
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
 	if err != nil || shadow == nil {
@@ -73,7 +77,7 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 		return 0, nil // it has changed meanwhile, and an event will say so
 	}
 	if !isOutdated(shadow, pod) {
-		return 0, c.alignMetadata(ctx, shadow, pod)
+		return c.alignMetadata(ctx, shadow, pod)
 	}
 	refusal, err := c.judge(ctx, shadow)
 	if refusal != nil || err != nil {
@@ -82,23 +86,27 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 	pending, refusal, err := c.alignRunning(ctx, shadow, pod)
 	switch {
 	case refusal != nil:
-		return quotaRetry, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), c.alignFields(ctx, shadow, pod, metadataOnly, nil))
+		_, err := c.alignFields(ctx, shadow, pod, metadataOnly, nil)
+		return quotaRetry, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), err)
 	case err != nil:
-		return 0, errors.Join(err, c.alignFields(ctx, shadow, pod, changeable, pending))
+		_, other := c.alignFields(ctx, shadow, pod, changeable, pending)
+		return 0, errors.Join(err, other)
 	}
-	return 0, errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, complete, nil))
+	wait, err := c.alignFields(ctx, shadow, pod, complete, nil)
+	return wait, errors.Join(c.admitted(ctx, shadow), err)
 }
 
 // alignMetadata writes the labels and annotations, which are allowed or not like those of a new pod.
-func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) > 0 {
 		if refusal, err := c.judge(ctx, shadow); refusal != nil || err != nil {
-			return c.refuseChange(ctx, shadow, refusal, err)
+			return 0, c.refuseChange(ctx, shadow, refusal, err)
 		}
 	} else {
 		c.report.Clear(client.ObjectKeyFromObject(shadow))
 	}
-	return errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, metadataOnly, nil))
+	wait, err := c.alignFields(ctx, shadow, pod, metadataOnly, nil)
+	return wait, errors.Join(c.admitted(ctx, shadow), err)
 }
 
 // refuseChange reports why a change of a running pod was not made, or returns the error because of which this is unknown.
@@ -109,48 +117,65 @@ func (c *Controller) refuseChange(ctx context.Context, shadow *unstructured.Unst
 	return c.refuse(ctx, shadow, updateAction, refusal)
 }
 
-// alignFields writes what a plain patch of the pod may change. The sizes of the pending containers are not written yet.
-func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope, pending []string) error {
+// alignFields writes what a plain patch of the pod may change. The sizes of the pending containers are not written yet. It returns after which
+// time to try again what was refused before, 0 for nothing.
+func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope, pending []string) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	last := c.lastAsked(pod)
 	changes := difference(shadow, pod, last, scope, pending)
 	if len(changes) == 0 {
-		c.refused.Drop(key)
+		c.accepted(key)
 		c.noteAligned(shadow, pod, last, scope, pending)
-		return nil
+		return 0, nil
 	}
-	if last, ok := c.refused.Get(key); ok && last == (refusal{pod.UID, changes.String()}) {
-		return nil
+	if refused, ok := c.refused.Get(key); ok && refused.covers(pod.UID, changes.String()) {
+		if wait := refused.until.Sub(c.now()); wait > 0 {
+			return wait, nil
+		}
 	}
 	patch, err := changes.For(pod.UID)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager))
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil
+		return 0, nil
 	case jsonpatch.IsRejected(err):
-		c.refused.Set(key, refusal{pod.UID, changes.String()})
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, "updating the pod: "+err.Error())
-		return reconcile.TerminalError(fmt.Errorf("updating pod %s, %w", key, err))
+		return 0, report.Later(fmt.Errorf("updating pod %s, %w", key, err), c.refuseUntil(key, pod.UID, changes))
 	case apierrors.IsForbidden(err):
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, "updating the pod: "+err.Error())
-		return fmt.Errorf("updating pod %s, %w", key, err)
+		return 0, fmt.Errorf("updating pod %s, %w", key, err)
 	case err != nil:
-		return fmt.Errorf("updating pod %s, %w", key, err)
+		return 0, fmt.Errorf("updating pod %s, %w", key, err)
 	}
 	if last == nil && scope == complete {
 		c.reportUndecided(shadow, pod)
 	}
 	c.noteAligned(shadow, written, last, scope, pending)
-	if rest := difference(shadow, written, c.lastAsked(written), scope, pending); len(rest) > 0 {
-		c.refused.Set(key, refusal{pod.UID, rest.String()})
-		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction,
-			"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
+	rest := difference(shadow, written, c.lastAsked(written), scope, pending)
+	if len(rest) == 0 {
+		c.accepted(key)
+		return 0, nil
 	}
-	return nil
+	c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction,
+		"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
+	return c.refuseUntil(key, pod.UID, rest), nil
+}
+
+// refuseUntil remembers that changes of the pod were refused, and returns after which time to try them again.
+func (c *Controller) refuseUntil(key types.NamespacedName, pod types.UID, changes jsonpatch.Patch) time.Duration {
+	wait := c.invalid.Next(key, string(pod)+changes.String())
+	c.refused.Set(key, refusal{pod, changes.String(), c.now().Add(wait)})
+	return wait
+}
+
+// accepted forgets refusals of the pod.
+func (c *Controller) accepted(key types.NamespacedName) {
+	c.refused.Drop(key)
+	c.invalid.Drop(key)
 }
 
 // difference returns what must change in pod. What the ShadowPod asks for as before is left as others have changed it: see package asked.

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -94,7 +93,8 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, "creating the pod: "+err.Error())
 	}
 	if apierrors.IsInvalid(err) {
-		return reconcile.TerminalError(fmt.Errorf("creating pod %s, %w", key, err))
+		// A LimitRange, a webhook or a disabled feature of this cluster may be the cause, and change.
+		return report.Later(fmt.Errorf("creating pod %s, %w", key, err), c.invalid.Next(key, generationOf(shadow)))
 	}
 	return fmt.Errorf("creating pod %s, %w", key, err)
 }
@@ -126,6 +126,7 @@ func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.noteRan(shadow)
 	c.report.Clear(client.ObjectKeyFromObject(shadow))
 	c.forbidden.Drop(client.ObjectKeyFromObject(shadow))
+	c.invalid.Drop(client.ObjectKeyFromObject(shadow))
 	if phase := recordedPhase(shadow); phase != "" && phase != corev1.PodUnknown {
 		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was missing and has been recreated")
 	}
