@@ -71,14 +71,20 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		}
 		return err
 	}
+	if err := c.checkFields(ctx, shadow, pod); err != nil {
+		return err
+	}
 	if err := c.reserveCreation(ctx, shadow, pod); err != nil {
 		return err
 	}
+	sent, _ := pod.Object["spec"].(map[string]any)
 	err = c.client.Create(ctx, pod, client.FieldOwner(wire.ShadowPodFieldManager))
 	switch {
 	case err == nil:
 		c.settleCreation(pod)
-		return errors.Join(c.admitted(ctx, shadow), c.created(shadow, pod))
+		err := c.created(shadow, pod)
+		c.reportDropped(shadow, sent, pod)
+		return errors.Join(c.admitted(ctx, shadow), err)
 	case apierrors.IsAlreadyExists(err):
 		return c.meet(ctx, shadow)
 	}
