@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -17,6 +18,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/tenantlimits"
@@ -204,19 +206,47 @@ func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.Names
 		return fmt.Errorf("RoleBinding %s refers to %s, not %s, which is immutable: delete the RoleBinding to recreate it",
 			client.ObjectKeyFromObject(actual), actual.RoleRef.Name, desired.RoleRef.Name)
 	}
-	if equality.Semantic.DeepEqual(actual.Subjects, desired.Subjects) {
+	subjects := mergeSubjects(actual, desired.Subjects)
+	if equality.Semantic.DeepEqual(actual.Subjects, subjects) {
 		return nil
 	}
 	changed := actual.DeepCopy()
-	changed.Subjects = desired.Subjects
+	changed.Subjects = subjects
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, asked.Annotation, desired.Annotations[asked.Annotation])
 	if err := c.client.Patch(ctx, changed, client.MergeFrom(actual), client.FieldOwner(fieldManager)); err != nil {
 		return fmt.Errorf("updating RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
 	}
 	return nil
 }
 
+// mergeSubjects returns the desired subjects, and those of the binding that others have added: not those that an earlier version has asked for.
+func mergeSubjects(binding *rbacv1.RoleBinding, desired []rbacv1.Subject) []rbacv1.Subject {
+	last := asked.Read(binding.Annotations)
+	merged := slices.DeleteFunc(slices.Clone(binding.Subjects), func(subject rbacv1.Subject) bool {
+		return last != nil && last.Content.Has("", subjectPath(subject)...) && !slices.Contains(desired, subject)
+	})
+	for _, subject := range desired {
+		if !slices.Contains(merged, subject) {
+			merged = append(merged, subject)
+		}
+	}
+	return merged
+}
+
+func subjectPath(subject rbacv1.Subject) []string {
+	return []string{"subjects", subject.APIGroup, subject.Kind, subject.Namespace, subject.Name}
+}
+
 func (c *Controller) roleBinding(nm *offloading.NamespaceMap, remoteNamespace string) *rbacv1.RoleBinding {
 	origin := nm.Labels[wire.OriginIDLabel]
+	subjects := []rbacv1.Subject{
+		{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: origin},
+		{Kind: rbacv1.ServiceAccountKind, Namespace: nm.Namespace, Name: wire.ConsumerServiceAccount},
+	}
+	record := asked.Record{Content: asked.Values{}}
+	for _, subject := range subjects {
+		record.Content.Set("", subjectPath(subject)...)
+	}
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: remoteNamespace,
@@ -224,12 +254,10 @@ func (c *Controller) roleBinding(nm *offloading.NamespaceMap, remoteNamespace st
 			Labels:    map[string]string{managedByLabel: managedBy, wire.RemoteClusterIDLabel: origin},
 			Annotations: map[string]string{
 				wire.ManagedByNamespaceMapAnnotation: client.ObjectKeyFromObject(nm).String(),
+				asked.Annotation:                     record.Text(),
 			},
 		},
-		Subjects: []rbacv1.Subject{
-			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: origin},
-			{Kind: rbacv1.ServiceAccountKind, Namespace: nm.Namespace, Name: wire.ConsumerServiceAccount},
-		},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.RemoteClusterRole},
+		Subjects: subjects,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.RemoteClusterRole},
 	}
 }

@@ -36,15 +36,28 @@ import (
 )
 
 // CacheOptions restricts the manager's cache for this controller: of the
-// RoleBindings those of peerings, of NetworkPolicies and LimitRanges its own. Namespaces are held whole, because others look
+// RoleBindings those of peerings, of NetworkPolicies its own, of LimitRanges of others only that they change. Namespaces are held whole, because others look
 // at those without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&rbacv1.RoleBinding{}:         {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
 		&networkingv1.NetworkPolicy{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.EgressNetworkPolicy)},
-		&corev1.LimitRange{}:          {Field: fields.OneTermEqualSelector("metadata.name", wire.TenantLimitRange)},
+		&corev1.LimitRange{}:          {Transform: trimLimitRange},
 		&corev1.ResourceQuota{}:       {Field: fields.OneTermEqualSelector("metadata.name", wire.ObjectCountsQuota)},
 	}
+}
+
+// trimLimitRange keeps the limits of our own LimitRanges.
+func trimLimitRange(obj any) (any, error) {
+	limits, ok := obj.(*corev1.LimitRange)
+	if !ok {
+		return obj, nil
+	}
+	limits.ManagedFields = nil
+	if limits.Name != wire.TenantLimitRange {
+		limits.Spec, limits.Labels, limits.Annotations = corev1.LimitRangeSpec{}, nil, nil
+	}
+	return limits, nil
 }
 
 func (c *Controller) watch(mgr manager.Manager) error {

@@ -5,9 +5,12 @@ package shadowendpointslice
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
@@ -29,10 +32,11 @@ import (
 var errForeign = report.Errorf(report.Foreign, "an EndpointSlice of this name exists that is not ours")
 
 // refusal is what of a slice still differed right after it was written: the
-// API server knows better. It is not sent a second time.
+// API server knows better. It is not sent a second time before until.
 type refusal struct {
 	slice types.UID
 	patch string
+	until time.Time
 }
 
 // apply makes the EndpointSlice what is desired, with at most one write, and
@@ -68,7 +72,11 @@ func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.U
 		return nil
 	}
 	c.report.Warn(shadow, failedCreateReason, createAction, "creating the EndpointSlice: "+err.Error())
-	return retryUnlessInvalid(fmt.Errorf("creating EndpointSlice %s, %w", key, err))
+	err = fmt.Errorf("creating EndpointSlice %s, %w", key, err)
+	if apierrors.IsInvalid(err) { // which admission of this cluster may have caused
+		return report.Later(err, c.invalid.Next(key, textOf(desired.Object)))
+	}
+	return err
 }
 
 // meet handles a slice that exists though the cache, which holds only slices
@@ -97,10 +105,10 @@ func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstru
 	}
 	changes := difference(desired, actual)
 	if len(changes) == 0 {
-		c.refused.Drop(key)
+		c.accepted(key)
 		return nil
 	}
-	if last, ok := c.refused.Get(key); ok && last == (refusal{actual.GetUID(), changes.String()}) {
+	if last, ok := c.refused.Get(key); ok && last.slice == actual.GetUID() && last.patch == changes.String() && time.Now().Before(last.until) {
 		return nil
 	}
 	return c.patch(ctx, shadow, desired, actual, changes)
@@ -121,10 +129,10 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 		c.settle(shadow, desired, written)
 		return nil
 	case jsonpatch.IsRejected(err):
-		c.refused.Set(key, refusal{actual.GetUID(), changes.String()})
+		wait := c.refuseUntil(key, actual, changes)
 		c.report.Warn(shadow, failedUpdateReason, updateAction, fmt.Sprintf(
 			"updating the EndpointSlice: %s; correct the ShadowEndpointSlice, or delete the EndpointSlice to recreate it", err))
-		return reconcile.TerminalError(fmt.Errorf("updating EndpointSlice %s, %w", key, err))
+		return report.Later(fmt.Errorf("updating EndpointSlice %s, %w", key, err), wait)
 	case apierrors.IsForbidden(err):
 		c.report.Warn(shadow, failedUpdateReason, updateAction, "updating the EndpointSlice: "+err.Error())
 	}
@@ -136,41 +144,88 @@ func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured)
 	key := client.ObjectKeyFromObject(shadow)
 	rest := difference(desired, written)
 	if len(rest) == 0 {
-		c.refused.Drop(key)
+		c.accepted(key)
 		return
 	}
-	c.refused.Set(key, refusal{written.GetUID(), rest.String()})
+	c.refuseUntil(key, written, rest)
 	c.report.Warn(shadow, failedUpdateReason, updateAction,
 		"writing the EndpointSlice: the API server or a webhook of this cluster modified the EndpointSlice on write; differing: "+rest.String())
 }
 
-func retryUnlessInvalid(err error) error {
-	if apierrors.IsInvalid(err) {
-		return reconcile.TerminalError(err)
-	}
-	return err
+// refuseUntil remembers that changes of a slice were refused, and returns after which time to try them again.
+func (c *Controller) refuseUntil(key types.NamespacedName, slice *unstructured.Unstructured, changes jsonpatch.Patch) time.Duration {
+	wait := c.invalid.Next(key, string(slice.GetUID())+changes.String())
+	c.refused.Set(key, refusal{slice.GetUID(), changes.String(), time.Now().Add(wait)})
+	return wait
 }
 
-// difference returns what must change in actual. Labels and annotations that
-// others have put there stay.
+// accepted forgets refusals of a slice.
+func (c *Controller) accepted(key types.NamespacedName) {
+	c.refused.Drop(key)
+	c.invalid.Drop(key)
+}
+
+// difference returns what must change in actual. What is asked for as before is left as others have changed it: see package asked. Of a slice
+// without a record every field is compared, since endpoints must not stay what they were.
 func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
-	owned := func() ownedfields.Metadata {
+	owned := sync.OnceValue(func() ownedfields.Metadata {
 		return ownedfields.Of(actual.GetManagedFields(), wire.ShadowEndpointSliceFieldManager)
-	}
-	patch := jsonpatch.Strings("/metadata/labels", actual.GetLabels(), desired.GetLabels(),
-		func(key string) bool { return owned().OwnsLabel(key) })
-	patch = append(patch, jsonpatch.Strings("/metadata/annotations", actual.GetAnnotations(), desired.GetAnnotations(),
-		func(key string) bool { return owned().OwnsAnnotation(key) })...)
-	for _, field := range slices.Sorted(maps.Keys(desired.Object)) {
-		switch field {
-		case "apiVersion", "kind", "metadata":
-			continue
+	})
+	ownsLabel := func(key string) bool { return owned().OwnsLabel(key) }
+	ownsAnnotation := func(key string) bool { return key != asked.Annotation && owned().OwnsAnnotation(key) }
+	labels, annotations := actual.GetLabels(), actual.GetAnnotations()
+	last, record := asked.Read(annotations), desired.GetAnnotations()[asked.Annotation]
+
+	patch := jsonpatch.Strings("/metadata/labels", labels, last.Merge(asked.Labels, labels, desired.GetLabels(), ownsLabel), ownsLabel)
+	for _, field := range contentOf(desired) {
+		value := desired.Object[field]
+		if !same(value, actual.Object[field]) && (last == nil || !last.Content.Has(textOf(value), field)) {
+			patch.Add(jsonpatch.Pointer(field), value)
 		}
-		if !same(desired.Object[field], actual.Object[field]) {
-			patch.Add(jsonpatch.Pointer(field), desired.Object[field])
-		}
 	}
-	return patch
+	merged := last.Merge(asked.Annotations, annotations, desired.GetAnnotations(), ownsAnnotation)
+	if last == nil { // it gets a record with its next change
+		delete(merged, asked.Annotation)
+	}
+	changes := jsonpatch.Strings("/metadata/annotations", annotations, merged, ownsAnnotation)
+	if last == nil && len(patch)+len(changes) > 0 && record != "" {
+		merged[asked.Annotation] = record
+		changes = jsonpatch.Strings("/metadata/annotations", annotations, merged, ownsAnnotation)
+	}
+	return append(patch, changes...)
+}
+
+// setRecord records in desired, once it is complete, what is asked for with it.
+func setRecord(desired *unstructured.Unstructured) {
+	annotations := desired.GetAnnotations()
+	delete(annotations, asked.Annotation) // that of a consumer
+	record := asked.Record{Metadata: asked.MetadataValues(desired.GetLabels(), annotations), Content: asked.Values{}}
+	for _, field := range contentOf(desired) {
+		record.Content.Set(textOf(desired.Object[field]), field)
+	}
+	if text := record.Text(); text != "" {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[asked.Annotation] = text
+	}
+	desired.SetAnnotations(annotations)
+}
+
+// contentOf lists the fields of an EndpointSlice that are not its metadata, sorted.
+func contentOf(slice *unstructured.Unstructured) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(slice.Object)), func(field string) bool {
+		return field == "apiVersion" || field == "kind" || field == "metadata"
+	})
+}
+
+// textOf returns the value of a field as JSON with sorted fields.
+func textOf(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprintf("%#v", value)
+	}
+	return string(text)
 }
 
 // same treats null, an absent field and an empty list alike.

@@ -85,6 +85,8 @@ type Controller struct {
 
 	// refused remembers what of a slice the API server does not take as it is sent.
 	refused memo.Memo[refusal]
+	// invalid counts how often the API server has refused a slice.
+	invalid report.Refusals
 }
 
 // NewController returns a controller that works through c, which must read
@@ -141,7 +143,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 func (c *Controller) forget(key types.NamespacedName) {
-	c.refused.Drop(key)
+	c.accepted(key)
 	c.report.Clear(key)
 }
 
@@ -185,6 +187,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	if refusal != nil {
 		problems = append(problems, problem{refusedReason, "the EndpointSlice is created without what is denied: " + refusal.Error()})
 	}
+	setRecord(desired)
 	if err := c.apply(ctx, shadow, desired); err != nil {
 		return err
 	}

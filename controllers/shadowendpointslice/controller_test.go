@@ -23,6 +23,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -220,25 +221,54 @@ func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
 	}
 }
 
-func TestDriftIsRepaired(t *testing.T) {
+// What others change in an EndpointSlice stays until something else is asked for, which arrives; an EndpointSlice that is gone is recreated.
+func TestChangesOfOthersStayUntilOthersAreAskedFor(t *testing.T) {
 	namespace := provider.Extended(t, "drifting")
 	cluster(t, "drifting")
-	provider.StartManager(t)
+	first := provider.StartManager(t)
 	shadow := shadowSlice(namespace, "slice", "drifting")
 	provider.Create(t, shadow)
 	slice := awaitReady(t, namespace, "slice", reachable)
+	provider.Patch(t, slice, fmt.Sprintf(`{"ports":[{"port":8080}],"metadata":{"labels":{"theirs":"1",%q:"other"}}}`, wire.OriginLabel))
+	awaitSlice(t, namespace, "slice", "the origin to be back", func(s *discoveryv1.EndpointSlice) bool { return s.Labels[wire.OriginLabel] == "drifting" })
+	first.Stop(t)
+	second := provider.StartManager(t)
 
-	provider.Patch(t, slice, `{"endpoints":[],"metadata":{"labels":{"theirs":"1"}}}`)
-	slice = awaitSlice(t, namespace, "slice", "the endpoints to be back", func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 3 })
-	if slice.Labels["theirs"] != "1" {
-		t.Errorf("labels = %v, want those of others kept", slice.Labels)
+	provider.Patch(t, shadow, `{"metadata":{"labels":{"kubernetes.io/service-name":"other"}}}`)
+	slice = awaitSlice(t, namespace, "slice", "the other Service", func(s *discoveryv1.EndpointSlice) bool { return s.Labels[discoveryv1.LabelServiceName] == "other" })
+	if slice.Labels["theirs"] != "1" || *slice.Ports[0].Port != 8080 || len(slice.Endpoints) != 3 {
+		t.Errorf("slice = %v, want the labels and ports of others", slice)
 	}
-	provider.Patch(t, shadow, `{"metadata":{"labels":{"kubernetes.io/service-name":"other"}},"spec":{"template":{"ports":[{"port":81}]}}}`)
-	awaitSlice(t, namespace, "slice", "the change of the ShadowEndpointSlice", func(s *discoveryv1.EndpointSlice) bool {
-		return s.Labels[discoveryv1.LabelServiceName] == "other" && *s.Ports[0].Port == 81
-	})
+	provider.Patch(t, shadow, `{"spec":{"template":{"ports":[{"port":81}]}}}`)
+	awaitSlice(t, namespace, "slice", "the other port", func(s *discoveryv1.EndpointSlice) bool { return *s.Ports[0].Port == 81 })
+	if writes := second.Writes.About("PATCH", namespace, "/endpointslices/slice"); len(writes) != 2 {
+		t.Errorf("writes = %q, want one for each change", writes)
+	}
 	provider.Delete(t, slice)
 	awaitSlice(t, namespace, "slice", "the slice to be back", func(s *discoveryv1.EndpointSlice) bool { return s.UID != slice.UID })
+}
+
+// An EndpointSlice of an earlier version follows its ShadowEndpointSlice, and is not written because of the upgrade.
+func TestEndpointSlicesOfAnEarlierVersion(t *testing.T) {
+	namespace := provider.Extended(t, "former")
+	cluster(t, "former")
+	first := provider.StartManager(t)
+	shadow := shadowSlice(namespace, "slice", "former")
+	provider.Create(t, shadow)
+	slice := awaitReady(t, namespace, "slice", reachable)
+	first.Stop(t)
+	provider.Patch(t, slice, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, asked.Annotation))
+	second := provider.StartManager(t)
+	provider.Create(t, shadowSlice(namespace, "another", "former"))
+	awaitReady(t, namespace, "another", reachable)
+	if writes := second.Writes.About("PATCH", namespace, "/endpointslices/slice"); len(writes) > 0 {
+		t.Errorf("writes = %q, want none because of the upgrade", writes)
+	}
+	provider.Patch(t, shadow, `{"spec":{"template":{"ports":[{"port":81}]}}}`)
+	slice = awaitSlice(t, namespace, "slice", "the other port", func(s *discoveryv1.EndpointSlice) bool { return *s.Ports[0].Port == 81 })
+	if asked.Read(slice.Annotations) == nil {
+		t.Errorf("annotations = %v, want a record", slice.Annotations)
+	}
 }
 
 func TestAForeignEndpointSliceIsLeftAlone(t *testing.T) {

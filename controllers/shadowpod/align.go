@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,10 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/dynamicclient"
@@ -29,11 +31,15 @@ import (
 )
 
 // refusal is what of a pod still differed right after it was written: the
-// provider's admission decided otherwise. It is not sent a second time.
+// provider's admission decided otherwise. It is not sent a second time before until, since admission may change.
 type refusal struct {
 	pod   types.UID
 	patch string
+	until time.Time
 }
+
+// covers reports whether the same patch of the same pod was refused.
+func (r refusal) covers(pod types.UID, patch string) bool { return r.pod == pod && r.patch == patch }
 
 // scope is how much of a ShadowPod's generation its pod may have.
 type scope int
@@ -57,8 +63,11 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
 		return 0, nil
 	}
-	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) && len(difference(shadow, pod, metadataOnly)) == 0 {
-		return 0, c.alignMetadata(ctx, shadow, pod) // what is in the cache is enough
+	if err := c.ensureBaseline(ctx, shadow, pod); err != nil {
+		return 0, err
+	}
+	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) && len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) == 0 {
+		return c.alignMetadata(ctx, shadow, pod) // what is in the cache is enough
 	}
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
 	if err != nil || shadow == nil {
@@ -68,32 +77,36 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 		return 0, nil // it has changed meanwhile, and an event will say so
 	}
 	if !isOutdated(shadow, pod) {
-		return 0, c.alignMetadata(ctx, shadow, pod)
+		return c.alignMetadata(ctx, shadow, pod)
 	}
 	refusal, err := c.judge(ctx, shadow)
 	if refusal != nil || err != nil {
 		return 0, c.refuseChange(ctx, shadow, refusal, err)
 	}
-	refusal, err = c.alignRunning(ctx, shadow, pod)
+	pending, refusal, err := c.alignRunning(ctx, shadow, pod)
 	switch {
 	case refusal != nil:
-		return quotaRetry, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), c.alignFields(ctx, shadow, pod, metadataOnly))
+		_, err := c.alignFields(ctx, shadow, pod, metadataOnly, nil)
+		return quotaRetry, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), err)
 	case err != nil:
-		return 0, errors.Join(err, c.alignFields(ctx, shadow, pod, changeable))
+		_, other := c.alignFields(ctx, shadow, pod, changeable, pending)
+		return 0, errors.Join(err, other)
 	}
-	return 0, errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, complete))
+	wait, err := c.alignFields(ctx, shadow, pod, complete, nil)
+	return wait, errors.Join(c.admitted(ctx, shadow), err)
 }
 
 // alignMetadata writes the labels and annotations, which are allowed or not like those of a new pod.
-func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
-	if len(difference(shadow, pod, metadataOnly)) > 0 {
+func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
+	if len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) > 0 {
 		if refusal, err := c.judge(ctx, shadow); refusal != nil || err != nil {
-			return c.refuseChange(ctx, shadow, refusal, err)
+			return 0, c.refuseChange(ctx, shadow, refusal, err)
 		}
 	} else {
 		c.report.Clear(client.ObjectKeyFromObject(shadow))
 	}
-	return errors.Join(c.admitted(ctx, shadow), c.alignFields(ctx, shadow, pod, metadataOnly))
+	wait, err := c.alignFields(ctx, shadow, pod, metadataOnly, nil)
+	return wait, errors.Join(c.admitted(ctx, shadow), err)
 }
 
 // refuseChange reports why a change of a running pod was not made, or returns the error because of which this is unknown.
@@ -104,59 +117,96 @@ func (c *Controller) refuseChange(ctx context.Context, shadow *unstructured.Unst
 	return c.refuse(ctx, shadow, updateAction, refusal)
 }
 
-// alignFields writes what a plain patch of the pod may change.
-func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope) error {
+// alignFields writes what a plain patch of the pod may change. The sizes of the pending containers are not written yet. It returns after which
+// time to try again what was refused before, 0 for nothing.
+func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope, pending []string) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(shadow)
-	changes := difference(shadow, pod, scope)
+	last := c.lastAsked(pod)
+	changes := difference(shadow, pod, last, scope, pending)
 	if len(changes) == 0 {
-		c.refused.Drop(key)
-		return nil
+		c.accepted(key)
+		c.noteAligned(shadow, pod, last, scope, pending)
+		return 0, nil
 	}
-	if last, ok := c.refused.Get(key); ok && last == (refusal{pod.UID, changes.String()}) {
-		return nil
+	if refused, ok := c.refused.Get(key); ok && refused.covers(pod.UID, changes.String()) {
+		if wait := refused.until.Sub(c.now()); wait > 0 {
+			return wait, nil
+		}
 	}
 	patch, err := changes.For(pod.UID)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager))
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil
+		return 0, nil
 	case jsonpatch.IsRejected(err):
-		c.refused.Set(key, refusal{pod.UID, changes.String()})
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, "updating the pod: "+err.Error())
-		return reconcile.TerminalError(fmt.Errorf("updating pod %s, %w", key, err))
+		return 0, report.Later(fmt.Errorf("updating pod %s, %w", key, err), c.refuseUntil(key, pod.UID, changes))
 	case apierrors.IsForbidden(err):
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, "updating the pod: "+err.Error())
-		return fmt.Errorf("updating pod %s, %w", key, err)
+		return 0, fmt.Errorf("updating pod %s, %w", key, err)
 	case err != nil:
-		return fmt.Errorf("updating pod %s, %w", key, err)
+		return 0, fmt.Errorf("updating pod %s, %w", key, err)
 	}
-	if rest := difference(shadow, written, scope); len(rest) > 0 {
-		c.refused.Set(key, refusal{pod.UID, rest.String()})
-		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction,
-			"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
+	if last == nil && scope == complete {
+		c.reportUndecided(shadow, pod)
 	}
-	return nil
+	c.noteAligned(shadow, written, last, scope, pending)
+	rest := difference(shadow, written, c.lastAsked(written), scope, pending)
+	if len(rest) == 0 {
+		c.accepted(key)
+		return 0, nil
+	}
+	c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction,
+		"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
+	return c.refuseUntil(key, pod.UID, rest), nil
 }
 
-// difference returns what must change in pod.
-func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope) jsonpatch.Patch {
-	labels, annotations := podLabels(shadow), shadow.GetAnnotations()
-	for _, ours := range ownAnnotations {
-		delete(annotations, ours)
+// refuseUntil remembers that changes of the pod were refused, and returns after which time to try them again.
+func (c *Controller) refuseUntil(key types.NamespacedName, pod types.UID, changes jsonpatch.Patch) time.Duration {
+	wait := c.invalid.Next(key, string(pod)+changes.String())
+	c.refused.Set(key, refusal{pod, changes.String(), c.now().Add(wait)})
+	return wait
+}
+
+// accepted forgets refusals of the pod.
+func (c *Controller) accepted(key types.NamespacedName) {
+	c.refused.Drop(key)
+	c.invalid.Drop(key)
+}
+
+// difference returns what must change in pod. What the ShadowPod asks for as before is left as others have changed it: see package asked.
+func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record, scope scope, pending []string) jsonpatch.Patch {
+	owned := sync.OnceValue(func() ownedfields.Metadata { return ownedfields.Of(pod.ManagedFields, wire.ShadowPodFieldManager) })
+	ownsLabel := func(key string) bool { return owned().OwnsLabel(key) }
+	ownsAnnotation := func(key string) bool { return !slices.Contains(ownAnnotations, key) && owned().OwnsAnnotation(key) }
+	annotations := last.Merge(asked.Annotations, pod.Annotations, requestedAnnotations(shadow), ownsAnnotation)
+
+	patch := jsonpatch.Strings("/metadata/labels", pod.Labels, last.Merge(asked.Labels, pod.Labels, podLabels(shadow), ownsLabel), ownsLabel)
+	if scope > metadataOnly && isOutdated(shadow, pod) {
+		patch = append(patch, specDifference(shadow, pod, last)...)
+		if scope == complete {
+			annotations = withAnnotation(annotations, GenerationAnnotation, generationOf(shadow))
+		}
 	}
-	owned := func() ownedfields.Metadata { return ownedfields.Of(pod.ManagedFields, wire.ShadowPodFieldManager) }
-	patch := jsonpatch.Strings("/metadata/labels", pod.Labels, labels,
-		func(key string) bool { return owned().OwnsLabel(key) })
-	patch = append(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations,
-		func(key string) bool { return !slices.Contains(ownAnnotations, key) && owned().OwnsAnnotation(key) })...)
-	if scope == metadataOnly || !isOutdated(shadow, pod) {
-		return patch
+	changes := slices.Concat(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations, ownsAnnotation))
+	record := nextRecord(shadow, pod, last, scope, pending).Text()
+	if record == "" || len(changes) == 0 && pod.Annotations[asked.Annotation] == "" {
+		return changes // a pod without a record gets one with its next change
 	}
-	return append(patch, specDifference(shadow, pod, len(pod.Annotations)+len(annotations) > 0, scope == complete)...)
+	annotations = withAnnotation(annotations, asked.Annotation, record)
+	return append(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations, ownsAnnotation)...)
+}
+
+func withAnnotation(annotations map[string]string, key, value string) map[string]string {
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
+	return annotations
 }
 
 // isOutdated reports whether the ShadowPod's spec has changed since the pod was
@@ -170,30 +220,19 @@ func generationOf(shadow *unstructured.Unstructured) string {
 	return strconv.FormatInt(shadow.GetGeneration(), 10)
 }
 
-// specDifference compares specs. annotated reports whether the pod has annotations
-// by the time these changes are made, done whether it then has this generation's
-// spec.
-func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, annotated, done bool) jsonpatch.Patch {
+// specDifference returns the changes of fields that a plain patch of a running pod may change. It returns none if it is not known what was asked for.
+func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	spec, ok := podSpec(shadow)
-	if !ok {
+	if !ok || last == nil {
 		return nil
 	}
-	patch := imageChanges("containers", spec, pod.Spec.Containers)
-	patch = append(patch, imageChanges("initContainers", spec, pod.Spec.InitContainers)...)
-	patch = append(patch, deadlineChange(spec, pod)...)
-	patch = append(patch, newTolerations(spec, pod)...)
-	switch {
-	case !done:
-	case annotated:
-		patch.Add("/metadata/annotations"+jsonpatch.Pointer(GenerationAnnotation), generationOf(shadow))
-	default:
-		patch.Test("/metadata/annotations", nil)
-		patch.Add("/metadata/annotations", map[string]string{GenerationAnnotation: generationOf(shadow)})
-	}
-	return patch
+	patch := imageChanges("containers", spec, pod.Spec.Containers, last)
+	patch = append(patch, imageChanges("initContainers", spec, pod.Spec.InitContainers, last)...)
+	patch = append(patch, deadlineChange(spec, pod, last)...)
+	return append(patch, newTolerations(spec, pod, last)...)
 }
 
-func imageChanges(field string, spec map[string]any, actual []corev1.Container) jsonpatch.Patch {
+func imageChanges(field string, spec map[string]any, actual []corev1.Container, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	images := map[string]string{}
 	for _, container := range containersOf(spec, field) {
@@ -201,22 +240,25 @@ func imageChanges(field string, spec map[string]any, actual []corev1.Container) 
 		images[name], _ = container["image"].(string)
 	}
 	for i := range actual {
-		image := images[actual[i].Name]
-		if image == "" || image == actual[i].Image {
+		image, name := images[actual[i].Name], actual[i].Name
+		if image == "" || image == actual[i].Image || last.Content.Has(image, imagePath(field, name)...) {
 			continue
 		}
 		path := jsonpatch.Pointer("spec", field, strconv.Itoa(i))
-		patch.Test(path+"/name", actual[i].Name)
+		patch.Test(path+"/name", name)
 		patch.Replace(path+"/image", image)
 	}
 	return patch
 }
 
 // deadlineChange: the API server lets an active deadline only appear or shrink.
-func deadlineChange(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
+func deadlineChange(spec map[string]any, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
-	desired, ok := spec["activeDeadlineSeconds"].(int64)
-	if now := pod.Spec.ActiveDeadlineSeconds; ok && (now == nil || desired < *now) {
+	desired, ok := spec[deadlineField].(int64)
+	if !ok || last.Content.Has(strconv.FormatInt(desired, 10), deadlineField) {
+		return nil
+	}
+	if now := pod.Spec.ActiveDeadlineSeconds; now == nil || desired < *now {
 		patch.Add("/spec/activeDeadlineSeconds", desired)
 	}
 	return patch
@@ -224,13 +266,14 @@ func deadlineChange(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 
 // newTolerations adds, as they are written in the ShadowPod, the tolerations
 // that the pod does not have. The API server lets none be taken away.
-func newTolerations(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
+func newTolerations(spec map[string]any, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	desired, _ := spec["tolerations"].([]any)
 	for _, item := range desired {
 		fields, _ := item.(map[string]any)
 		var toleration corev1.Toleration
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &toleration) != nil || tolerates(pod, &toleration) {
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &toleration) != nil || tolerates(pod, &toleration) ||
+			last.Content.Has("", tolerationPath(item)...) {
 			continue
 		}
 		if pod.Spec.Tolerations == nil && len(patch) == 0 {

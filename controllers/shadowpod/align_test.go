@@ -41,21 +41,25 @@ func TestMetadataFollowsTheShadowPod(t *testing.T) {
 	}
 }
 
+// Labels by which this project finds, counts and restricts pods are put back; others are the provider's to change.
 func TestALabelTakenFromThePodIsPutBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "stripped")
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
-	// Without this label the pod is in no cache of ours.
-	provider.Patch(t, pod, fmt.Sprintf(`{"metadata":{"labels":{%q:null,"app":"changed"}}}`, wire.ManagedByLabel))
+	// Without the first label the pod is in no cache of ours.
+	provider.Patch(t, pod, fmt.Sprintf(`{"metadata":{"labels":{%q:null,%q:"other","app":"changed"}}}`, wire.ManagedByLabel, wire.OriginLabel))
 	controllertest.Eventually(t, "the labels to be back", func() error {
 		provider.Get(t, pod, namespace, "stripped")
-		if pod.Labels[wire.ManagedByLabel] != wire.ManagedByShadowPod || pod.Labels["app"] != "stripped" {
+		if pod.Labels[wire.ManagedByLabel] != wire.ManagedByShadowPod || pod.Labels[wire.OriginLabel] != "consumer" {
 			return fmt.Errorf("labels = %v", pod.Labels)
 		}
 		return nil
 	})
+	if pod.Labels["app"] != "changed" {
+		t.Errorf("labels = %v, want that of the provider kept", pod.Labels)
+	}
 }
 
 func TestWhatMayChangeInAPodIsPushed(t *testing.T) {

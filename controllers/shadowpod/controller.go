@@ -91,6 +91,10 @@ type Controller struct {
 	recorded memo.Memo[recording]
 	// refused remembers what of a pod the API server does not take as it is sent.
 	refused memo.Memo[refusal]
+	// invalid counts how often the API server found what was written invalid.
+	invalid report.Refusals
+	// baselines remembers what was asked of pods without a record of it.
+	baselines memo.Memo[baseline]
 	// released remembers the version of the pod that was let go last, until the cache shows a later one.
 	released memo.Memo[string]
 	// ran remembers the ShadowPod of which a pod was there last.
@@ -129,6 +133,8 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.ran.Drop(key)
 	c.recorded.Drop(key)
 	c.refused.Drop(key)
+	c.invalid.Drop(key)
+	c.baselines.Drop(key)
 	c.forbidden.Drop(key)
 	c.report.Clear(key)
 }

@@ -16,19 +16,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
 // GenerationAnnotation is on a pod that was not made from the first generation
-// of its ShadowPod: the generation whose spec it has. Differences within one
-// generation are the provider's own (its admission may rewrite images) and are
-// left alone.
+// of its ShadowPod: the generation whose spec it has. Which of the differences are the provider's own (its
+// admission may rewrite images), and are left as they are, is in its record: see package asked.
 const GenerationAnnotation = "controllers.refract.io/shadowpod-generation"
 
 // SpentAnnotation, on a pod, names the ephemeral containers that its ShadowPod
@@ -37,7 +36,7 @@ const GenerationAnnotation = "controllers.refract.io/shadowpod-generation"
 const SpentAnnotation = "controllers.refract.io/spent-ephemeral-containers"
 
 // ownAnnotations are on pods alone, whatever the ShadowPod says.
-var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation}
+var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation, asked.Annotation}
 
 // Actions in the Events of this controller.
 const (
@@ -72,14 +71,20 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		}
 		return err
 	}
+	if err := c.checkFields(ctx, shadow, pod); err != nil {
+		return err
+	}
 	if err := c.reserveCreation(ctx, shadow, pod); err != nil {
 		return err
 	}
+	sent, _ := pod.Object["spec"].(map[string]any)
 	err = c.client.Create(ctx, pod, client.FieldOwner(wire.ShadowPodFieldManager))
 	switch {
 	case err == nil:
 		c.settleCreation(pod)
-		return errors.Join(c.admitted(ctx, shadow), c.created(shadow, pod))
+		err := c.created(shadow, pod)
+		c.reportDropped(shadow, sent, pod)
+		return errors.Join(c.admitted(ctx, shadow), err)
 	case apierrors.IsAlreadyExists(err):
 		return c.meet(ctx, shadow)
 	}
@@ -94,7 +99,8 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, "creating the pod: "+err.Error())
 	}
 	if apierrors.IsInvalid(err) {
-		return reconcile.TerminalError(fmt.Errorf("creating pod %s, %w", key, err))
+		// A LimitRange, a webhook or a disabled feature of this cluster may be the cause, and change.
+		return report.Later(fmt.Errorf("creating pod %s, %w", key, err), c.invalid.Next(key, generationOf(shadow)))
 	}
 	return fmt.Errorf("creating pod %s, %w", key, err)
 }
@@ -126,6 +132,7 @@ func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.noteRan(shadow)
 	c.report.Clear(client.ObjectKeyFromObject(shadow))
 	c.forbidden.Drop(client.ObjectKeyFromObject(shadow))
+	c.invalid.Drop(client.ObjectKeyFromObject(shadow))
 	if phase := recordedPhase(shadow); phase != "" && phase != corev1.PodUnknown {
 		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was missing and has been recreated")
 	}
@@ -251,18 +258,29 @@ func podLabels(shadow *unstructured.Unstructured) map[string]string {
 
 // podAnnotations returns the annotations of a new pod.
 func podAnnotations(shadow *unstructured.Unstructured, spent []string) map[string]string {
-	annotations := shadow.GetAnnotations() // a copy
+	annotations := requestedAnnotations(shadow)
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	for _, ours := range ownAnnotations {
-		delete(annotations, ours)
+	spec, _ := podSpec(shadow)
+	record := asked.Record{Metadata: asked.MetadataValues(podLabels(shadow), annotations), Content: contentValues(spec)}
+	if text := record.Text(); text != "" {
+		annotations[asked.Annotation] = text
 	}
 	if shadow.GetGeneration() > 1 {
 		annotations[GenerationAnnotation] = generationOf(shadow)
 	}
 	if len(spent) > 0 {
 		annotations[SpentAnnotation] = strings.Join(spent, ",")
+	}
+	return annotations
+}
+
+// requestedAnnotations returns a copy of the annotations of shadow, without those that the controller writes itself.
+func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
+	annotations := shadow.GetAnnotations() // a copy
+	for _, ours := range ownAnnotations {
+		delete(annotations, ours)
 	}
 	return annotations
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/internal/podend"
 )
 
@@ -87,12 +88,13 @@ func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 			shadow.SetGeneration(2)
 			shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
 			shadow.Object["spec"] = map[string]any{"pod": spec}
-			if changes := difference(shadow, pod, complete).String(); strings.Contains(changes, "/image") {
+			last := &asked.Record{}
+			if changes := difference(shadow, pod, last, complete, nil).String(); strings.Contains(changes, "/image") {
 				t.Errorf("changes = %s, want no image", changes)
 			}
 			if fields, ok := podSpec(shadow); ok {
-				if changes := append(newSizes(fields, pod), newEphemeral(fields, pod)); len(changes) > 1 || len(changes[0]) > 0 {
-					t.Errorf("changes = %s, want none of sizes and ephemeral containers", changes)
+				if sizes, containers := newSizes(fields, pod, last), newEphemeral(fields, pod); len(sizes)+len(containers) > 0 {
+					t.Errorf("changes = %v, %s, want none of sizes and ephemeral containers", sizes, containers)
 				}
 			}
 			c := NewController(nil, nil, nil, Options{APIServerMapper: mapper{}})

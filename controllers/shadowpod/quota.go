@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/tenancy"
 )
@@ -91,11 +92,11 @@ func isSized(spec *corev1.PodSpec) bool {
 }
 
 // reserveChange counts what a running pod becomes, or returns why it must not.
-func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, spec map[string]any) (*tenancy.Refusal, error) {
+func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, spec map[string]any, last *asked.Record) (*tenancy.Refusal, error) {
 	if c.options.Quotas == nil {
 		return nil, nil
 	}
-	changed, replaces := changedPod(spec, pod)
+	changed, replaces := changedPod(spec, pod, last)
 	refusal, err := c.options.Quotas.Take(ctx, quota.Request{
 		Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: &changed.Spec, Present: pod, Replaces: replaces,
 	})

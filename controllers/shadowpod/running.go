@@ -14,48 +14,56 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // alignRunning changes what a plain patch may not: sizes (in-place resize) and
-// ephemeral containers (kubectl debug). The cache holds neither. It returns why the pod must not have what shadow asks for; nothing is changed then.
-func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unstructured, cached *corev1.Pod) (*tenancy.Refusal, error) {
+// ephemeral containers (kubectl debug). The cache holds neither. It returns the containers whose sizes could not be written, with an error, or
+// why the pod must not have what shadow asks for; nothing is changed then.
+func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unstructured, cached *corev1.Pod) (pending []string, refusal *tenancy.Refusal, err error) {
 	spec, ok := podSpec(shadow)
 	if !ok {
-		return nil, nil
+		return nil, nil, nil
 	}
 	pod := &corev1.Pod{}
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), pod); err != nil {
-		return nil, client.IgnoreNotFound(err)
+		return nil, nil, client.IgnoreNotFound(err)
 	}
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
-		return nil, nil // an event will say so
+		return nil, nil, nil // an event will say so
 	}
-	sizes := newSizes(spec, pod)
-	if len(sizes) > 0 || replacesImages(spec, pod) {
-		if refusal, err := c.reserveChange(ctx, shadow, pod, spec); refusal != nil || err != nil {
-			return refusal, err
+	last := c.lastAsked(pod)
+	sizes := newSizes(spec, pod, last)
+	if len(sizes) > 0 || replacesImages(spec, pod, last) {
+		if refusal, err := c.reserveChange(ctx, shadow, pod, spec, last); refusal != nil || err != nil {
+			return nil, refusal, err
 		}
 	}
-	return nil, errors.Join(c.alignEphemeral(ctx, shadow, spec, pod), c.resize(ctx, shadow, pod, sizes))
+	ephemeral := c.alignEphemeral(ctx, shadow, spec, pod)
+	pending, err = c.resize(ctx, shadow, pod, sizes)
+	return pending, nil, errors.Join(ephemeral, err)
 }
 
-// resize writes the new sizes, for which there is a reservation, and ends that.
-func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, sizes []jsonpatch.Patch) error {
+// resize writes the new sizes, for which there is a reservation, and ends that. It returns the containers whose sizes were not written.
+func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, sizes []newSize) (pending []string, err error) {
 	var problems []error
 	var written *corev1.Pod
 	unknown := false
 	for _, size := range sizes {
-		resized, err := c.patchSubresource(ctx, shadow, pod, "resize", size)
+		resized, err := c.patchSubresource(ctx, shadow, pod, "resize", size.patch)
 		if resized != nil {
 			written = resized
+		}
+		if err != nil {
+			pending = append(pending, size.container)
 		}
 		unknown = unknown || err != nil && !isDecided(err)
 		problems = append(problems, err)
@@ -67,26 +75,27 @@ func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructur
 	default:
 		c.releaseQuota(client.ObjectKeyFromObject(shadow))
 	}
-	return errors.Join(problems...)
+	return pending, errors.Join(problems...)
 }
 
 // changedPod returns the pod as the ShadowPod wants it, as far as that matters to a Quota, and whether it becomes another one.
-func changedPod(spec map[string]any, pod *corev1.Pod) (changed *corev1.Pod, replaces bool) {
+func changedPod(spec map[string]any, pod *corev1.Pod, last *asked.Record) (changed *corev1.Pod, replaces bool) {
 	changed = pod.DeepCopy()
 	for field, containers := range map[string][]corev1.Container{"containers": changed.Spec.Containers, "initContainers": changed.Spec.InitContainers} {
 		desired := desiredSizes(field, spec)
 		for i := range containers {
-			containers[i].Resources, _ = withAmounts(containers[i].Resources, desired[containers[i].Name])
+			name := containers[i].Name
+			containers[i].Resources, _ = withAmounts(containers[i].Resources, desired[name], last, field, name)
 		}
 	}
 	if changed.Spec.Resources != nil {
-		*changed.Spec.Resources, _ = withAmounts(*changed.Spec.Resources, spec["resources"])
+		*changed.Spec.Resources, _ = withAmounts(*changed.Spec.Resources, spec["resources"], last, podLevel, "")
 	}
-	return changed, replacesImages(spec, pod)
+	return changed, replacesImages(spec, pod, last)
 }
 
-func replacesImages(spec map[string]any, pod *corev1.Pod) bool {
-	return len(imageChanges("containers", spec, pod.Spec.Containers))+len(imageChanges("initContainers", spec, pod.Spec.InitContainers)) > 0
+func replacesImages(spec map[string]any, pod *corev1.Pod, last *asked.Record) bool {
+	return last != nil && len(imageChanges("containers", spec, pod.Spec.Containers, last))+len(imageChanges("initContainers", spec, pod.Spec.InitContainers, last)) > 0
 }
 
 func (c *Controller) alignEphemeral(ctx context.Context, shadow *unstructured.Unstructured, spec map[string]any, pod *corev1.Pod) error {
@@ -140,18 +149,28 @@ func isUnserved(err error) bool {
 	return details == nil || details.Name == ""
 }
 
+// newSize has the sizes of one container, or of the pod.
+type newSize struct {
+	container string // as sizedContainer returns it
+	patch     jsonpatch.Patch
+}
+
 // newSizes gives each container, and the pod, the amounts that the ShadowPod
-// names; others, which the provider's defaults may have added, stay. One that is
+// names and has not named before; others, which the provider may have added or changed, stay. One that is
 // refused keeps no other back.
-func newSizes(spec map[string]any, pod *corev1.Pod) []jsonpatch.Patch {
-	patches := containerSizes("containers", spec, pod.Spec.Containers)
-	patches = append(patches, containerSizes("initContainers", spec, pod.Spec.InitContainers)...)
+func newSizes(spec map[string]any, pod *corev1.Pod, last *asked.Record) []newSize {
+	if last == nil {
+		return nil
+	}
+	all := containerSizes("containers", spec, pod.Spec.Containers, last)
+	all = append(all, containerSizes("initContainers", spec, pod.Spec.InitContainers, last)...)
 	if pod.Spec.Resources != nil {
-		if sizes, changed := withAmounts(*pod.Spec.Resources, spec["resources"]); changed {
-			patches = append(patches, jsonpatch.Patch{{Op: "add", Path: "/spec/resources", Value: sizes}})
+		if sizes, changed := withAmounts(*pod.Spec.Resources, spec["resources"], last, podLevel, ""); changed {
+			patch := jsonpatch.Patch{{Op: "add", Path: "/spec/resources", Value: sizes}}
+			all = append(all, newSize{sizedContainer([]string{podLevel, ""}), patch})
 		}
 	}
-	return patches
+	return all
 }
 
 // desiredSizes returns the resources of the containers in one of a spec's lists, by name.
@@ -164,38 +183,44 @@ func desiredSizes(field string, spec map[string]any) map[string]any {
 	return desired
 }
 
-func containerSizes(field string, spec map[string]any, actual []corev1.Container) (patches []jsonpatch.Patch) {
+func containerSizes(field string, spec map[string]any, actual []corev1.Container, last *asked.Record) (all []newSize) {
 	desired := desiredSizes(field, spec)
 	for i := range actual {
-		if sizes, changed := withAmounts(actual[i].Resources, desired[actual[i].Name]); changed {
+		name := actual[i].Name
+		if sizes, changed := withAmounts(actual[i].Resources, desired[name], last, field, name); changed {
 			var patch jsonpatch.Patch
 			path := jsonpatch.Pointer("spec", field, strconv.Itoa(i))
-			patch.Test(path+"/name", actual[i].Name)
+			patch.Test(path+"/name", name)
 			patch.Add(path+"/resources", sizes)
-			patches = append(patches, patch)
+			all = append(all, newSize{sizedContainer([]string{field, name}), patch})
 		}
 	}
-	return patches
+	return all
 }
 
-// withAmounts returns sizes with the limits and requests of desired.
-func withAmounts(sizes corev1.ResourceRequirements, desired any) (corev1.ResourceRequirements, bool) {
-	fields, _ := desired.(map[string]any)
-	var amounts corev1.ResourceRequirements
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &amounts) != nil {
+// withAmounts returns sizes with the limits and requests of desired that were not asked for last.
+func withAmounts(sizes corev1.ResourceRequirements, desired any, last *asked.Record, field, container string) (corev1.ResourceRequirements, bool) {
+	amounts, ok := amountsOf(desired)
+	if !ok {
 		return sizes, false
 	}
+	overlay := func(present corev1.ResourceList, list string, amounts corev1.ResourceList) (corev1.ResourceList, bool) {
+		return overlaid(present, amounts, func(name corev1.ResourceName, amount resource.Quantity) bool {
+			return last != nil && !last.Content.Has(amount.String(), sizePath(field, container, list, name)...)
+		})
+	}
 	var limits, requests bool
-	sizes.Limits, limits = overlaid(sizes.Limits, amounts.Limits)
-	sizes.Requests, requests = overlaid(sizes.Requests, amounts.Requests)
+	sizes.Limits, limits = overlay(sizes.Limits, "limits", amounts.Limits)
+	sizes.Requests, requests = overlay(sizes.Requests, "requests", amounts.Requests)
 	return sizes, limits || requests
 }
 
-func overlaid(present, desired corev1.ResourceList) (corev1.ResourceList, bool) {
+// overlaid returns present with those of the desired amounts that are new.
+func overlaid(present, desired corev1.ResourceList, isNew func(corev1.ResourceName, resource.Quantity) bool) (corev1.ResourceList, bool) {
 	changed := false
 	for name, amount := range desired {
 		now, ok := present[name]
-		if ok && now.Cmp(amount) == 0 {
+		if ok && now.Cmp(amount) == 0 || !isNew(name, amount) {
 			continue
 		}
 		if !changed {

@@ -148,7 +148,18 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 func (c *Controller) watch(mgr manager.Manager) error {
 	return kind.Controller(mgr, c.Name(), c.options.Workers).
 		Watches(&corev1.Pod{}, c.podHandler()).
+		Watches(&corev1.LimitRange{}, handler.EnqueueRequestsFromMapFunc(c.refusedIn)).
 		Complete(report.Failures(c, c.options.Failed))
+}
+
+// refusedIn returns the ShadowPods in the namespace of a LimitRange whose pods the API server found invalid: the LimitRange sets resources of new
+// pods. What was refused is tried again at once.
+func (c *Controller) refusedIn(_ context.Context, limits client.Object) (requests []reconcile.Request) {
+	for _, key := range c.invalid.In(limits.GetNamespace()) {
+		c.refused.Drop(key)
+		requests = append(requests, reconcile.Request{NamespacedName: key})
+	}
+	return requests
 }
 
 // podHandler turns events of a pod into requests for the ShadowPod of its

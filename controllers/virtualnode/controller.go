@@ -25,6 +25,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -74,6 +75,8 @@ type Controller struct {
 	live    client.Reader // the pods of a node, and what must not be missed because a cache is late
 	report  *report.Reporter
 	options Options
+	// refusals counts how often a virtual kubelet could not be deployed.
+	refusals report.Refusals
 }
 
 // NewController returns a controller that works through c; live must not be cached.
@@ -100,6 +103,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	vn := &offloading.VirtualNode{}
 	if err := c.client.Get(ctx, request.NamespacedName, vn); err != nil {
 		c.report.Clear(request.NamespacedName)
+		c.refusals.Drop(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	v := &virtualNode{VirtualNode: vn.DeepCopy()}
@@ -116,6 +120,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	fine, failed := c.run(ctx, v)
 	if err == nil && fine && again == 0 {
 		c.report.Clear(request.NamespacedName)
+		c.refusals.Drop(request.NamespacedName)
+	}
+	if failed == nil && !fine && again == 0 { // a quota or an admission policy may be the cause, and change
+		again = c.refusals.Next(request.NamespacedName, strconv.FormatInt(vn.Generation, 10))
 	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(err, failed)
 }

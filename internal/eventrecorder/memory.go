@@ -34,12 +34,13 @@ func (m *Memory[K]) News(subject K, text string) bool {
 	return !known
 }
 
-// Once hands a message, as much of it as fits, to write, unless the same was reported of the subject since Clear; about is the rest of the
-// Event. What write does not take is news the next time, too.
+// Once hands a message, as much of it as fits, to write, unless the same was reported of the subject since Clear, apart from what differs with
+// each attempt; about is the rest of the Event. What write does not take is news the next time, too.
 func (m *Memory[K]) Once(subject K, about, message string, write func(message string) (taken bool)) {
 	message = Shorten(message)
-	if m.News(subject, about+message) && !write(message) {
-		m.Unsay(subject, about+message)
+	cause := about + causeOf(message)
+	if m.News(subject, cause) && !write(message) {
+		m.Unsay(subject, cause)
 	}
 }
 

@@ -5,6 +5,7 @@
 package memo
 
 import (
+	"iter"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -31,3 +32,10 @@ func (m *Memo[V]) Set(key types.NamespacedName, v V) { m.values.Store(key, v) }
 
 // Drop forgets key.
 func (m *Memo[V]) Drop(key types.NamespacedName) { m.values.Delete(key) }
+
+// Keys iterates over the objects that have a value.
+func (m *Memo[V]) Keys() iter.Seq[types.NamespacedName] {
+	return func(yield func(types.NamespacedName) bool) {
+		m.values.Range(func(key, _ any) bool { return yield(key.(types.NamespacedName)) })
+	}
+}

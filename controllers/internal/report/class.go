@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/internal/admission"
@@ -108,15 +110,19 @@ type Failure struct {
 // Unwrap lets the cause be recognised.
 func (f *Failure) Unwrap() error { return f.error }
 
-// Failures returns inner, and calls failed with its errors, each a *Failure, unless that is nil.
+// Failures returns inner, and calls failed with its errors, each a *Failure, unless that is nil. An error of Later is logged, and retried in its time.
 func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconciler {
-	if failed == nil {
-		return inner
-	}
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		result, err := inner.Reconcile(ctx, request)
-		if err != nil {
+		if err == nil {
+			return result, nil
+		}
+		if failed != nil {
 			failed(&Failure{err, request})
+		}
+		if later, ok := postponed(result, err); ok {
+			log.FromContext(ctx).Error(err, "Cannot reconcile, retrying later", "after", later.RequeueAfter.Round(time.Second))
+			return later, nil
 		}
 		return result, err
 	})

@@ -1,0 +1,143 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+)
+
+// droppedReason is of the Event about fields that the API server has dropped.
+const droppedReason = "FieldsDropped"
+
+// essential are the fields, in the notation of path.Match, without which a pod runs as another one than the consumer has requested, and that API
+// servers drop without an error: those that are older than the field, and those with the feature disabled.
+var essential = []string{
+	"resources", "hostnameOverride", "hostUsers", "resourceClaims",
+	"initContainers/*/restartPolicy", "initContainers/*/restartPolicyRules", "containers/*/restartPolicy", "containers/*/restartPolicyRules",
+	"*/*/resources/claims", "*/*/lifecycle/stopSignal", "*/*/volumeMounts/*/recursiveReadOnly",
+	"securityContext/supplementalGroupsPolicy", "securityContext/seLinuxChangePolicy", "securityContext/appArmorProfile",
+	"*/*/securityContext/appArmorProfile", "*/*/securityContext/procMount",
+}
+
+// isEssential reports whether a field is essential, or is a part of such a field.
+func isEssential(field string) bool {
+	return slices.ContainsFunc(essential, func(pattern string) bool {
+		depth := strings.Count(pattern, "/") + 1
+		parts := strings.Split(field, "/")
+		if len(parts) < depth {
+			return false
+		}
+		matches, err := path.Match(pattern, strings.Join(parts[:depth], "/"))
+		return err == nil && matches
+	})
+}
+
+// checkFields asks the API server what it would keep of a pod that has essential fields, and returns an error if it would drop one. The pod is then
+// not created: once it is scheduled, it may have run as another one. Pods without such fields cost no request.
+func (c *Controller) checkFields(ctx context.Context, shadow, pod *unstructured.Unstructured) error {
+	sent, _ := pod.Object["spec"].(map[string]any)
+	if !slices.ContainsFunc(vanished(sent, nil), isEssential) {
+		return nil
+	}
+	tried := pod.DeepCopy()
+	if err := c.client.Create(ctx, tried, client.DryRunAll); err != nil {
+		if apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) {
+			return fmt.Errorf("asking which fields of pod %s are supported, %w", client.ObjectKeyFromObject(pod), err)
+		}
+		return nil // so will the creation be refused, which reports it
+	}
+	stored, _ := tried.Object["spec"].(map[string]any)
+	dropped := slices.DeleteFunc(vanished(sent, stored), func(field string) bool { return !isEssential(field) })
+	if len(dropped) == 0 {
+		return nil
+	}
+	key := client.ObjectKeyFromObject(shadow)
+	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, fmt.Sprintf(
+		"creating the pod: the API server of this cluster drops %s, without which the pod would run differently, so the pod was not created. "+
+			"Ask the administrator of this cluster to upgrade Kubernetes or to enable the feature, or remove the field", fieldNames(dropped)))
+	return report.Later(fmt.Errorf("creating pod %s: the API server drops %s", key, fieldNames(dropped)), c.invalid.Next(key, generationOf(shadow)))
+}
+
+// reportDropped warns about other fields that the API server has not kept.
+func (c *Controller) reportDropped(shadow *unstructured.Unstructured, sent map[string]any, created *unstructured.Unstructured) {
+	stored, _ := created.Object["spec"].(map[string]any)
+	if dropped := vanished(sent, stored); len(dropped) > 0 {
+		c.report.Warn(shadow, droppedReason, createAction, fmt.Sprintf(
+			"the pod was created without %s: the API server of this cluster does not support it, or its admission has removed it", fieldNames(dropped)))
+	}
+}
+
+func fieldNames(fields []string) string {
+	names := make([]string, len(fields))
+	for i, field := range fields {
+		names[i] = "spec." + strings.ReplaceAll(field, "/", ".")
+	}
+	return strings.Join(names, ", ")
+}
+
+// vanished returns the paths of the fields of sent that stored has not, sorted; a value that has become another one is not among them. Items of lists are
+// found by their names; those without are not compared, since admission may add, remove and sort items.
+func vanished(sent, stored map[string]any) (fields []string) {
+	for _, key := range slices.Sorted(maps.Keys(sent)) {
+		value, present := stored[key]
+		switch wanted := sent[key].(type) {
+		case map[string]any:
+			actual, _ := value.(map[string]any)
+			fields = append(fields, prefixed(key, vanished(wanted, actual))...)
+		case []any:
+			if len(wanted) > 0 && !present {
+				fields = append(fields, key)
+			}
+			items := namedItems(value)
+			for name, item := range namedItems(sent[key]) {
+				if actual, has := items[name]; has || stored == nil {
+					fields = append(fields, prefixed(key+"/"+name, vanished(item, actual))...)
+				}
+			}
+		default:
+			if !present && !isZero(wanted) {
+				fields = append(fields, key)
+			}
+		}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+func prefixed(prefix string, fields []string) []string {
+	for i := range fields {
+		fields[i] = prefix + "/" + fields[i]
+	}
+	return fields
+}
+
+// namedItems returns the items of a list that are objects with a name.
+func namedItems(list any) map[string]map[string]any {
+	items, _ := list.([]any)
+	named := map[string]map[string]any{}
+	for _, item := range items {
+		if fields, ok := item.(map[string]any); ok {
+			if name, ok := fields["name"].(string); ok && !strings.Contains(name, "/") {
+				named[name] = fields
+			}
+		}
+	}
+	return named
+}
+
+// isZero reports whether a value means the same as its absence.
+func isZero(value any) bool { return value == nil || reflect.ValueOf(value).IsZero() }

@@ -1,0 +1,43 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package eventrecorder
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// incidental matches the parts of a message that differ with each attempt: times, durations, UUIDs and other random identifiers, generated suffixes of
+// names, and client ports.
+var incidental = regexp.MustCompile(strings.Join([]string{
+	`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?`,
+	`\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b`,
+	`\b(?:[0-9a-f]*(?:[0-9][0-9a-f]*[a-f]|[a-f][0-9a-f]*[0-9])[0-9a-f]*){1}\b`,
+	`\b\d+(?:\.\d+)?(?:ns|us|µs|ms)\b|\b\d+\.\d+s\b`,
+	`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`,
+	`:\d{4,5}->`,
+}, "|"))
+
+// minIdentifier is how long a hexadecimal word is at least that is taken for random: shorter ones may be amounts and versions.
+const minIdentifier = 8
+
+// causeOf returns what two messages have in common that report the same: the words that do not differ with each attempt, sorted, because maps
+// are printed in any order.
+func causeOf(message string) string {
+	message = incidental.ReplaceAllStringFunc(message, func(part string) string {
+		if len(part) < minIdentifier && isHexadecimal(part) {
+			return part
+		}
+		return "*"
+	})
+	words := strings.FieldsFunc(message, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`,;[]{}()"'`, r) })
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+func isHexadecimal(part string) bool {
+	return strings.IndexFunc(part, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) }) < 0
+}
