@@ -33,6 +33,8 @@ type access struct {
 	api            sdk.Node    // the API server
 	variables      [7]variable // by which clients find it, once located
 	located        bool
+	downwardRead   bool // whether the annotation below was read
+	downwardRemote bool // the pod's annotation asks for the provider's names
 }
 
 // connect changes the service account, and what the pod's containers find of it.

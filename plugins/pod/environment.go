@@ -37,10 +37,7 @@ func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 			continue
 		}
 		a.renameRootCA(source, "configMapKeyRef.name")
-		if source.Is("fieldRef.fieldPath", "spec.serviceAccountName") {
-			variable.Remove("valueFrom")
-			variable.SetString("value", a.serviceAccount)
-		}
+		a.translateVariable(variable, source)
 	}
 	return present
 }

@@ -23,7 +23,8 @@
 //     the virtual kubelet adds them to a pod that runs. hostUsers, os, resourceClaims and pod-level resources
 //     cross as they are, and so does every field not named here.
 //   - The service account and the way to the API server depend on the mode
-//     (apiserver.go, volumes.go, environment.go).
+//     (apiserver.go, volumes.go, environment.go), and so does what the downward
+//     API says of the pod (downward.go).
 //
 // On the way back the status crosses verbatim, but for what is true on one side
 // alone (status.go).

@@ -26,6 +26,7 @@ func (a *access) rewriteVolumes() error {
 			continue
 		}
 		a.renameRootCA(volume, "configMap.name")
+		a.translateItems(volume.Get("downwardAPI.items"))
 		if err := a.rewriteSources(volume.Get("projected.sources"), volume); err != nil {
 			return err
 		}
@@ -48,6 +49,7 @@ func (a *access) rewriteSources(sources, volume sdk.Node) error {
 	for i := sources.Len("") - 1; i >= 0; i-- {
 		source := sources.At(i)
 		a.renameRootCA(source, "configMap.name")
+		a.translateItems(source.Get("downwardAPI.items"))
 		token := source.Get("serviceAccountToken")
 		if !token.Exists() {
 			continue

@@ -175,7 +175,7 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	if err != nil {
 		return v.shadow != nil, err
 	}
-	x.Extra = map[string]string{engine.OriginUIDAnnotation: string(v.local.GetUID())}
+	x.Extra = map[string]string{engine.OriginUIDAnnotation: string(v.local.GetUID()), wire.OriginNamespaceAnnotation: v.key.Namespace}
 	if v.shadow == nil {
 		h.tellTokens(v, x.View.Field("spec").Field("volumes").Value())
 		err := h.Create(ctx, w, x)
