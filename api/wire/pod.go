@@ -64,6 +64,10 @@ const (
 	OriginNamespaceAnnotation = "plugins.refract.io/origin-namespace"
 )
 
+// ShadowPodGenerationAnnotation is on a provider's pod that was not made from the
+// first generation of its ShadowPod: the generation whose spec it has.
+const ShadowPodGenerationAnnotation = "controllers.refract.io/shadowpod-generation"
+
 // Conventions of the network for this cluster's API server: the IP object, in the
 // namespace of the installation, with the address by which providers reach it
 // has the label, or simply its value as its name.

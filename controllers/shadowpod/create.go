@@ -29,7 +29,7 @@ import (
 // of its ShadowPod: the generation whose spec it has. Differences within one
 // generation are the provider's own (its admission may rewrite images) and are
 // left alone.
-const GenerationAnnotation = "controllers.refract.io/shadowpod-generation"
+const GenerationAnnotation = wire.ShadowPodGenerationAnnotation
 
 // SpentAnnotation, on a pod, names the ephemeral containers that its ShadowPod
 // had when the pod was made, separated by commas. They ran in a pod that is
