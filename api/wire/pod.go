@@ -45,6 +45,12 @@ const (
 	// DownwardAPIRemote is the provider: its DNS knows the remote namespace.
 	DownwardAPIRemote = "remote"
 
+	// HostNamespacesAnnotation is for a pod with hostNetwork, hostPID or hostIPC, which
+	// is refused otherwise.
+	HostNamespacesAnnotation = "plugins.refract.io/host-namespaces"
+	// HostNamespacesDrop: the offloaded pod has namespaces of its own instead.
+	HostNamespacesDrop = "drop"
+
 	// RemoteRuntimeClassNameAnnotation names the pod's runtime class on the provider.
 	RemoteRuntimeClassNameAnnotation = "liqo.io/remote-runtime-class-name"
 	// RuntimeClassName is the runtime class with which users send a pod to
