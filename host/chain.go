@@ -68,7 +68,7 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 			return out, nil
 		}
 	}
-	if err := c.guard.turnOff(doc); err != nil {
+	if err := c.guard.turnOff(doc, out); err != nil {
 		doc.Restore()
 		return out, err
 	}

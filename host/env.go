@@ -37,7 +37,7 @@ type Outcome struct {
 	Skipped    bool
 	Skipper    string
 	SkipReason string
-	// Warnings of plugins, for Events: of each call the first 16, and one with the number of the others.
+	// Warnings of plugins, for Events: of each call the first 16, and one with the number of the others. Those of the guard name no plugin.
 	Warnings []Warning
 	// Calls, one a plugin that ran, in order.
 	Calls []Call

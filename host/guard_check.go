@@ -220,13 +220,14 @@ func (g *guard) turnedOn(root document.View, path document.Path) []located {
 	return []located{{path, at}}
 }
 
-// turnOff removes what must be off and the object had before any plugin ran.
-func (g *guard) turnOff(doc *document.Document) error {
+// turnOff removes what must be off and the object had before any plugin ran, and warns of it.
+func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 	for _, path := range g.off {
 		for _, on := range g.turnedOn(doc.Root().View(), path) {
 			if _, err := doc.Root().Remove(on.path.String()); err != nil {
 				return g.error(-1, on.path, "it must be off and cannot be removed, "+err.Error())
 			}
+			out.warn("", on.path.String()+" is off on the provider: pods of reflected objects do not use the namespaces of their host")
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ package host
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -242,10 +243,13 @@ func TestSkipIsACapability(t *testing.T) {
 
 func TestGuardTurnsInheritedOff(t *testing.T) {
 	object := map[string]any{"spec": map[string]any{"hostNetwork": true, "hostIPC": false, "x": "y"}}
-	got, _, err := run(t, object)
+	got, out, err := run(t, object)
 	want := map[string]any{"spec": map[string]any{"hostIPC": false, "x": "y"}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
+	}
+	if len(out.Warnings) != 1 || !strings.HasPrefix(out.Warnings[0].Message, "spec.hostNetwork is off") {
+		t.Errorf("nobody is told: %v", out.Warnings)
 	}
 	if object["spec"].(map[string]any)["hostNetwork"] != true {
 		t.Error("the object in the cache changed")

@@ -39,12 +39,40 @@ const (
 	// with which the pod runs in the mode APIServerSupportRemote.
 	RemoteServiceAccountNameAnnotation = "liqo.io/remote-service-account-name"
 
+	// DownwardAPIAnnotation selects the cluster of which the pod's namespace and UID
+	// are that the downward API gives, by default the consumer.
+	DownwardAPIAnnotation = "plugins.refract.io/downward-api"
+	// DownwardAPIRemote is the provider: its DNS knows the remote namespace.
+	DownwardAPIRemote = "remote"
+
+	// HostNamespacesAnnotation is for a pod with hostNetwork, hostPID or hostIPC, which
+	// is refused otherwise.
+	HostNamespacesAnnotation = "plugins.refract.io/host-namespaces"
+	// HostNamespacesDrop: the offloaded pod has namespaces of its own instead.
+	HostNamespacesDrop = "drop"
+
 	// RemoteRuntimeClassNameAnnotation names the pod's runtime class on the provider.
 	RemoteRuntimeClassNameAnnotation = "liqo.io/remote-runtime-class-name"
 	// RuntimeClassName is the runtime class with which users send a pod to
 	// virtual nodes; it means nothing to the provider.
 	RuntimeClassName = "liqo"
 )
+
+// Annotations of ShadowPods and their pods, that volumes with the downward API
+// refer to.
+const (
+	// OriginUIDAnnotation is the UID of the pod that they represent: a pod of the same
+	// name that came later (a StatefulSet's, say) is another one, and must not be shown
+	// the end of the first. On copies of other kinds that are applied it is the UID of
+	// their object.
+	OriginUIDAnnotation = "plugins.refract.io/origin-uid"
+	// OriginNamespaceAnnotation is the namespace of that pod.
+	OriginNamespaceAnnotation = "plugins.refract.io/origin-namespace"
+)
+
+// ShadowPodGenerationAnnotation is on a provider's pod that was not made from the
+// first generation of its ShadowPod: the generation whose spec it has.
+const ShadowPodGenerationAnnotation = "controllers.refract.io/shadowpod-generation"
 
 // Conventions of the network for this cluster's API server: the IP object, in the
 // namespace of the installation, with the address by which providers reach it

@@ -7,7 +7,7 @@ package wire
 // them in upper and lower case alone.
 var UserAnnotations = [...]string{
 	SkipReflectionAnnotation, AllowReflectionAnnotation, ForceRemoteNodePortAnnotation, AntiAffinityPresetAnnotation,
-	AntiAffinityLabelsAnnotation, APIServerSupportAnnotation, RemoteServiceAccountNameAnnotation,
+	AntiAffinityLabelsAnnotation, APIServerSupportAnnotation, RemoteServiceAccountNameAnnotation, DownwardAPIAnnotation, HostNamespacesAnnotation,
 	RemoteRuntimeClassNameAnnotation, RemoteStorageClassAnnotation, RemoteAccessModesAnnotation,
 	UseDirectConnectionsAnnotation,
 }

@@ -28,7 +28,7 @@ import (
 // GenerationAnnotation is on a pod that was not made from the first generation
 // of its ShadowPod: the generation whose spec it has. Which of the differences are the provider's own (its
 // admission may rewrite images), and are left as they are, is in its record: see package asked.
-const GenerationAnnotation = "controllers.refract.io/shadowpod-generation"
+const GenerationAnnotation = wire.ShadowPodGenerationAnnotation
 
 // SpentAnnotation, on a pod, names the ephemeral containers that its ShadowPod
 // had when the pod was made, separated by commas. They ran in a pod that is

@@ -27,12 +27,14 @@ const (
 type access struct {
 	offloading
 	mode           mode
-	serviceAccount string      // the consumer's
-	storageClass   string      // the virtual nodes'
-	rootCA         string      // see rootCAName; "" until it is needed
-	api            sdk.Node    // the API server
-	variables      [7]variable // by which clients find it, once located
+	serviceAccount string     // the consumer's
+	storageClass   string     // the virtual nodes'
+	rootCA         string     // see rootCAName; "" until it is needed
+	api            sdk.Node   // the API server
+	variables      []variable // by which clients find it, once located
 	located        bool
+	downwardRead   bool // whether the annotation below was read
+	downwardRemote bool // the pod's annotation asks for the provider's names
 }
 
 // connect changes the service account, and what the pod's containers find of it.
@@ -119,28 +121,35 @@ func (a *access) renameRootCA(n sdk.Node, path string) {
 
 const apiServerName = "kubernetes.default"
 
-// addHostAliases lets the pod resolve the consumer's API server by the name
-// that its certificate has. Without addresses the name is one that the DNS
-// knows.
+// apiServerNames are those by which a pod finds the API server of its cluster.
+// The certificate has them all. The issuer of a token is the last one, unless
+// the API server has another.
+var apiServerNames = [...]string{apiServerName, apiServerName + ".svc", "kubernetes", apiServerName + ".svc.cluster.local"}
+
+// addHostAliases lets the pod resolve the consumer's API server by the names
+// that its certificate has. Without addresses they are left to the provider's
+// DNS, which knows its own API server by them: an alias for an address that was
+// set by value would be remapped by a provider whose network is Liqo's.
 func (a *access) addHostAliases() {
 	ips := a.api.Get("ips")
-	if !ips.Exists() {
+	for i := range ips.Len("") {
+		a.addHostAlias(ips.At(i).String(""))
+	}
+}
+
+func (a *access) addHostAlias(ip string) {
+	aliases := a.spec.Get("hostAliases")
+	if hasAlias(aliases, ip) {
 		return
 	}
-	aliases := a.spec.Get("hostAliases")
-	for i := range ips.Len("") {
-		ip := ips.At(i).String("")
-		if hasAlias(aliases, ip) {
-			continue
-		}
-		if !aliases.Exists() {
-			aliases = a.spec.SetList("hostAliases")
-		}
-		alias := aliases.SetMap("-")
-		alias.SetString("ip", ip)
-		names := alias.SetList("hostnames")
-		names.SetString("-", apiServerName)
-		names.SetString("-", apiServerName+".svc")
+	if !aliases.Exists() {
+		aliases = a.spec.SetList("hostAliases")
+	}
+	alias := aliases.SetMap("-")
+	alias.SetString("ip", ip)
+	names := alias.SetList("hostnames")
+	for _, name := range apiServerNames {
+		names.SetString("-", name)
 	}
 }
 

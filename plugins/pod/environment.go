@@ -20,7 +20,7 @@ func (a *access) rewriteContainers(containers sdk.Node) {
 		}
 		env := container.Get("env")
 		present := a.rewriteEnvironment(env)
-		if a.reachesConsumer() {
+		if a.knowsAPIServer() {
 			a.addVariables(container, env, present)
 		}
 	}
@@ -37,10 +37,7 @@ func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 			continue
 		}
 		a.renameRootCA(source, "configMapKeyRef.name")
-		if source.Is("fieldRef.fieldPath", "spec.serviceAccountName") {
-			variable.Remove("valueFrom")
-			variable.SetString("value", a.serviceAccount)
-		}
+		a.translateVariable(variable, source)
 	}
 	return present
 }
@@ -50,7 +47,7 @@ type variable struct{ name, value string }
 
 // variable returns the bit of the variable that has this name.
 func (a *access) variable(name string) int {
-	if !strings.HasPrefix(name, "KUBERNETES_") || !a.reachesConsumer() {
+	if !strings.HasPrefix(name, "KUBERNETES_") || !a.knowsAPIServer() {
 		return 0
 	}
 	a.locate()
@@ -77,8 +74,17 @@ func (a *access) addVariables(container, env sdk.Node, present int) {
 	}
 }
 
+// knowsAPIServer reports whether the variables lead to the consumer's API server.
+// While the network has not reported its address they would lead nowhere, for
+// the life of a pod that has no token to wait for.
+func (a *access) knowsAPIServer() bool { return a.reachesConsumer() && !a.api.True("pending") }
+
+// servicePort is that of the Service of every API server.
+const servicePort = "443"
+
 // locate makes the variables, once: those that the kubelet would set for the
-// Service of the API server.
+// Service of the API server. The provider's kubelet sets them for its own; where
+// the port is another one, so are the names of some, and those of both are set.
 func (a *access) locate() {
 	if a.located {
 		return
@@ -90,15 +96,21 @@ func (a *access) locate() {
 		bracketed = sdk.Concat("[", host, "]") // IPv6
 	}
 	url := sdk.Concat("tcp://", bracketed, ":", port)
-	prefix := sdk.Concat("KUBERNETES_PORT_", port, "_TCP")
-	a.variables = [...]variable{
-		{"KUBERNETES_SERVICE_HOST", host},
-		{"KUBERNETES_SERVICE_PORT", port},
-		{"KUBERNETES_PORT", url},
-		{prefix, url},
-		{sdk.Concat(prefix, "_PROTO"), "tcp"},
-		{sdk.Concat(prefix, "_ADDR"), host},
-		{sdk.Concat(prefix, "_PORT"), port},
+	a.variables = append(a.variables,
+		variable{"KUBERNETES_SERVICE_HOST", host},
+		variable{"KUBERNETES_SERVICE_PORT", port},
+		variable{"KUBERNETES_SERVICE_PORT_HTTPS", port},
+		variable{"KUBERNETES_PORT", url})
+	for _, named := range [...]string{port, servicePort} {
+		prefix := sdk.Concat("KUBERNETES_PORT_", named, "_TCP")
+		a.variables = append(a.variables,
+			variable{prefix, url},
+			variable{sdk.Concat(prefix, "_PROTO"), "tcp"},
+			variable{sdk.Concat(prefix, "_ADDR"), host},
+			variable{sdk.Concat(prefix, "_PORT"), port})
+		if port == servicePort {
+			break
+		}
 	}
 }
 
@@ -114,5 +126,5 @@ func (a *access) address() (host, port string) {
 	case sdk.KindString:
 		return host, a.api.String("port")
 	}
-	return host, "443"
+	return host, servicePort
 }

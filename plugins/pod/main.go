@@ -18,12 +18,14 @@
 //     cordon, which every pod of a DaemonSet has, goes as well.
 //   - Label keys that the consumer's API server has merged into a selector are
 //     not sent again, which the provider's would refuse.
-//   - Host namespaces are off, and so are the host ports that a pod of the
-//     host's network had for this reason alone. Ephemeral containers cross:
-//     the virtual kubelet adds them to a pod that runs. hostUsers, os, resourceClaims and pod-level resources
-//     cross as they are, and so does every field not named here.
+//   - A pod that uses namespaces of its host is refused, or loses them if it, or
+//     the configuration, says so (isolation.go).
+//   - Ephemeral containers cross: the virtual kubelet adds them to a pod that
+//     runs. hostUsers, os, resourceClaims and pod-level resources cross as they
+//     are, and so does every field not named here.
 //   - The service account and the way to the API server depend on the mode
-//     (apiserver.go, volumes.go, environment.go).
+//     (apiserver.go, volumes.go, environment.go), and so does what the downward
+//     API says of the pod (downward.go).
 //
 // On the way back the status crosses verbatim, but for what is true on one side
 // alone (status.go).
@@ -40,14 +42,22 @@ var plugin = sdk.Register(sdk.Manifest{
 	Kinds:   []string{"Pod"},
 	Writes:  []string{"metadata.labels", "metadata.annotations", "spec", "status"},
 	ConfigSchema: `{"type":"object","additionalProperties":false,"properties":{` +
+		`"hostNamespaces":{"enum":["refuse","drop"],"description":"What becomes of a pod with hostNetwork, hostPID or hostIPC that has no annotation ` +
+		wire.HostNamespacesAnnotation + `: it is refused, or runs without them. Default: refuse."},` +
 		`"virtualStorageClass":{"type":"string","description":"The consumer's storage class of virtual nodes, ` +
 		`which ephemeral volumes do not take across: they get the one that was negotiated. Default: liqo."}}}`,
 }, sdk.Outgoing(outgoing), sdk.Incoming(incoming))
 
 func main() {}
 
+// localLabels are of this cluster alone: the mark of offloaded pods, and the
+// topology that the API server copies from the virtual node to the pods bound to
+// it. That of the provider copies none over what it finds.
+const localLabels = "metadata.labels[" + wire.OffloadedPodLabel + "]" +
+	"\nmetadata.labels[topology.kubernetes.io/zone]\nmetadata.labels[topology.kubernetes.io/region]"
+
 func outgoing(ctx sdk.Context, pod sdk.Object) error {
-	if pod.Remove("metadata.labels["+wire.OffloadedPodLabel+"]") > 0 {
+	if pod.Remove(localLabels) > 0 {
 		pod.Labels().Prune()
 	}
 	sdk.FilterLabels(ctx, pod) // those that pods are spread by are the labels that the provider's pod will have
@@ -58,7 +68,9 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 		annotations: pod.Get("metadata.annotations"),
 		patch:       ctx.OffloadingPatch(),
 	}
-	isolate(ctx, o.spec)
+	if err := o.isolate(); err != nil {
+		return err
+	}
 	o.schedule()
 	err := o.connect()
 	// Last: an annotation that does not cross still says how the pod does.
@@ -77,16 +89,3 @@ type offloading struct {
 
 // annotation returns the value of an annotation that changes how the pod crosses.
 func (o *offloading) annotation(path string) string { return o.annotations.String(path) }
-
-// isolate switches off what the host's namespaces, which go with the rest of
-// what is local, brought along.
-func isolate(ctx sdk.Context, spec sdk.Node) {
-	if !spec.True("hostNetwork") {
-		return // host ports are the pod's own wish
-	}
-	spec.Remove("containers.*.ports.*.hostPort\ninitContainers.*.ports.*.hostPort")
-	const option = "securityContext.windowsOptions.hostProcess"
-	if spec.Remove(option+"\ncontainers.*."+option+"\ninitContainers.*."+option) > 0 {
-		ctx.Warn("Windows HostProcess is off: offloaded pods do not use the namespaces of their host")
-	}
-}

@@ -7,16 +7,12 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// foreign is what counts or names things of the provider: a node there, and
-// generations of the provider's pod.
-const foreign = "status.nominatedNodeName\nstatus.observedGeneration\nstatus.conditions.*.observedGeneration"
-
 // incoming makes the status of the provider's pod that of the consumer's. Which
-// containers may run again is the consumer's API server's to say, and the
-// engine sees to it.
+// containers may run again is the consumer's API server's to say, and which
+// generation was observed follows from the copy: the engine sees to both.
 func incoming(ctx sdk.Context, pod sdk.Object) error {
 	own := ctx.Local()
-	pod.Remove(foreign)
+	pod.Remove("status.nominatedNodeName") // a node of the provider
 	setPodIPs(ctx, pod)
 	setHostIP(ctx, pod)
 	if ctx.Node().Len("extraRestarts") > 0 {

@@ -26,6 +26,7 @@ func (a *access) rewriteVolumes() error {
 			continue
 		}
 		a.renameRootCA(volume, "configMap.name")
+		a.translateItems(volume.Get("downwardAPI.items"))
 		if err := a.rewriteSources(volume.Get("projected.sources"), volume); err != nil {
 			return err
 		}
@@ -48,6 +49,7 @@ func (a *access) rewriteSources(sources, volume sdk.Node) error {
 	for i := sources.Len("") - 1; i >= 0; i-- {
 		source := sources.At(i)
 		a.renameRootCA(source, "configMap.name")
+		a.translateItems(source.Get("downwardAPI.items"))
 		token := source.Get("serviceAccountToken")
 		if !token.Exists() {
 			continue
@@ -60,7 +62,7 @@ func (a *access) rewriteSources(sources, volume sdk.Node) error {
 			sources.RemoveAt(i)
 			continue
 		}
-		replaceToken(source, token.String("path"), secret, key)
+		a.replaceToken(source, token.String("path"), secret, key)
 	}
 	return nil
 }
@@ -110,11 +112,41 @@ func tokenKey(volume, path string) string {
 // of Kubernetes itself.
 const tokenDigits = "3c469e"
 
-func replaceToken(source sdk.Node, path, secret, key string) {
+func (a *access) replaceToken(source sdk.Node, path, secret, key string) {
 	source.Remove("serviceAccountToken")
 	projection := source.SetMap("secret")
 	projection.SetString("name", secret)
 	item := projection.SetList("items").SetMap("-")
 	item.SetString("key", key)
 	item.SetString("path", path)
+	if mode := a.tokenMode(); mode != 0 {
+		item.SetInt("mode", mode)
+	}
+}
+
+// tokenMode returns the mode of the file of a token, 0 for that of the volume. A
+// kubelet gives a token to the user of the containers, and to the fsGroup. The
+// file of a Secret always belongs to root: containers without a fsGroup that may
+// run as another user read it like everybody.
+func (a *access) tokenMode() int64 {
+	switch {
+	case a.spec.Has("securityContext.fsGroup"):
+		return 0o440
+	case a.runsAsRoot(a.spec.Get("initContainers")) && a.runsAsRoot(a.spec.Get("containers")):
+		return 0o400
+	}
+	return 0
+}
+
+// runsAsRoot reports whether all of the containers say that they run as root.
+// Those that say nothing run as the user of their image.
+func (a *access) runsAsRoot(containers sdk.Node) bool {
+	const unknown = -1
+	user := a.spec.Int("securityContext.runAsUser", unknown)
+	for i := range containers.Len("") {
+		if containers.At(i).Int("securityContext.runAsUser", user) != 0 {
+			return false
+		}
+	}
+	return true
 }

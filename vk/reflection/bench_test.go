@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/plugins"
@@ -99,7 +100,7 @@ func benchmarkUnchanged(b *testing.B, m *reflection.Manager, kind string, local 
 		b.Fatal(err)
 	}
 	if kind != reflection.EndpointSliceKind {
-		x.Extra = map[string]string{engine.OriginUIDAnnotation: string(local.GetUID())}
+		x.Extra = map[string]string{engine.OriginUIDAnnotation: string(local.GetUID()), wire.OriginNamespaceAnnotation: local.GetNamespace()}
 	}
 	if kind == reflection.PodKind {
 		remote := local.DeepCopy()

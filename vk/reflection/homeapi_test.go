@@ -55,6 +55,7 @@ func (l *lab) mounted(pod *corev1.Pod, path string) string {
 	volume := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == pod.Spec.Containers[0].VolumeMounts[mount].Name })
 	folder := l.TempDir()
 	write := func(path string, content []byte) {
+		require.NoError(l, os.MkdirAll(filepath.Dir(filepath.Join(folder, path)), 0o700))
 		require.NoError(l, os.WriteFile(filepath.Join(folder, path), content, 0o600))
 	}
 	for _, source := range pod.Spec.Volumes[volume].Projected.Sources {
@@ -71,13 +72,26 @@ func (l *lab) mounted(pod *corev1.Pod, path string) string {
 			}
 		case source.DownwardAPI != nil:
 			for _, item := range source.DownwardAPI.Items {
-				write(item.Path, []byte(pod.Namespace)) // it is the namespace, and no other field
+				write(item.Path, []byte(fieldOf(l.T, pod, item.FieldRef.FieldPath)))
 			}
 		default:
 			l.Fatalf("the provider would have to make %v", source)
 		}
 	}
 	return folder
+}
+
+// fieldOf returns what the downward API gives of a pod: its namespace, or an annotation.
+func fieldOf(t *testing.T, pod *corev1.Pod, path string) string {
+	t.Helper()
+	if path == "metadata.namespace" {
+		return pod.Namespace
+	}
+	key, is := strings.CutPrefix(path, "metadata.annotations['")
+	if !is {
+		t.Fatalf("the volume refers to %s", path)
+	}
+	return pod.Annotations[strings.TrimSuffix(key, "']")]
 }
 
 // inCluster is how a client inside the pod configures itself: the variables of its container and the files of its service
@@ -125,7 +139,7 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	reflectiontest.Must(l.Local.Dynamic.Resource(ipsResource).Namespace(l.Tenant).Create(t.Context(), ip("api-server", "10.96.0.1", home.Hostname()), metav1.CreateOptions{}))(t)
 	l.mayLookAtPods("default")
 	l.Start()
-	own := l.userPod("web", vaultToken)
+	own := l.userPod("web", vaultToken+`, {downwardAPI: {items: [{path: uid, fieldRef: {fieldPath: metadata.uid}}]}}`)
 	pod := l.runAsAsked("web")
 	config, env := l.inCluster(pod)
 	client := reflectiontest.Must(kubernetes.NewForConfig(config))(t)
@@ -135,12 +149,16 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 		!slices.Equal(who.Extra["authentication.kubernetes.io/pod-uid"], []string{string(own.GetUID())}) {
 		t.Errorf("the API server takes the pod for %+v", who)
 	}
-	seen := reflectiontest.Must(client.CoreV1().Pods(l.Namespace).List(t.Context(), metav1.ListOptions{}))(t)
+	namespace := string(reflectiontest.Must(os.ReadFile(filepath.Join(filepath.Dir(config.BearerTokenFile), "namespace")))(t))
+	seen := reflectiontest.Must(client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{}))(t)
 	if len(seen.Items) != 1 || seen.Items[0].UID != own.GetUID() {
 		t.Errorf("the pod sees %d pods, want itself as it is at home", len(seen.Items))
 	}
 	if _, err := client.CoreV1().Secrets(l.Namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("listing Secrets without the right to: %v", err)
+	}
+	if uid := reflectiontest.Must(os.ReadFile(filepath.Join(l.mounted(pod, "/keys"), "uid")))(t); string(uid) != string(own.GetUID()) {
+		t.Errorf("the pod takes itself for %s, its API server for %s", uid, own.GetUID())
 	}
 	if url := env["KUBERNETES_PORT_"+home.Port()+"_TCP"]; !strings.Contains(url, home.Port()) {
 		t.Errorf("the environment is %v", env)

@@ -6,6 +6,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,7 +193,7 @@ func printOutcome(out io.Writer, outcome *host.Outcome) {
 		return
 	}
 	for _, warning := range outcome.Warnings {
-		fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(warning.Plugin), printable.Line(warning.Message))
+		fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(cmp.Or(warning.Plugin, "the guard")), printable.Line(warning.Message))
 	}
 	if outcome.Skipped {
 		fmt.Fprintf(out, "skipped by %s: %s\n", printable.Line(outcome.Skipper), printable.Line(outcome.SkipReason))

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
@@ -21,7 +22,7 @@ const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
 // OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they represent: a pod of the same name that
 // came later (a StatefulSet's, say) is another one, and must not be shown the end of the first. On copies that are applied
 // it reports whether an object was recreated, possibly with another value in a field that never changes.
-const OriginUIDAnnotation = "plugins.refract.io/origin-uid"
+const OriginUIDAnnotation = wire.OriginUIDAnnotation
 
 // StandsForAnother reports whether a copy was made for an earlier object of the same name.
 func StandsForAnother(object, local *unstructured.Unstructured) bool {

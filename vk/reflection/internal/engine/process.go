@@ -93,7 +93,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	if ctx.Err() != nil {
 		return
 	}
-	w.Result, w.Warned, w.out, w.back = Unchanged, false, false, false
+	w.Result, w.Warned, w.out, w.back, w.matched = Unchanged, false, false, false, 0
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
 	r.evaluated.Add(1)

@@ -120,10 +120,14 @@ func (r *reflector) mutate(ctx context.Context, w *Worker, hook host.Hook, names
 	return outcome, err
 }
 
-// warnings turns what plugins warn of into Events.
+// warnings turns what plugins, and the guard, warn of into Events.
 func (r *reflector) warnings(w *Worker, local *unstructured.Unstructured, outcome *host.Outcome) {
 	for _, warning := range outcome.Warnings {
 		w.Warned = true
-		r.m.events.Warn(r.kind.Name, local, PluginWarningReason, fmt.Sprintf("plugin %s: %s", warning.Plugin, warning.Message))
+		message := warning.Message
+		if warning.Plugin != "" {
+			message = fmt.Sprintf("plugin %s: %s", warning.Plugin, message)
+		}
+		r.m.events.Warn(r.kind.Name, local, PluginWarningReason, message)
 	}
 }

@@ -78,6 +78,8 @@ type Worker struct {
 	keys   []string
 	out    bool // something was written there
 	back   bool // or here
+	// matched is the generation of the copy that has what is desired, 0 if none was compared or written.
+	matched int64
 }
 
 // NewWorker returns one with its own document.

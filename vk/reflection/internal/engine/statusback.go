@@ -49,6 +49,7 @@ func (r *reflector) writeStatusBack(ctx context.Context, w *Worker, s *Scope, lo
 	if err != nil || next == nil {
 		return err
 	}
+	next = r.generations(w, local, remote).Translate(next, present)
 	merged := next
 	if r.kind.Status.Fields != nil {
 		merged = r.mergeStatus(present, next)

@@ -77,7 +77,11 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 		}
 		return r.create(ctx, w, x)
 	}
-	if remote.GetDeletionTimestamp() != nil || x.same(w, remote) {
+	if remote.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	if x.same(w, remote) {
+		w.matched = remote.GetGeneration()
 		return nil
 	}
 	return r.update(ctx, w, x, remote, x.Build(w, remote))
@@ -87,6 +91,7 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash, known := x.Key, x.hash(w), x.scope.memory
 	if known.Accepted(key, hash, r.stored(remote)) {
+		w.matched = remote.GetGeneration()
 		return nil
 	}
 	if err := known.MayWrite(key, x.cause(), hash); err != nil {
@@ -176,6 +181,7 @@ func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *un
 		s.memory.Accept(key, hash, r.stored(stored))
 	}
 	w.Wrote(Out)
+	w.matched = stored.GetGeneration()
 }
 
 // create makes the copy where none of ours is known. An existing object of that name is never overwritten.

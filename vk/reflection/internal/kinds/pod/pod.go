@@ -75,6 +75,7 @@ type podView struct {
 	status  map[string]any             // of local
 	state   *podState
 	aborted bool // local was failed because its namespace was taken back
+	current bool // the ShadowPod has what local asks for
 }
 
 // Reconcile implements engine.Handler: it follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
@@ -150,6 +151,7 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	var now kept
 	if v.shadow != nil {
 		if now = h.kept(v); now == v.state.kept {
+			v.current = true
 			return true, nil
 		}
 	}
@@ -175,7 +177,7 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	if err != nil {
 		return v.shadow != nil, err
 	}
-	x.Extra = map[string]string{engine.OriginUIDAnnotation: string(v.local.GetUID())}
+	x.Extra = map[string]string{engine.OriginUIDAnnotation: string(v.local.GetUID()), wire.OriginNamespaceAnnotation: v.key.Namespace}
 	if v.shadow == nil {
 		h.tellTokens(v, x.View.Field("spec").Field("volumes").Value())
 		err := h.Create(ctx, w, x)
@@ -187,10 +189,13 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 		}
 		return false, &engine.RetryAfter{After: engine.Soon}
 	}
-	if err := h.updateShadow(ctx, w, v, x); err != nil || w.Warned || w.Result != engine.Unchanged {
+	if err := h.updateShadow(ctx, w, v, x); err != nil || w.Result != engine.Unchanged {
 		return true, err
 	}
-	v.state.kept = now
+	v.current = true
+	if !w.Warned {
+		v.state.kept = now
+	}
 	return true, nil
 }
 

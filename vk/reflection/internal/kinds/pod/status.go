@@ -45,6 +45,7 @@ func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) 
 	if next == nil {
 		next = v.status
 	} else {
+		next = v.generations().Translate(next, v.status)
 		noted, _ := raw.Annotations(v.local.Object)[GatesAnnotation].(string)
 		next, m.Gates = pods.Conditions(next, v.status, readinessGates(v.local), followedGates(v.local), noted, h.Clock().Now())
 	}

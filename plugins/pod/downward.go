@@ -1,0 +1,74 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/sdk"
+)
+
+// A pod learns its namespace, its UID and its service account from the downward
+// API, and uses them with an API server: a lease in its namespace, an owner
+// reference to itself. They are therefore those of the cluster whose API server
+// the pod knows. Where the pod runs (the node, its address, the address of the
+// pod, the resources of the node) is true on the provider alone, and stays.
+
+// translates reports whether the downward API gives the consumer's names. With
+// API server support off it does, too: the pod was created there, and what it
+// is called must not depend on a credential.
+func (a *access) translates() bool {
+	if a.mode == remote {
+		return false
+	}
+	if !a.downwardRead {
+		a.downwardRead = true
+		value := a.annotation("[" + wire.DownwardAPIAnnotation + "]")
+		a.downwardRemote = value == wire.DownwardAPIRemote
+		if value != "" && !a.downwardRemote {
+			a.ctx.Warn("annotation ", wire.DownwardAPIAnnotation, ": ", value, " is not ", wire.DownwardAPIRemote)
+		}
+	}
+	return !a.downwardRemote
+}
+
+// translateVariable replaces a reference to a name of the provider's pod by the
+// consumer's.
+func (a *access) translateVariable(variable, source sdk.Node) {
+	var value string
+	switch source.String("fieldRef.fieldPath") {
+	case "spec.serviceAccountName":
+		value = a.serviceAccount
+	case "metadata.namespace":
+		if a.translates() {
+			value = a.pod.Namespace()
+		}
+	case "metadata.uid":
+		if a.translates() {
+			value = a.pod.String("metadata.uid")
+		}
+	}
+	if value != "" {
+		variable.Remove("valueFrom")
+		variable.SetString("value", value)
+	}
+}
+
+// translateItems does the same for the files of a volume. An item has no
+// constant content, so it reads the name from an annotation that the virtual
+// kubelet writes.
+func (a *access) translateItems(items sdk.Node) {
+	for i := range items.Len("") {
+		field := items.At(i).Get("fieldRef")
+		switch field.String("fieldPath") {
+		case "metadata.namespace":
+			if a.translates() {
+				field.SetString("fieldPath", "metadata.annotations['"+wire.OriginNamespaceAnnotation+"']")
+			}
+		case "metadata.uid":
+			if a.translates() {
+				field.SetString("fieldPath", "metadata.annotations['"+wire.OriginUIDAnnotation+"']")
+			}
+		}
+	}
+}

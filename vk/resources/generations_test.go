@@ -1,0 +1,148 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+)
+
+// observer plays the operator of the provider, and reads here which generation it has observed.
+type observer struct {
+	*lab
+	gvr schema.GroupVersionResource
+}
+
+// observes writes a status that names a generation of the copy, in all places where operators do. The marker distinguishes it.
+func (o observer) observes(marker string, generation int64) {
+	o.Helper()
+	o.patch(o.remote, o.gvr, o.remoteNamespace, "x", fmt.Sprintf(`status: {marker: %[1]s, observedGeneration: %[2]d, rollout: {observedGeneration: "%[2]d", revision: "7"}, conditions: [
+		{type: Ready, status: "True", observedGeneration: %[2]d}, {type: Old, status: "True", observedGeneration: 1}]}`, marker, generation), "status")
+}
+
+// generation returns the generation of the copy.
+func (o observer) generation() int64 {
+	o.Helper()
+	return must(o.remote.dynamic.Resource(o.gvr).Namespace(o.remoteNamespace).Get(o.Context(), "x", metav1.GetOptions{}))(o.T).GetGeneration()
+}
+
+// shows waits until the status here has the marker, and compares the generations that it names.
+func (o observer) shows(marker string, own, observed, old int64) {
+	o.Helper()
+	o.sees(o.local, o.gvr, o.shop, "x", func(object *unstructured.Unstructured) string {
+		status, _ := object.Object["status"].(map[string]any)
+		if status["marker"] != marker {
+			return fmt.Sprintf("status %v, want that of %s", status, marker)
+		}
+		want := fmt.Sprintf("generation %d: %d %d %d %d", own, observed, observed, observed, old)
+		conditions, _ := status["conditions"].([]any)
+		rollout, _ := status["rollout"].(map[string]any)
+		said := fmt.Sprintf("generation %d: %v %v %v %v", object.GetGeneration(), status["observedGeneration"], rollout["observedGeneration"],
+			conditions[0].(map[string]any)["observedGeneration"], conditions[1].(map[string]any)["observedGeneration"])
+		if said != want {
+			return said + ", want " + want
+		}
+		return ""
+	})
+}
+
+// A status says which generation of the object here it is about. The copy counts its own: it may be younger than the object, and the provider's
+// controllers change its spec.
+func TestObservedGenerations(t *testing.T) {
+	l := newLab(t).withEngine().start()
+	const group, name = "generations.example.org", "widgets.generations.example.org"
+	l.grant(group)
+	for _, side := range []*cluster{l.local, l.remote} {
+		l.define(side, strings.Replace(widgets(group, "Namespaced"), "served: true,", "served: true, subresources: {status: {}},", 1))
+	}
+	o := observer{l, schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}}
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(o.gvr).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.create(l.local, o.gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: x}, spec: {size: 1}}")
+	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 2}")
+	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 3}")
+	l.reflect(name, "{group: "+group+", version: v1, resource: widgets, statusBack: true}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
+
+	// The copy is younger.
+	require.EqualValues(t, 1, o.generation())
+	o.observes("first", 1)
+	o.shows("first", 3, 3, 3)
+
+	// The provider's operator fills in its spec: nothing has changed here, and what was observed stays true.
+	for _, fill := range []string{"a", "b", "c", "d"} {
+		l.patch(l.remote, o.gvr, l.remoteNamespace, "x", "spec: {free: {"+fill+": 1}}")
+	}
+	o.observes("filled", 4)
+	o.shows("filled", 3, 3, 3)
+	o.observes("all", 5)
+	o.shows("all", 3, 3, 3)
+
+	// An edit here: the status is about the generation before, though its number in the copy is higher, until the operator has seen it.
+	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 9}")
+	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(copied *unstructured.Unstructured) string {
+		size, _, _ := unstructured.NestedInt64(copied.Object, "spec", "size")
+		return map[bool]string{false: fmt.Sprintf("size %d", size)}[size == 9]
+	})
+	o.observes("behind", 5)
+	o.shows("behind", 4, 3, 3)
+	o.observes("up to date", o.generation())
+	o.shows("up to date", 4, 4, 3)
+
+	// Metadata that does not cross changes no generation, and a spec that crosses as it was needs no write.
+	before := must(l.remote.dynamic.Resource(o.gvr).Namespace(l.remoteNamespace).Get(t.Context(), "x", metav1.GetOptions{}))(t)
+	l.patch(l.local, o.gvr, l.shop, "x", "metadata: {labels: {internal.example.org/cost: '7'}}")
+	l.patch(l.local, o.gvr, l.shop, "x", "spec: {free: {a: 1}}")
+	o.shows("up to date", 5, 5, 3)
+	after := must(l.remote.dynamic.Resource(o.gvr).Namespace(l.remoteNamespace).Get(t.Context(), "x", metav1.GetOptions{}))(t)
+	require.Equal(t, before.GetGeneration(), after.GetGeneration())
+}
+
+// Where a status is no subresource, each write of it makes a generation: none is named, and nothing is written over and over.
+func TestGenerationsOfStatusesThatAreNoSubresource(t *testing.T) {
+	l := newLab(t).withEngine().start()
+	const group, name = "whole.example.org", "widgets.whole.example.org"
+	l.grant(group)
+	for _, side := range []*cluster{l.local, l.remote} {
+		l.define(side, widgets(group, "Namespaced"))
+	}
+	gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(gvr).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: x}, spec: {size: 1}}")
+	l.reflect(name, "{group: "+group+", version: v1, resource: widgets, statusBack: true}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.sees(l.remote, gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
+	l.patch(l.remote, gvr, l.remoteNamespace, "x", `status: {phase: Ready, observedGeneration: 2, conditions: [{type: Ready, status: "True", observedGeneration: 2}]}`)
+	var generation int64
+	l.sees(l.local, gvr, l.shop, "x", func(object *unstructured.Unstructured) string {
+		status, _ := object.Object["status"].(map[string]any)
+		generation = object.GetGeneration()
+		if status["phase"] != "Ready" || strings.Contains(fmt.Sprint(status), "observedGeneration") {
+			return fmt.Sprintf("status %v", status)
+		}
+		return ""
+	})
+	l.patch(l.remote, gvr, l.remoteNamespace, "x", "status: {phase: Steady}")
+	l.sees(l.local, gvr, l.shop, "x", func(object *unstructured.Unstructured) string {
+		status, _ := object.Object["status"].(map[string]any)
+		if status["phase"] != "Steady" || object.GetGeneration() != generation+1 {
+			return fmt.Sprintf("generation %d, was %d, status %v", object.GetGeneration(), generation, status)
+		}
+		return ""
+	})
+}
