@@ -49,6 +49,16 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 
 // resize writes the new sizes, for which there is a reservation, and ends that.
 func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, sizes []jsonpatch.Patch) error {
+	if len(sizes) > 1 {
+		resized, err := c.resizeAtOnce(ctx, pod, sizes)
+		if resized != nil {
+			c.settleQuota(resized)
+			return nil
+		}
+		if !isDecided(err) {
+			return err
+		}
+	}
 	var problems []error
 	var written *corev1.Pod
 	unknown := false
