@@ -22,9 +22,9 @@ func TestSidecarsOfTheProviderAreNotShown(t *testing.T) {
 	l.RunRemoteWith("web", `{initContainers: [{name: proxy, image: x, restartPolicy: Always}], containers: [{name: mesh, image: x}, {name: web, image: "web:1"}]}`,
 		`{phase: Running, startTime: "2026-01-01T00:00:00Z", conditions: [{type: ContainersReady, status: "False", message: "containers with unready status: [mesh]"}],
   initContainerStatuses: [{name: proxy, `+state+`}], containerStatuses: [{name: mesh, `+state+`}, {name: web, `+state+`}]}`)
-	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), statusesOf("web"), containersReady("False"))
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), statusesOf("web"), hasCondition("ContainersReady", "False"))
 	l.RemoteStatus("web", `{conditions: [{type: ContainersReady, status: "True"}]}`)
-	l.Present(l.Local, "Pod", l.Namespace, "web", statusesOf("web"), containersReady("True"))
+	l.Present(l.Local, "Pod", l.Namespace, "web", statusesOf("web"), hasCondition("ContainersReady", "True"))
 }
 
 // An earlier version has shown a sidecar, which has ended for good since: its status goes with the next one.
@@ -64,14 +64,14 @@ func statusesOf(want ...string) func(*unstructured.Unstructured) error {
 	}
 }
 
-func containersReady(want string) func(*unstructured.Unstructured) error {
+func hasCondition(kind, want string) func(*unstructured.Unstructured) error {
 	return func(pod *unstructured.Unstructured) error {
 		conditions, _, _ := unstructured.NestedSlice(pod.Object, "status", "conditions")
 		for _, item := range conditions {
-			if condition, _ := item.(map[string]any); condition["type"] == "ContainersReady" && condition["status"] == want {
+			if condition, _ := item.(map[string]any); condition["type"] == kind && condition["status"] == want {
 				return nil
 			}
 		}
-		return fmt.Errorf("the conditions are %v, want ContainersReady %s", conditions, want)
+		return fmt.Errorf("the conditions are %v, want %s %s", conditions, kind, want)
 	}
 }
