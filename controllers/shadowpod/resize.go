@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// resizeAtOnce writes all sizes of a pod in one request, as its user did: kubelets actuate, and quotas judge, them together. An error that
-// isDecided says that some of them are refused. Which ones shows only when each is written by itself.
+// resizeAtOnce writes all sizes of a pod in one request, as its user did, so that quotas and kubelets judge them together. If isDecided
+// accepts the error, the API server refuses some of the sizes; each must then be written by itself.
 func (c *Controller) resizeAtOnce(ctx context.Context, pod *corev1.Pod, sizes []jsonpatch.Patch) (*corev1.Pod, error) {
 	patch, err := slices.Concat(sizes...).For(pod.UID)
 	if err != nil {

@@ -80,7 +80,7 @@ func TestAResizeOfManyContainersIsOneWrite(t *testing.T) {
 	}
 }
 
-// What one container gets another one gives: each by itself would exceed what a pod may have.
+// One container grows by the amount that another shrinks: written by itself, its size would exceed the limit of the pod.
 func TestSizesThatFitTogetherAreNotRefused(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

@@ -93,7 +93,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// quotas are those of rome, as a consumer of milan, which is also its provider.
+// quotas looks for the Quotas of rome while it is a provider, and then also a consumer.
 func (w *world) quotas(t *testing.T) {
 	look := func(p *Patient) error { return p.quotas(t.Context(), w.installed) }
 	rome := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"}}, Spec: core.ForeignClusterSpec{ClusterID: "rome"}}

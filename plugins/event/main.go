@@ -10,14 +10,14 @@
 //     pod. The fieldPath, which names for example the container, stays. An Event
 //     about something that the consumer does not have is not reflected.
 //   - The source and the reporting component stay: clients select by them, for
-//     example "source=kubelet". That the Event is of the provider is said by the
-//     labels of every copy, which the engine adds, and by source.host.
+//     example "source=kubelet". The labels that the engine adds to every copy,
+//     and source.host, show that the Event comes from the provider.
 //     (Liqo: appends " (remote)" to source.component.)
 //   - The namespace of the related object becomes the consumer's, if the object
 //     is in the remote namespace.
 //   - Everything else crosses as it is: type, reason, action, count, series, all
-//     times. So does the message, which may name the remote namespace: it is text, and a word in it
-//     may mean something else.
+//     times. So does the message, which may name the remote namespace: it is
+//     text, and a word in it may mean something else.
 //   - Of the metadata, the labels and annotations that the virtual node does not
 //     want reflected stay where they are.
 package main

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// testRecreatedNode deletes the Node while the pod shop/web of testPod runs: it comes back with another UID, its Lease is that of the new
-// one, and the pod is still the same, here and on the provider. How it is doing is shown as before.
+// testRecreatedNode deletes the Node while the pod of testPod runs. The Node is created again with another UID and owns its Lease, the pod stays,
+// and its status still follows the provider.
 func testRecreatedNode(ctx context.Context, t *testing.T, l *lab.Lab) {
 	home, away := l.Consumer.Client, l.Provider.Client.CoreV1().Pods("shop-home")
 	local, err := home.CoreV1().Pods("shop").Get(ctx, "web", metav1.GetOptions{})

@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// meaningless are paths of a kubelet that say nothing about a virtual node, each with the reason and what to use instead.
+// meaningless lists paths of a kubelet that have no meaning for a virtual node, each with the reason and a substitute.
 var meaningless = []struct{ path, reason string }{
 	{"/configz", "it has no KubeletConfiguration: the flags of its virtual kubelet, in the tenant namespace of the provider, are its settings"},
 	{"/flagz", "the flags of its virtual kubelet are those of its Deployment in the tenant namespace of the provider"},

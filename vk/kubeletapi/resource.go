@@ -120,7 +120,7 @@ type containerKey struct {
 	name string
 }
 
-// readings are what the counters of a node say, and whether the provider has answered for all namespaces.
+// readings has the values of all counters of a node. It is complete if the provider has answered for all namespaces.
 type readings struct {
 	pods     []podReading
 	node     reading
@@ -146,8 +146,8 @@ type containerReading struct {
 	reading
 }
 
-// count adds measurements, and returns what the counters say then. Containers of pods that are gone are forgotten. Where the
-// measurements are complete, a node on which no pod runs uses nothing.
+// count adds measurements to the counters, and returns their values. Containers of pods that are gone are forgotten. If the
+// measurements are complete and no pod is running, the usage of the node is zero.
 func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics, complete bool) (all readings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +216,7 @@ func (r readings) resource() (metrics []prometheus.Metric) {
 	return append(metrics, r.node.cpu(nodeCPU), r.node.memory(nodeMemory))
 }
 
-// scrapeError tells "the provider has no metrics" from "nothing runs there".
+// scrapeError distinguishes a provider without metrics from a node without running pods.
 func (r readings) scrapeError(desc *prometheus.Desc) prometheus.Metric {
 	failed := 1.0
 	if r.complete {

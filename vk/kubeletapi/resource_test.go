@@ -78,7 +78,7 @@ func TestResourceMetrics(t *testing.T) {
 	wants("node_memory_working_set_bytes 0 5000000", "resource_scrape_error 0")
 }
 
-// Where the provider has no metrics that is an error, not a node without usage. A node on which no pod runs has figures either way.
+// A provider without metrics is a scrape error, not a node without usage. If no pod is running, the usage of the node is zero.
 func TestProviderWithoutMetricsIsAScrapeError(t *testing.T) {
 	pod := func(namespace, name string, phase corev1.PodPhase) *corev1.Pod {
 		pod := onePod{}.Pods()[0].DeepCopy()

@@ -71,7 +71,8 @@ func (s *Server) mux() *http.ServeMux {
 	health := http.StripPrefix("/healthz", &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
 	mux.Handle("GET /healthz", health)
 	mux.Handle("GET /healthz/", health)
-	for _, end := range []string{"", "/{$}"} { // as a kubelet: both are served, none is redirected to the other
+	// A kubelet serves both forms, and does not redirect one to the other.
+	for _, end := range []string{"", "/{$}"} {
 		mux.HandleFunc("GET /pods"+end, s.servePods)
 		mux.HandleFunc("GET /runningpods"+end, s.serveRunningPods)
 	}

@@ -53,7 +53,7 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, r, summarize(s.config.NodeName, pods, measured))
 }
 
-// metricsOf collects what the provider knows about pods, by local name. complete reports whether it has answered for all namespaces.
+// metricsOf returns the provider's metrics of pods, by local name, and whether it has answered for all namespaces.
 func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[types.NamespacedName]podMetrics, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()

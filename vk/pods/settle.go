@@ -19,9 +19,9 @@ const ephemeralStatuses = "ephemeralContainerStatuses"
 // Settle makes a status of the provider acceptable to this cluster's API server, which applies rules
 // that were not meant for a status from another cluster: the quality-of-service class is immutable (the provider may
 // compute another one), a nominated node is refused on a bound pod, and a container that has ended may run again only if
-// its policy says so (the provider's pod may have been re-created). Containers that the pod does not have here, such as a sidecar that
-// the provider injects, are left out: clients count statuses against the spec. local is the status that the pod has now, spec is that
-// of the pod here, which the API server uses for these rules.
+// its policy says so (the provider's pod may have been re-created). Statuses of containers that the pod does not have here, such as sidecars that
+// the provider injects, are removed, because clients compare their number with the spec. local is the present status of the pod, spec the
+// spec of the pod in this cluster.
 func Settle(next, local, spec map[string]any) map[string]any {
 	settled := maps.Clone(next)
 	delete(settled, "nominatedNodeName")

@@ -112,7 +112,7 @@ func TestEventsComeBack(t *testing.T) {
 	}
 }
 
-// Clients select Events by the component that reports them, in the older form and in the newer one. Labels say which cluster it is of.
+// Clients select Events by the reporting component, of either API, and by the label with the provider.
 func TestEventsAreSelectedByTheirSource(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()

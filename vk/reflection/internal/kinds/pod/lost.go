@@ -20,10 +20,10 @@ import (
 // leaves pods on a node that is not ready, by default.
 const RefusalGrace = 5 * time.Minute
 
-// showRefusal shows what becomes of a pod that has run, of which the provider has nothing left, and which it refuses to run again: it has revoked the
-// access of this cluster (a drained Tenant), deleted the namespace, or has no quota left. The pod is not ready, and fails after RefusalGrace, so
-// that its controller replaces it. As long as the provider has something of it, or does not answer, that is not decided. refusal is the error of the
-// attempt, and is returned while there will be another one.
+// showRefusal updates the status of a pod that has run and that the provider has lost and refuses to run again: it has revoked the access of this
+// cluster (a drained Tenant), deleted the namespace, or has no quota left. The pod is not ready, and fails after RefusalGrace, so that its
+// controller replaces it. While the provider still has the pod or its ShadowPod, or does not answer, nothing is decided. refusal is the
+// error of the last attempt. It is returned until the pod fails, so that the next attempt follows.
 func (h *Handler) showRefusal(ctx context.Context, w *engine.Worker, v *podView, refusal error) error {
 	switch {
 	case refusal == nil:
