@@ -198,7 +198,7 @@ func TestContainersThatThePodHasNotHereAreLeftOut(t *testing.T) {
 	spec := parse(t, "{restartPolicy: Never, initContainers: [{name: init}], containers: [{name: web}], ephemeralContainers: [{name: debug}]}")
 	next := parse(t, `{containerStatuses: [{name: istio-proxy, ready: true}, {name: web, ready: true}], ephemeralContainerStatuses: [{name: theirs}, {name: debug}],
   initContainerStatuses: [{name: istio-init}], conditions: [{type: ContainersReady, status: "False", message: "containers with unready status: [istio-proxy]"}]}`)
-	local := parse(t, "{containerStatuses: [{name: istio-proxy, state: {terminated: {exitCode: 0}}}, {name: web}]}") // An earlier version has written the first one.
+	local := parse(t, "{containerStatuses: [{name: istio-proxy, state: {terminated: {exitCode: 0}}}, {name: web}]}") // an earlier version has written the first one
 	want := parse(t, `{containerStatuses: [{name: web, ready: true}], ephemeralContainerStatuses: [{name: debug}],
   conditions: [{type: ContainersReady, status: "False", message: "containers with unready status: [istio-proxy]"}]}`)
 	if diff := cmp.Diff(want, Settle(next, local, spec)); diff != "" {
