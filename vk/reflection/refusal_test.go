@@ -105,7 +105,8 @@ func TestPodsAreOverWithTheirRemoteNamespace(t *testing.T) {
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web")
 	l.loseRemotePod()
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), isReady("False"))
-	l.step(clock, 3*pod.RefusalGrace, func() error {
+	clock.Step(pod.RefusalGrace)
+	l.step(clock, pod.RefusalGrace, func() error {
 		return reflectiontest.Field("status.reason", wire.OffloadingAbortedReason)(l.Local.Get(t, "Pod", l.Namespace, "web"))
 	})
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "held", `{metadata: {finalizers: null}}`)
