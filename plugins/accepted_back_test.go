@@ -6,6 +6,7 @@ package plugins_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -115,8 +116,10 @@ func testEventsAccepted(t *testing.T, api dynamic.Interface) {
 				t.Fatalf("it does not cross: %s%v", out.SkipReason, out.Err)
 			}
 			ours := take(t, api, events, consumer, wrap(out.Object))
-			if component, _, _ := unstructured.NestedString(ours.Object, "source", "component"); component == "" {
-				t.Error("it does not say where it comes from")
+			for _, field := range []string{"source", "reportingComponent", "reportingInstance"} {
+				if diff := cmp.Diff(theirs.Object[field], ours.Object[field]); diff != "" {
+					t.Errorf("%s (-provider +consumer):\n%s", field, diff)
+				}
 			}
 		})
 	}

@@ -25,7 +25,3 @@ const (
 	// FailedUpdatePodReason: its labels or annotations could not be written.
 	FailedUpdatePodReason = "FailedUpdatePod"
 )
-
-// RemoteEventSuffix follows the source component of an Event that comes from the
-// provider: what reported it is a component there.
-const RemoteEventSuffix = " (remote)"

@@ -93,7 +93,7 @@ const (
 const (
 	// OffloadingBackOffReason: not started; it will be when its namespace is offloaded.
 	OffloadingBackOffReason = "OffloadingBackOff"
-	// OffloadingAbortedReason: it ran, and its namespace is no longer offloaded.
+	// OffloadingAbortedReason: it ran, and its namespace is no longer offloaded, or the provider has lost it and refuses to run it again.
 	OffloadingAbortedReason = "OffloadingAborted"
 	// RemotePodTerminatedReason: it finished and the provider's pod is gone.
 	RemotePodTerminatedReason = "RemotePodTerminated"

@@ -54,6 +54,19 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 
 // resize writes the new sizes, for which there is a reservation, and ends that. It returns the containers whose sizes were not written.
 func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, sizes []newSize) (pending []string, err error) {
+	if len(sizes) > 1 {
+		resized, err := c.resizeAtOnce(ctx, pod, sizes)
+		switch {
+		case resized != nil:
+			c.settleQuota(resized)
+			return nil, nil
+		case !isDecided(err):
+			for _, size := range sizes {
+				pending = append(pending, size.container)
+			}
+			return pending, err
+		}
+	}
 	var problems []error
 	var written *corev1.Pod
 	unknown := false

@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
@@ -55,6 +57,7 @@ func TestAgainstAnAPIServer(t *testing.T) {
 	t.Run("permissions of a virtual kubelet", w.kubelet)
 	t.Run("policies of offloaded namespaces", w.policies)
 	t.Run("permissions at a provider", w.provider)
+	t.Run("Quotas of consumers", w.quotas)
 	t.Run("webhook", w.webhook)
 	t.Run("installation", w.installation)
 }
@@ -88,6 +91,32 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, w.client.Create(t.Context(), w.secret))
 	w.secret.ResourceVersion = "" // it is updated whatever it has become
 	return w
+}
+
+// quotas looks for the Quotas of rome while it is a provider, and then also a consumer.
+func (w *world) quotas(t *testing.T) {
+	look := func(p *Patient) error { return p.quotas(t.Context(), w.installed) }
+	rome := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"}}, Spec: core.ForeignClusterSpec{ClusterID: "rome"}}
+	require.NoError(t, w.client.Create(t.Context(), rome))
+	t.Cleanup(func() { require.NoError(t, w.client.Delete(context.Background(), rome)) })
+	is := func(role core.Role) {
+		t.Helper()
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"role":%q,"tenantNamespace":{"local":%q}}}`, role, providerTenant))
+		require.NoError(t, w.client.Status().Patch(t.Context(), rome, patch))
+	}
+	is(core.ProviderRole)
+	p := &Patient{Client: w.client, Now: time.Now()}
+	require.NoError(t, look(p))
+	require.Empty(t, p.found, "of a provider")
+	is(core.ConsumerAndProviderRole)
+	w.finds(t, look, "Warning|Quotas of consumer rome|there are none in namespace liqo-tenant-rome")
+	quota := &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: providerTenant, Name: "rome"},
+		Spec: offloading.QuotaSpec{User: "rome", LimitsEnforcement: offloading.NoLimitsEnforcement, Resources: corev1.ResourceList{}}}
+	require.NoError(t, w.client.Create(t.Context(), quota))
+	t.Cleanup(func() { require.NoError(t, w.client.Delete(context.Background(), quota)) })
+	w.finds(t, look, "OK|Quotas of consumer rome|1 in namespace liqo-tenant-rome")
+	require.NoError(t, w.client.Patch(t.Context(), quota, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"cordoned":true}}`))))
+	w.finds(t, look, "Warning|Quotas of consumer rome|Quota liqo-tenant-rome/rome is cordoned")
 }
 
 // finds waits for a finding: an API server takes a while to notice new roles.

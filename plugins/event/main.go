@@ -9,22 +9,20 @@
 //     gives: for an Event about a ShadowPod or its pod that is the consumer's
 //     pod. The fieldPath, which names for example the container, stays. An Event
 //     about something that the consumer does not have is not reflected.
-//   - source.component is followed by " (remote)". Where there is none, as in
-//     Events of events.k8s.io, the reporting component is named there.
+//   - The source and the reporting component stay: clients select by them, for
+//     example "source=kubelet". The labels that the engine adds to every copy,
+//     and source.host, show that the Event comes from the provider.
+//     (Liqo: appends " (remote)" to source.component.)
 //   - The namespace of the related object becomes the consumer's, if the object
 //     is in the remote namespace.
 //   - Everything else crosses as it is: type, reason, action, count, series, all
-//     times, the reporting component and instance, source.host. So does the
-//     message, which may name the remote namespace: it is text, and a word in it
-//     may mean something else.
+//     times. So does the message, which may name the remote namespace: it is
+//     text, and a word in it may mean something else.
 //   - Of the metadata, the labels and annotations that the virtual node does not
 //     want reflected stay where they are.
 package main
 
 import (
-	"strings"
-
-	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/sdk"
 )
 
@@ -32,7 +30,7 @@ var plugin = sdk.Register(sdk.Manifest{
 	Name:         "event",
 	Version:      "1.0.0",
 	Kinds:        []string{"Event"},
-	Writes:       []string{"metadata.labels", "metadata.annotations", "involvedObject", "related", "source"},
+	Writes:       []string{"metadata.labels", "metadata.annotations", "involvedObject", "related"},
 	Capabilities: []string{"skip"},
 }, sdk.Incoming(incoming))
 
@@ -51,20 +49,8 @@ func incoming(ctx sdk.Context, event sdk.Object) error {
 	if field != "" {
 		event.SetString(fieldPath, field)
 	}
-	markRemote(event)
 	moveRelated(ctx, event)
 	return nil
-}
-
-// markRemote reports whether what reported the Event is a component of the provider.
-func markRemote(event sdk.Object) {
-	component := event.String("source.component")
-	if component == "" {
-		component = event.String("reportingComponent")
-	}
-	if !strings.HasSuffix(component, wire.RemoteEventSuffix) {
-		event.SetString("source.component", sdk.Concat(component, wire.RemoteEventSuffix))
-	}
 }
 
 // moveRelated takes the reference to the related object to the namespace in

@@ -308,7 +308,7 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 	return kubeletapi.New(kubeletapi.Config{
 		NodeName: a.NodeName, ClusterID: a.HomeClusterID, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
 		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams(), Unreachable: a.unreachable},
-		Access: kubeletapi.NewAccess(a.NodeName, a.client, clientCA), Certificate: certificate,
+		Access: kubeletapi.NewAccess(a.NodeName, a.client, clientCA), Certificate: certificate, Metrics: processMetrics(),
 	}), nil
 }
 

@@ -143,7 +143,7 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 		flag, address string
 		handler       http.Handler
 	}{
-		{k.MetricsEnabled, "metrics-address", k.MetricsAddress, cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())},
+		{k.MetricsEnabled, "metrics-address", k.MetricsAddress, processMetrics()},
 		{k.HealthAddress != "0", "health-probe-address", k.HealthAddress, cmdutil.HealthHandler(
 			map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready.check})},
 		{k.Profiling, "enable-profiling", profilingAddress, cmdutil.ProfilingHandler()},
@@ -158,6 +158,11 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 		group.Go(func() error { return cmdutil.Serve(ctx, listener, endpoint.handler) })
 	}
 	return nil
+}
+
+// processMetrics serves the metrics of this process: at --metrics-address, and to those who may read the metrics of the node.
+func processMetrics() http.Handler {
+	return cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())
 }
 
 // profilingAddress is out of reach of other pods: profiles show secrets.

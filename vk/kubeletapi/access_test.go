@@ -23,6 +23,9 @@ func testAccess(t *testing.T, s *suite) {
 		"reader":  {{APIGroups: []string{""}, Resources: []string{"nodes/pods"}, Verbs: []string{"get"}}},
 		"watcher": {{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}}},
 		"runner":  {{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"create"}, ResourceNames: []string{"milan"}}},
+		"scraper": {{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}}},
+		"prober":  {{APIGroups: []string{""}, Resources: []string{"nodes/healthz"}, Verbs: []string{"get"}}},
+		"auditor": {{APIGroups: []string{""}, Resources: []string{"nodes/configz", "nodes/log"}, Verbs: []string{"get"}}},
 	} {
 		s.grant(user, rules)
 	}
@@ -50,6 +53,25 @@ func testAccess(t *testing.T, s *suite) {
 		{"watcher", exec, http.StatusForbidden, `verb "create"`},
 		{"runner", exec, http.StatusBadRequest, "pgrade"}, // allowed; the provider wants an upgrade
 		{"runner", "/pods", http.StatusForbidden, ""},
+		{"scraper", "/metrics", http.StatusOK, "process_start_time_seconds"},
+		{"scraper", "/metrics/resource", http.StatusOK, "resource_scrape_error 1"},
+		{"scraper", "/metrics/slis", http.StatusNotFound, "/metrics/resource"},
+		{"scraper", "/healthz", http.StatusForbidden, "[nodes/healthz nodes/proxy]"},
+		{"scraper", "/pods", http.StatusForbidden, "[nodes/pods nodes/proxy]"},
+		{"watcher", "/metrics", http.StatusForbidden, "[nodes/metrics]"},
+		{"prober", "/healthz", http.StatusOK, "ok"},
+		{"prober", "/healthz/ping", http.StatusOK, "ok"},
+		{"prober", "/metrics", http.StatusForbidden, "[nodes/metrics]"},
+		{"watcher", "/healthz", http.StatusOK, "ok"},
+		{"watcher", "/runningpods", http.StatusOK, `"name":"web"`},
+		{"reader", "/runningpods/", http.StatusOK, `"name":"web"`},
+		{"auditor", "/configz", http.StatusNotFound, "virtual node milan: it has no KubeletConfiguration"},
+		{"watcher", "/configz", http.StatusNotFound, "KubeletConfiguration"},
+		{"scraper", "/configz", http.StatusForbidden, "[nodes/configz nodes/proxy]"},
+		{"auditor", "/logs/syslog", http.StatusNotFound, "kubectl logs"},
+		{"watcher", "/logs/", http.StatusForbidden, "[nodes/log]"},
+		{"watcher", "/debug/pprof/heap", http.StatusNotFound, "--enable-profiling"},
+		{"watcher", "/elsewhere", http.StatusNotFound, "GET /elsewhere is not served by virtual node milan"},
 		{"token", "/stats/summary", http.StatusOK, `"nodeName":"milan"`},
 		{"token", "/pods", http.StatusForbidden, "system:serviceaccount:tenant:default"},
 	}
@@ -90,6 +112,7 @@ func (s *suite) get(config *rest.Config, path string) (int, string) {
 	s.Helper()
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(s, err)
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // behind the API server's proxy it would lead elsewhere
 	response, err := client.Get("https://" + s.address + path)
 	require.NoError(s, err)
 	defer response.Body.Close()

@@ -13,8 +13,8 @@ import (
 
 // attributes returns what a caller must be allowed to do on the Node for the
 // request to be served; any one of the answers is enough. They are those of a
-// kubelet with fine-grained authorization: nodes/stats, nodes/metrics,
-// nodes/pods, nodes/healthz where such a subresource exists, and nodes/proxy
+// kubelet with fine-grained authorization (Kubernetes 1.33 and later): nodes/stats, nodes/metrics,
+// nodes/log and nodes/checkpoint, nodes/pods, nodes/healthz and nodes/configz or else nodes/proxy, and nodes/proxy alone
 // for all the rest.
 //
 // It differs from a kubelet in one point, to the stricter: whatever enters a
@@ -42,10 +42,20 @@ func subresources(path string) []string {
 		return []string{"stats"}
 	case within(path, "/metrics"):
 		return []string{"metrics"}
+	case within(path, "/logs"):
+		return []string{"log"}
+	case within(path, "/checkpoint"):
+		return []string{"checkpoint"}
+	case within(path, "/statusz"):
+		return []string{"statusz"}
+	case within(path, "/flagz"):
+		return []string{"configz"}
 	case within(path, "/pods"), within(path, "/runningpods"):
 		return []string{"pods", "proxy"}
 	case within(path, "/healthz"):
 		return []string{"healthz", "proxy"}
+	case within(path, "/configz"):
+		return []string{"configz", "proxy"}
 	default:
 		return []string{"proxy"}
 	}

@@ -34,9 +34,9 @@ func (s *Server) servePods(w http.ResponseWriter, r *http.Request) {
 	s.writePods(w, r, func(*corev1.Pod) bool { return true })
 }
 
-// serveRunningPods answers /runningpods/ with those that have not finished.
+// serveRunningPods answers /runningpods/ with those that run.
 func (s *Server) serveRunningPods(w http.ResponseWriter, r *http.Request) {
-	s.writePods(w, r, func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
+	s.writePods(w, r, isRunning)
 }
 
 func (s *Server) writePods(w http.ResponseWriter, r *http.Request, keep func(*corev1.Pod) bool) {

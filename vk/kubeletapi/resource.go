@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ var (
 	podMemory       = prometheus.NewDesc("pod_memory_working_set_bytes", "Current working set of the pod in bytes", podLabels, nil)
 	nodeCPU         = prometheus.NewDesc("node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the offloaded pods of the node in core-seconds", nil, nil)
 	nodeMemory      = prometheus.NewDesc("node_memory_working_set_bytes", "Current working set of the offloaded pods of the node in bytes", nil, nil)
+	resourceError   = prometheus.NewDesc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
 // Metrics of /metrics/cadvisor, by the names of cAdvisor: those of its metrics that the metrics API measures, too.
@@ -37,6 +39,7 @@ var (
 
 	cadvisorCPU    = prometheus.NewDesc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed by the container in core-seconds", append(cadvisorLabels, "cpu"), nil)
 	cadvisorMemory = prometheus.NewDesc("container_memory_working_set_bytes", "Current working set of the container in bytes", cadvisorLabels, nil)
+	cadvisorError  = prometheus.NewDesc("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
 // serveResource answers /metrics/resource from the provider's metrics API. That has the cores that a container uses, and a kubelet reports
@@ -57,7 +60,10 @@ func serveNone(w http.ResponseWriter, r *http.Request) { serveMetrics(w, r, nil)
 // read the counters, after they have counted what the provider has measured since.
 func (s *Server) read(ctx context.Context) readings {
 	pods := s.config.Pods.Pods()
-	return s.counters.count(pods, s.metricsOf(ctx, pods))
+	measured, complete := s.metricsOf(ctx, pods)
+	all := s.counters.count(pods, measured, complete)
+	all.complete = complete
+	return all
 }
 
 func serveMetrics(w http.ResponseWriter, r *http.Request, metrics []prometheus.Metric) {
@@ -114,10 +120,11 @@ type containerKey struct {
 	name string
 }
 
-// readings are what the counters of a node say.
+// readings has the values of all counters of a node. It is complete if the provider has answered for all namespaces.
 type readings struct {
-	pods []podReading
-	node reading
+	pods     []podReading
+	node     reading
+	complete bool
 }
 
 // reading of something: the cpu time that it has used since a moment, and its memory. Each was measured at a moment of its own.
@@ -139,8 +146,9 @@ type containerReading struct {
 	reading
 }
 
-// count adds measurements, and returns what the counters say then. Containers of pods that are gone are forgotten.
-func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics) (all readings) {
+// count adds measurements to the counters, and returns their values. Containers of pods that are gone are forgotten. If the
+// measurements are complete and no pod is running, the usage of the node is zero.
+func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics, complete bool) (all readings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(pods)
@@ -166,7 +174,7 @@ func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]p
 		total.add(of)
 		window = max(window, m.Window.Duration)
 	}
-	if len(pods) == 0 { // which is a measurement, too
+	if total.at.IsZero() && complete && !slices.ContainsFunc(pods, isRunning) {
 		total.at.Time = c.clock.Now()
 	}
 	if !total.at.IsZero() {
@@ -201,10 +209,20 @@ func (r readings) resource() (metrics []prometheus.Metric) {
 		}
 		metrics = append(metrics, pod.cpu(podCPU, pod.Namespace, pod.Name), pod.memory(podMemory, pod.Namespace, pod.Name))
 	}
+	metrics = append(metrics, r.scrapeError(resourceError))
 	if r.node.countedAt.IsZero() {
 		return metrics
 	}
 	return append(metrics, r.node.cpu(nodeCPU), r.node.memory(nodeMemory))
+}
+
+// scrapeError distinguishes a provider without metrics from a node without running pods.
+func (r readings) scrapeError(desc *prometheus.Desc) prometheus.Metric {
+	failed := 1.0
+	if r.complete {
+		failed = 0
+	}
+	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, failed)
 }
 
 // cadvisor returns the metrics of /metrics/cadvisor.
@@ -216,7 +234,7 @@ func (r readings) cadvisor() (metrics []prometheus.Metric) {
 			metrics = append(metrics, container.cpu(cadvisorCPU, append(labels, "total")...), container.memory(cadvisorMemory, labels...))
 		}
 	}
-	return metrics
+	return append(metrics, r.scrapeError(cadvisorError))
 }
 
 func (r reading) cpu(desc *prometheus.Desc, labels ...string) prometheus.Metric {
@@ -239,6 +257,8 @@ func (c *counters) forget(pods []*corev1.Pod) {
 	}
 	maps.DeleteFunc(c.containers, func(key containerKey, _ *counter) bool { return !present[key.pod] })
 }
+
+func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
 // mostSkew of the provider's clock. A measurement dated further ahead would stop the counters until then.
 const mostSkew = time.Minute

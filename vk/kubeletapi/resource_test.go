@@ -75,5 +75,66 @@ func TestResourceMetrics(t *testing.T) {
 		t.Errorf("nothing is measured, and shown as\n%s", got)
 	}
 	s.config.Pods = somePods{}
-	wants("node_memory_working_set_bytes 0 5000000")
+	wants("node_memory_working_set_bytes 0 5000000", "resource_scrape_error 0")
+}
+
+// A provider without metrics is a scrape error, not a node without usage. If no pod is running, the usage of the node is zero.
+func TestProviderWithoutMetricsIsAScrapeError(t *testing.T) {
+	pod := func(namespace, name string, phase corev1.PodPhase) *corev1.Pod {
+		pod := onePod{}.Pods()[0].DeepCopy()
+		pod.Namespace, pod.Name, pod.Status.Phase = namespace, name, phase
+		return pod
+	}
+	const ours = `{"items":[{"metadata":{"name":"web"},"timestamp":"1970-01-01T01:00:00Z","window":"20s","containers":[{"name":"app","usage":{"cpu":"500m","memory":"1Ki"}}]}]}`
+	const failed, complete, ofNode = "resource_scrape_error 1\n", "resource_scrape_error 0\n", "node_memory_working_set_bytes "
+	tests := []struct {
+		name      string
+		pods      []*corev1.Pod
+		code      int
+		answer    string
+		want, not string
+	}{
+		{"no metrics API", []*corev1.Pod{pod("shop", "web", corev1.PodRunning)}, http.StatusNotFound, "404 page not found", failed, ofNode},
+		{"no backend", []*corev1.Pod{pod("shop", "web", corev1.PodRunning)}, http.StatusServiceUnavailable, "", failed, ofNode},
+		{"forbidden, and nothing runs", []*corev1.Pod{pod("shop", "web", corev1.PodPending)}, http.StatusForbidden, "", failed, ofNode},
+		{"an answer that breaks off", []*corev1.Pod{pod("shop", "web", corev1.PodRunning)}, http.StatusOK, strings.TrimSuffix(ours, "]}"), failed, complete},
+		{"measured", []*corev1.Pod{pod("shop", "web", corev1.PodRunning)}, http.StatusOK, ours, complete + ofNode, failed},
+		{"not measured yet", []*corev1.Pod{pod("shop", "web", corev1.PodRunning)}, http.StatusOK, `{"items":[]}`, complete, ofNode},
+		{"pods that do not run", []*corev1.Pod{pod("shop", "web", corev1.PodPending), pod("shop", "job", corev1.PodSucceeded)}, http.StatusOK, `{"items":[]}`, ofNode + "0 ", failed},
+		{"no pods", nil, http.StatusNotFound, "", complete + ofNode + "0 ", failed},
+	}
+	for _, test := range tests {
+		s := provider(t, func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/prefix/apis/metrics.liqo.io") {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			w.WriteHeader(test.code)
+			_, _ = io.WriteString(w, test.answer)
+		})
+		s.config.Pods = somePods{pods: test.pods}
+		got := withoutComments(kubeletMetrics(t, s, "/metrics/resource"))
+		for _, part := range strings.SplitAfter(test.want, "\n") {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: no %q in\n%s", test.name, part, got)
+			}
+		}
+		if strings.Contains(got, test.not) {
+			t.Errorf("%s: %q in\n%s", test.name, test.not, got)
+		}
+		wrong := strings.Contains(test.want, failed)
+		if got := kubeletMetrics(t, s, "/metrics/cadvisor"); strings.Contains(got, "container_scrape_error 1\n") != wrong || strings.Contains(got, "container_scrape_error 0\n") == wrong {
+			t.Errorf("%s: /metrics/cadvisor is\n%s", test.name, got)
+		}
+	}
+}
+
+func withoutComments(metrics string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(metrics) {
+		if !strings.HasPrefix(line, "#") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
 }

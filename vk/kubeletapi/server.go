@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -44,6 +45,8 @@ type Config struct {
 	Access *Access
 	// Certificate is what callers are shown.
 	Certificate CertificateSource
+	// Metrics serves the metrics of the process.
+	Metrics http.Handler
 }
 
 // Server is the kubelet API of one virtual node.
@@ -65,9 +68,15 @@ func (s *Server) Handler() http.Handler { return s.config.Access.guard(s.mux()) 
 
 func (s *Server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
-	mux.HandleFunc("GET /pods", s.servePods)
-	mux.HandleFunc("GET /runningpods/", s.serveRunningPods)
+	health := http.StripPrefix("/healthz", &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
+	mux.Handle("GET /healthz", health)
+	mux.Handle("GET /healthz/", health)
+	// A kubelet serves both forms, and does not redirect one to the other.
+	for _, end := range []string{"", "/{$}"} {
+		mux.HandleFunc("GET /pods"+end, s.servePods)
+		mux.HandleFunc("GET /runningpods"+end, s.serveRunningPods)
+	}
+	mux.Handle("GET /metrics", s.config.Metrics)
 	mux.HandleFunc("GET /stats/summary", s.serveSummary)
 	mux.HandleFunc("GET /metrics/resource", s.serveResource)
 	mux.HandleFunc("GET /metrics/cadvisor", s.serveScrape("metrics/cadvisor", "container_", s.serveCAdvisor))
@@ -78,6 +87,7 @@ func (s *Server) mux() *http.ServeMux {
 		mux.Handle(method+" /attach/{namespace}/{pod}/{container}", s.serveSubresource("attach", streamQuery))
 		mux.Handle(method+" /portForward/{namespace}/{pod}", s.serveSubresource("portforward", portForwardQuery))
 	}
+	mux.HandleFunc("/", s.refuse)
 	return mux
 }
 

@@ -49,17 +49,18 @@ type containerMetrics struct {
 // or a namespace without metrics is left out: what is known is worth showing.
 func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 	pods := s.config.Pods.Pods()
-	writeJSON(w, r, summarize(s.config.NodeName, pods, s.metricsOf(r.Context(), pods)))
+	measured, _ := s.metricsOf(r.Context(), pods)
+	writeJSON(w, r, summarize(s.config.NodeName, pods, measured))
 }
 
-// metricsOf collects what the provider knows about pods, by local name.
-func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) map[types.NamespacedName]podMetrics {
+// metricsOf returns the provider's metrics of pods, by local name, and whether it has answered for all namespaces.
+func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[types.NamespacedName]podMetrics, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(metricsRequests)
 	var mu sync.Mutex
-	found := map[types.NamespacedName]podMetrics{}
+	found = map[types.NamespacedName]podMetrics{}
 	asked := map[string]map[string]*corev1.Pod{}
 	for _, pod := range pods {
 		if asked[pod.Namespace] == nil {
@@ -78,11 +79,10 @@ func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) map[types.Na
 			for name, item := range items {
 				found[types.NamespacedName{Namespace: local, Name: name}] = item
 			}
-			return nil
+			return err
 		})
 	}
-	_ = group.Wait() // nothing fails as a whole
-	return found
+	return found, group.Wait() == nil
 }
 
 // offloaded lists the namespaces of pods, each with the provider's.

@@ -56,6 +56,7 @@ func (onePod) Pods() []*corev1.Pod {
 	return []*corev1.Pod{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "nginx"}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}}
 }
 
@@ -67,7 +68,7 @@ func TestSummaryHoldsPodsOfThisNodeOnly(t *testing.T) {
 	})
 	pods := onePod{}.Pods()
 	s.config.Pods = onePod{}
-	metrics := s.metricsOf(t.Context(), pods)
+	metrics, _ := s.metricsOf(t.Context(), pods)
 	if len(metrics) != 1 {
 		t.Errorf("kept the metrics of %d pods, want those of one", len(metrics))
 	}
@@ -82,8 +83,8 @@ func TestSummaryOfHalfAnAnswer(t *testing.T) {
 	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"items":[{"metadata":{"name":"web"},"timestamp":"2026-01-01T00:00:00Z","containers":[]},{"meta`)
 	})
-	if got := s.metricsOf(t.Context(), onePod{}.Pods()); len(got) != 1 {
-		t.Errorf("got %v", got)
+	if got, complete := s.metricsOf(t.Context(), onePod{}.Pods()); len(got) != 1 || complete {
+		t.Errorf("got %v, complete: %t", got, complete)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
@@ -159,6 +160,7 @@ func (s *suite) serveKubelet() int {
 		Remote:      kubeletapi.Remote{URL: provider.URL(), Transport: provider.Streams()},
 		Access:      kubeletapi.NewAccess("milan", client, clientCA),
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },
+		Metrics:     cmdutil.MetricsHandler(cmdutil.ProcessMetrics()),
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, listener) }()

@@ -38,7 +38,15 @@ func TestWhatCallersNeed(t *testing.T) {
 		{"GET", "/runningpods/", []string{"get nodes/pods", "get nodes/proxy"}},
 		{"GET", "/stats/summary", []string{"get nodes/stats"}},
 		{"GET", "/metrics/resource", []string{"get nodes/metrics"}},
+		{"GET", "/metrics", []string{"get nodes/metrics"}},
 		{"GET", "/healthz", []string{"get nodes/healthz", "get nodes/proxy"}},
+		{"GET", "/healthz/ping", []string{"get nodes/healthz", "get nodes/proxy"}},
+		{"GET", "/configz", []string{"get nodes/configz", "get nodes/proxy"}},
+		{"GET", "/flagz", []string{"get nodes/configz"}},
+		{"GET", "/statusz", []string{"get nodes/statusz"}},
+		{"GET", "/logs/", []string{"get nodes/log"}},
+		{"POST", "/checkpoint/ns/pod/app", []string{"create nodes/checkpoint"}},
+		{"GET", "/debug/pprof/", []string{"get nodes/proxy"}},
 		{"POST", "/exec/ns/pod/app", []string{"create nodes/proxy"}},
 		{"GET", "/exec/ns/pod/app", []string{"create nodes/proxy"}},
 		{"GET", "/attach/ns/pod/app", []string{"create nodes/proxy"}},
@@ -117,7 +125,10 @@ func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	t.Cleanup(remote.Close)
 	target, err := url.Parse(remote.URL + "/prefix")
 	require.NoError(t, err)
-	return New(Config{NodeName: "milan", ClusterID: "rome", Pods: runningPods{}, Namespaces: shop{}, Remote: Remote{URL: target, Transport: http.DefaultTransport}})
+	return New(Config{
+		NodeName: "milan", ClusterID: "rome", Pods: runningPods{}, Namespaces: shop{}, Remote: Remote{URL: target, Transport: http.DefaultTransport},
+		Metrics: http.NotFoundHandler(),
+	})
 }
 
 // runningPods are all but those called db.

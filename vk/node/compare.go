@@ -62,7 +62,8 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 	}
 	// A rejected write of one must not prevent the other.
 	forgot, err := c.forgetSpoiled(ctx, actual)
-	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints))
+	owned, leaseErr := c.syncLeaseOwner(ctx, actual)
+	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints), leaseErr)
 	if forgot || drifted(actual, desired) {
 		c.deliver(desired)
 		return false, err
@@ -71,7 +72,7 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 		c.warn(UpdateFailedReason, "")
 		c.showNode(ctx, nil)
 	}
-	return err == nil, err
+	return err == nil && owned, err
 }
 
 // refresh computes what the Node should be. It returns nil while there is no

@@ -72,8 +72,10 @@ type Controller struct {
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
 	shown   offloadingv1beta1.VirtualNodeCondition // on the VirtualNode, by one goroutine at a time
-	trigger chan struct{}
-	ready   chan struct{}
+	// leaseOwner is the Node that was last found to own its Lease. Only compareLoop uses it.
+	leaseOwner types.UID
+	trigger    chan struct{}
+	ready      chan struct{}
 
 	observed observations
 

@@ -36,6 +36,8 @@ func TestController(t *testing.T) {
 		{"the node of another provider is not taken over", testNodeOfAnotherProvider},
 		{"a node that lost its labels while nobody looked is found again", testLostLabels},
 		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
+		{"the lease belongs to a node that is created again", testRecreatedNode},
+		{"the lease of a node that is gone is taken over", testLeaseOfANodeThatIsGone},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.in(t)) })
 	}

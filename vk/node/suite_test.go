@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,7 +72,7 @@ func newSuite(t *testing.T) *suite {
 		testenv.Options{Name: "provider", NoScheduler: true})
 	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	var err error

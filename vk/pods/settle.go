@@ -13,11 +13,15 @@ import (
 // containersOf are the fields of a spec whose containers the fields of a status are about.
 var containersOf = map[string]string{"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 
+// ephemeralStatuses is the field of a status with the containers for debugging.
+const ephemeralStatuses = "ephemeralContainerStatuses"
+
 // Settle makes a status of the provider acceptable to this cluster's API server, which applies rules
 // that were not meant for a status from another cluster: the quality-of-service class is immutable (the provider may
 // compute another one), a nominated node is refused on a bound pod, and a container that has ended may run again only if
-// its policy says so (the provider's pod may have been re-created). local is the status that the pod has now, spec is that of
-// the pod here, which the API server uses for this rule.
+// its policy says so (the provider's pod may have been re-created). Statuses of containers that the pod does not have here, such as sidecars that
+// the provider injects, are removed, because clients compare their number with the spec. local is the present status of the pod, spec the
+// spec of the pod in this cluster.
 func Settle(next, local, spec map[string]any) map[string]any {
 	settled := maps.Clone(next)
 	delete(settled, "nominatedNodeName")
@@ -27,12 +31,36 @@ func Settle(next, local, spec map[string]any) map[string]any {
 	}
 	all := restartsAll(spec)
 	for _, list := range containerLists {
+		dropUndeclared(settled, spec, list)
 		if all && containersOf[list] != "" {
 			continue
 		}
 		keepEnded(settled, local, spec, list)
 	}
 	return settled
+}
+
+// dropUndeclared removes from a list the statuses of containers that the spec does not have.
+func dropUndeclared(settled, spec map[string]any, list string) {
+	field := containersOf[list]
+	if list == ephemeralStatuses {
+		field = ephemeralContainers
+	}
+	declared := byName(spec[field])
+	foreign := func(item any) bool {
+		entry, _ := item.(map[string]any)
+		name, _ := entry["name"].(string)
+		return declared[name] == nil
+	}
+	items := listOf(settled[list])
+	if !slices.ContainsFunc(items, foreign) {
+		return
+	}
+	if items = slices.DeleteFunc(slices.Clone(items), foreign); len(items) == 0 {
+		delete(settled, list)
+		return
+	}
+	settled[list] = items
 }
 
 func keepEnded(settled, local, spec map[string]any, list string) {
@@ -67,14 +95,14 @@ func endedForGood(local, spec map[string]any, list string) map[string]map[string
 	ended := byName(local[list])
 	maps.DeleteFunc(ended, func(name string, status map[string]any) bool {
 		code := exitCode(status)
-		return code == nil || mayRestart(containers[name], policy, *code)
+		undeclared := containers[name] == nil && list != ephemeralStatuses
+		return code == nil || undeclared || mayRestart(containers[name], policy, *code)
 	})
 	return ended
 }
 
 // mayRestart reports whether a container that ended with the code may run again: by the first of its rules that the code
-// matches, else by its own policy, else by the pod's. One for debugging may not, nor one that is in no spec (the provider
-// has added it): it was not declared.
+// matches, else by its own policy, else by the pod's. One for debugging, which is nil here, may not.
 func mayRestart(container map[string]any, policy string, code int64) bool {
 	if container == nil {
 		return false

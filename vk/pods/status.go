@@ -13,7 +13,7 @@ import (
 )
 
 // containerLists are the fields of a status that list containers.
-var containerLists = []string{"initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"}
+var containerLists = []string{"initContainerStatuses", "containerStatuses", ephemeralStatuses}
 
 // Phase returns the phase of a status, "" when there is none.
 func Phase(status map[string]any) corev1.PodPhase {

@@ -104,11 +104,31 @@ func TestEventsComeBack(t *testing.T) {
 			reflectiontest.Field("involvedObject.kind", object.GetKind()), reflectiontest.Field("involvedObject.apiVersion", object.GetAPIVersion()), reflectiontest.Field("involvedObject.name", object.GetName()),
 			reflectiontest.Field("involvedObject.namespace", l.Namespace), reflectiontest.Field("involvedObject.uid", string(object.GetUID())),
 			reflectiontest.Field("metadata.labels/"+wire.OriginLabel, "rome"), reflectiontest.Field("metadata.labels/"+wire.DestinationLabel, l.ID),
-			reflectiontest.Field("source.component", "someone (remote)"), reflectiontest.Field("source.host", "far-away"), reflectiontest.Field("type", "Warning"), reflectiontest.Field("message", "it does not start"))
+			reflectiontest.Field("source.component", "someone"), reflectiontest.Field("source.host", "far-away"), reflectiontest.Field("type", "Warning"), reflectiontest.Field("message", "it does not start"))
 	}
 	l.Settled()
 	if made := l.eventWrites(); len(made) != len(here) {
 		t.Errorf("%d Events about our objects took the writes %q", len(here), made)
+	}
+}
+
+// Clients select Events by the reporting component, of either API, and by the label with the provider.
+func TestEventsAreSelectedByTheirSource(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
+	_, shadow := l.shadowed("web")
+	l.Remote.Create(t, l.RemoteNS, strings.Replace(said("killing", shadow, warning+", reportingComponent: kubelet, reportingInstance: far-away"), "component: someone", "component: kubelet", 1))
+	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Event, metadata: {name: preempted}, type: Warning, reason: Preempted, message: preempted, action: Preempting,
+  eventTime: "2030-01-01T00:00:00.000001Z", reportingComponent: default-scheduler, reportingInstance: scheduler-0, source: {}, firstTimestamp: null, lastTimestamp: null,
+  involvedObject: {apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, namespace: %s, name: web, uid: %s}}`, l.RemoteNS, shadow.GetUID()))
+	for source, name := range map[string]string{"kubelet": "killing", "default-scheduler": "preempted"} {
+		l.Present(l.Local, "Event", l.Namespace, name)
+		found, err := l.Local.Of("Event", l.Namespace).List(t.Context(), metav1.ListOptions{
+			FieldSelector: "involvedObject.name=web,source=" + source, LabelSelector: wire.DestinationLabel + "=" + l.ID})
+		require.NoError(t, err)
+		if len(found.Items) != 1 || found.Items[0].GetName() != name {
+			t.Errorf("source=%s selects %d Events, want %s", source, len(found.Items), name)
+		}
 	}
 }
 
@@ -137,7 +157,7 @@ func TestEventsOfPods(t *testing.T) {
   eventTime: "2030-01-01T00:00:00.000001Z", reportingComponent: shadowpod, reportingInstance: manager-0, source: {}, firstTimestamp: null, lastTimestamp: null,
   involvedObject: {apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, namespace: %s, name: web, uid: %s}}`, l.RemoteNS, shadow.GetUID()))
 	l.Present(l.Local, "Event", l.Namespace, "refused", reflectiontest.Field("involvedObject.kind", "Pod"), reflectiontest.Field("involvedObject.uid", string(pod.GetUID())),
-		reflectiontest.Field("source.component", "shadowpod (remote)"), reflectiontest.Field("reportingInstance", "manager-0"), reflectiontest.Field("eventTime", "2030-01-01T00:00:00.000001Z"))
+		reflectiontest.Field("source.component", ""), reflectiontest.Field("reportingComponent", "shadowpod"), reflectiontest.Field("reportingInstance", "manager-0"), reflectiontest.Field("eventTime", "2030-01-01T00:00:00.000001Z"))
 	if took := time.Since(start); took > event.Settle {
 		t.Errorf("a warning took %s", took)
 	}

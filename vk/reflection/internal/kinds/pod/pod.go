@@ -48,7 +48,8 @@ type podState struct {
 	lacking  time.Time // since when a Secret is awaited, see TokenArrival
 	shadow   asked
 	kept     kept
-	hastened int64 // the grace period that the provider's pod was given last, in seconds
+	hastened int64     // the grace period that the provider's pod was given last, in seconds
+	refused  time.Time // since when the provider refuses to run the pod again, zero if it does not: see showRefusal
 }
 
 // kept is what a ShadowPod was right for when its pod's chain has run last: until something of that changes, it is. The chain
@@ -74,7 +75,7 @@ type podView struct {
 	remote  *unstructured.Unstructured // the provider's pod
 	status  map[string]any             // of local
 	state   *podState
-	aborted bool // local was failed because its namespace was taken back
+	aborted bool // local was failed because its namespace was taken back, or the provider does not run it again
 	current bool // the ShadowPod has what local asks for
 }
 
@@ -128,8 +129,9 @@ func (h *Handler) stateOf(key engine.Key, uid types.UID) *podState {
 func (h *Handler) runPod(ctx context.Context, w *engine.Worker, v *podView) error {
 	goesOn, failed := h.keepShadow(ctx, w, v)
 	if !goesOn {
-		return failed
+		return h.showRefusal(ctx, w, v, failed)
 	}
+	v.state.refused = time.Time{}
 	shown := h.showStatus(ctx, w, v)
 	var later *engine.RetryAfter
 	switch {

@@ -1,0 +1,34 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// meaningless lists paths of a kubelet that have no meaning for a virtual node, each with the reason and a substitute.
+var meaningless = []struct{ path, reason string }{
+	{"/configz", "it has no KubeletConfiguration: the flags of its virtual kubelet, in the tenant namespace of the provider, are its settings"},
+	{"/flagz", "the flags of its virtual kubelet are those of its Deployment in the tenant namespace of the provider"},
+	{"/statusz", "see the conditions of the Node and of its VirtualNode, and /metrics"},
+	{"/logs", "it has no log files: kubectl logs shows the logs of its pods, and those of its virtual kubelet in the tenant namespace of the provider"},
+	{"/checkpoint", "its containers run on nodes of the provider, whose kubelets take no requests of this cluster: create the checkpoint there"},
+	{"/run", "use exec"},
+	{"/debug", "the virtual kubelet serves profiles on its own address with --enable-profiling"},
+	{"/stats", "/stats/summary has the statistics of its pods"},
+	{"/metrics", "/metrics, /metrics/resource, /metrics/cadvisor and /metrics/probes have its metrics"},
+}
+
+// refuse answers a request that no other handler takes, with the reason.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request) {
+	reason := "it is not a path of the kubelet API, or the method is not"
+	for _, known := range meaningless {
+		if within(r.URL.Path, known.path) {
+			reason = known.reason
+			break
+		}
+	}
+	http.Error(w, fmt.Sprintf("%s %s is not served by virtual node %s: %s", r.Method, r.URL.Path, s.config.NodeName, reason), http.StatusNotFound)
+}

@@ -1,0 +1,57 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+// RefusalGrace is how long a pod that the provider has lost stays while the provider refuses to run it again. It is the time that Kubernetes
+// leaves pods on a node that is not ready, by default.
+const RefusalGrace = 5 * time.Minute
+
+// showRefusal updates the status of a pod that has run and that the provider has lost and refuses to run again: it has revoked the access of this
+// cluster (a drained Tenant), deleted the namespace, or has no quota left. The pod is not ready, and fails after RefusalGrace, so that its
+// controller replaces it. While the provider still has the pod or its ShadowPod, or does not answer, nothing is decided. refusal is the
+// error of the last attempt. It is returned until the pod fails, so that the next attempt follows.
+func (h *Handler) showRefusal(ctx context.Context, w *engine.Worker, v *podView, refusal error) error {
+	switch {
+	case refusal == nil:
+		v.state.refused = time.Time{}
+		return nil
+	case v.shadow != nil || v.remote != nil || pods.Untouched(v.status) || !isRefusal(refusal):
+		return refusal
+	}
+	now := h.Clock().Now()
+	if v.state.refused.IsZero() {
+		v.state.refused = now
+	}
+	if wait := RefusalGrace - now.Sub(v.state.refused); wait > 0 {
+		h.EnqueueAfter(v.key, wait)
+		if err := h.showInterruption(ctx, w, v, "the provider's pod is gone, and the provider refuses to run it again: see the Events of the pod"); err != nil {
+			return errors.Join(refusal, err)
+		}
+		return refusal
+	}
+	if err := h.shadowIsGone(ctx, v); err != nil {
+		return err
+	}
+	return h.refusePod(ctx, w, v.local, fmt.Sprintf("the provider's pod is gone, and the provider has refused to run it again for %s; its controller replaces it. "+
+		"To have that done elsewhere, cordon the node", RefusalGrace))
+}
+
+// isRefusal reports whether an API server has answered that it does not create a ShadowPod.
+func isRefusal(err error) bool {
+	class, _ := engine.Classify(err)
+	return class.Answered() || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
