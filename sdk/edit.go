@@ -7,7 +7,9 @@ import "strings"
 
 // Setters create the maps on the way to path that are missing or null. The
 // last segment of path is a key, the index of an element to replace, or "-" to
-// append to a list. Setting a value that is there already is no edit.
+// append to a list, which is created as well: "spec.tolerations.-" adds the
+// first toleration or a further one. The key "-" of a map is written "[-]".
+// Setting a value that is there already is no edit.
 
 // SetString sets the string at path.
 func (n Node) SetString(path, value string) { n.h.setString(path, value) }

@@ -65,7 +65,7 @@ func (h handle) ensureMap(path string) handle {
 // appends reports a path that ends in the place behind the last element of a list.
 func (h handle) appends(a *access) bool {
 	last := len(a.segments) - 1
-	if last < 0 || a.segments[last].verbatim || a.segments[last].key != "-" {
+	if last < 0 || !a.segments[last].appends() {
 		return false
 	}
 	v := h.v
@@ -110,11 +110,11 @@ func (h handle) set(function, path string, v *value) *value {
 	a.writable(h.v)
 	parent := h.v
 	last := len(a.segments) - 1
-	for _, s := range a.segments[:last] {
+	for i, s := range a.segments[:last] {
 		a.noWildcard(s)
 		next := a.step(parent, s)
 		if next == nil || next.kind == KindNull {
-			next = a.put(parent, s, newMap(nil))
+			next = a.put(parent, s, a.segments[i+1].container())
 		}
 		parent = next
 	}
@@ -141,7 +141,10 @@ func (a *access) writable(v *value) {
 func (a *access) put(parent *value, s segment, v *value) *value {
 	switch parent.kind {
 	case KindNull:
-		parent.replace(newMap(nil))
+		parent.replace(s.container())
+		if s.appends() {
+			return a.putElement(parent, s, v)
+		}
 	case KindMap:
 	case KindList:
 		return a.putElement(parent, s, v)
@@ -157,7 +160,7 @@ func (a *access) put(parent *value, s segment, v *value) *value {
 }
 
 func (a *access) putElement(list *value, s segment, v *value) *value {
-	if !s.verbatim && s.key == "-" {
+	if s.appends() {
 		list.list = append(list.list, v)
 		return v
 	}

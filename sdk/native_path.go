@@ -24,6 +24,17 @@ type segment struct {
 // brackets it can mean nothing else there.
 func (s segment) wildcard() bool { return !s.verbatim && s.key == "*" }
 
+// appends reports a - that stands for the place behind the last element of a list.
+func (s segment) appends() bool { return !s.verbatim && s.key == "-" }
+
+// container returns the empty value that is created for the segment where there is nothing.
+func (s segment) container() *value {
+	if s.appends() {
+		return newList(nil)
+	}
+	return newMap(nil)
+}
+
 func (s segment) index() (int, bool) {
 	i, err := strconv.ParseUint(s.key, 10, 31)
 	return int(i), err == nil

@@ -346,3 +346,28 @@ func TestEnsureMapAppends(t *testing.T) {
 		t.Errorf("%v", ports)
 	}
 }
+
+func TestAppendingMakesTheList(t *testing.T) {
+	result, err := on(t, func(_ Context, o Object) error {
+		o.Copy("spec.copied.-", o.Get("spec.ports.1"))
+		o.SetString("spec.nothing.-", "one") // null
+		o.SetString("spec.nothing.-", "two")
+		o.EnsureMap("spec.ensured.-").SetString("name", "new")
+		o.SetString("spec.map[-]", "value")
+		o.Get("spec").SetInt("deep.er.-", 1)
+		return nil
+	})
+	require.NoError(t, err)
+	spec := result.Object["spec"].(map[string]any)
+	for key, want := range map[string]any{
+		"copied":  []any{map[string]any{"name": "https"}},
+		"nothing": []any{"one", "two"},
+		"ensured": []any{map[string]any{"name": "new"}},
+		"map":     map[string]any{"-": "value"},
+		"deep":    map[string]any{"er": []any{int64(1)}},
+	} {
+		if diff := cmp.Diff(want, spec[key]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+}

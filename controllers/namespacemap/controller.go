@@ -197,15 +197,15 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 		}
 		if maximum := maxNamespaces(limits); !owned.Has(remoteNamespace) && (!has || isFailed(status)) {
 			if count++; count > maximum {
-				current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: c.refuse(nm,
+				current[local] = c.refuse(nm, remoteNamespace,
 					"namespace %s, for %s, is not created: this consumer has reached its limit of %d namespaces, including those being deleted; unoffload another one, or ask an administrator of this cluster to raise tenants.%s or the consumer's limit %s",
-					remoteNamespace, local, maximum, tenantlimits.MaxNamespaces.Value(), tenantlimits.MaxNamespaces.Name)}
+					remoteNamespace, local, maximum, tenantlimits.MaxNamespaces.Value(), tenantlimits.MaxNamespaces.Name)
 				continue
 			}
 		}
-		phase, err := c.ensureRemoteNamespace(ctx, nm, limits, local, remoteNamespace)
+		status, err := c.ensureRemoteNamespace(ctx, nm, limits, local, remoteNamespace)
 		problems = append(problems, err)
-		current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: phase}
+		current[local] = status
 	}
 	problems = append(problems, c.removeRemoteNamespaces(ctx, nm, current))
 	c.reportLeftBehind(nm, current, owned)

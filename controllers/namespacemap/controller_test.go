@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -398,6 +399,9 @@ func TestNumberOfNamespaces(t *testing.T) {
 	nm := replicated(home, "rome", map[string]string{"a": home + "-a", "b": home + "-b", "c": home + "-c"})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"a": offloading.MappingAccepted, "b": offloading.MappingAccepted, "c": offloading.MappingCreationLoopBackOff})
+	if message := nm.Status.CurrentMapping["c"].Message; !strings.Contains(message, "limit of 2 namespaces") {
+		t.Errorf("the third one is refused with the message %q", message)
+	}
 	if !isAbsent(t, home+"-c") {
 		t.Error("there are three namespaces")
 	}
@@ -409,4 +413,41 @@ func TestNumberOfNamespaces(t *testing.T) {
 	if !isAbsent(t, home+"-d") {
 		t.Error("there are three namespaces by two maps")
 	}
+}
+
+// The status has the reason for each refused namespace: users of the consumer do not see the Events here.
+func TestRefusedNamespacesSayWhy(t *testing.T) {
+	home := tenant(t, "rome")
+	foreign := provider.Namespace(t)
+	allow := provider.Deny(t, "no-such-namespace", admissionv1.Create, "", "namespaces", home+"-denied", func(c client.Client) error {
+		return c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home + "-denied", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome", tenancy.EnforceLabel: "baseline"},
+			Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: home + "/provider", wire.OriginalNameAnnotation: "f-denied"}}}, client.DryRunAll)
+	})
+	m := provider.StartManager(t)
+	nm := replicated(home, "rome", map[string]string{
+		"a-shop": home + "-shop", "b-same": home + "-shop", "c-reserved": "kube-anything", "d-long": strings.Repeat("n", 64), "e-taken": foreign, "f-denied": home + "-denied",
+	})
+	provider.Create(t, nm)
+	await := func(want map[string]string) {
+		t.Helper()
+		controllertest.Eventually(t, "the reasons", func() error {
+			provider.Get(t, nm, nm.Namespace, nm.Name)
+			for local, part := range want {
+				if status := nm.Status.CurrentMapping[local]; !strings.Contains(status.Message, part) || (part == "") != (status.Message == "") || (part == "") != (status.Phase == offloading.MappingAccepted) {
+					return fmt.Errorf("%s is %+v, want a message with %q", local, status, part)
+				}
+			}
+			return nil
+		})
+	}
+	await(map[string]string{
+		"a-shop": "", "b-same": "is the remote namespace of a-shop", "c-reserved": `begin with "kube-" are reserved`, "d-long": "not a valid name",
+		"e-taken": "was not created for this NamespaceMap", "f-denied": "the test denies this",
+	})
+	if len(m.Writes.Denied()) == 0 {
+		t.Error("the policy denied nothing")
+	}
+	allow()
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"b-same":null,"c-reserved":null,"d-long":null,"e-taken":null}}}`)
+	await(map[string]string{"a-shop": "", "f-denied": ""})
 }

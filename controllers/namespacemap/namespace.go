@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,6 +22,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/admission"
+	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
@@ -30,17 +33,18 @@ const (
 	managedBy      = "liqo"
 )
 
-// ensureRemoteNamespace makes one remote namespace and returns its phase. What only the user can mend
+// ensureRemoteNamespace makes one remote namespace and returns its status. What only the user can mend
 // is an Event and the phase CreationLoopBackOff; an error is worth a retry and
 // leaves the phase as it was.
-func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (offloading.MappingPhase, error) {
-	before := nm.Status.CurrentMapping[local].Phase
+func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (offloading.RemoteNamespaceStatus, error) {
+	before := nm.Status.CurrentMapping[local]
+	before.RemoteNamespace = remoteNamespace
 	namespace := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
 	// A stricter rule does not take away a namespace that the consumer has.
 	if !isRemoteNamespaceOf(namespace, nm, local) {
 		if err := c.options.Tenancy.CheckName(limits.Limits, nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
-			return c.refuse(nm, "namespace %q, for %s, is not created: %s; or ask the consumer to choose another name", remoteNamespace, local, err), nil
+			return c.refuse(nm, remoteNamespace, "namespace %q, for %s, is not created: %s; or ask the consumer to choose another name", remoteNamespace, local, err), nil
 		}
 	}
 	if apierrors.IsNotFound(err) {
@@ -48,46 +52,80 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	}
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return c.refuse(nm, "creating namespace %s for namespace %s of the consumer: %s", remoteNamespace, local, err), err
+		c.report.Warn(nm, failedRemoteNamespaceReason, mapAction, fmt.Sprintf("creating namespace %s for namespace %s of the consumer: %s", remoteNamespace, local, err))
+		return refused(remoteNamespace, explain(before, "the remote namespace is not created", err)), err
 	case err != nil:
 		return before, fmt.Errorf("creating namespace %s, %w", remoteNamespace, err)
 	case !isMadeFor(namespace, nm):
-		return c.refuse(nm, "namespace %s exists and was not created for this NamespaceMap, so it cannot be the remote namespace of %s: choose another name for the remote namespace, or delete the one that exists", remoteNamespace, local), errForeign(remoteNamespace)
+		return c.refuse(nm, remoteNamespace, "namespace %s exists and was not created for this NamespaceMap, so it cannot be the remote namespace of %s: choose another name for the remote namespace, or delete the one that exists", remoteNamespace, local), errForeign(remoteNamespace)
 	case !isRemoteNamespaceOf(namespace, nm, local):
-		return c.refuse(nm, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: ask the consumer to choose another name for one of the remote namespaces, or unoffload %s",
+		return c.refuse(nm, remoteNamespace, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: ask the consumer to choose another name for one of the remote namespaces, or unoffload %s",
 			remoteNamespace, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(remoteNamespace)
 	case namespace.DeletionTimestamp != nil:
-		return offloading.MappingTerminating, nil // made again when it is gone
+		return offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingTerminating}, nil // made again when it is gone
 	}
-	if err := c.ensureLevel(ctx, namespace); err != nil {
+	if err := c.furnish(ctx, nm, limits, namespace); err != nil {
+		if class := report.ClassOf(err); before.Phase != offloading.MappingAccepted && slices.Contains(decisions, class) {
+			before.Message = explain(before, "the remote namespace is not ready", err)
+		}
 		return before, err
+	}
+	return offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingAccepted}, nil
+}
+
+// decisions are the classes of errors that last until somebody changes something.
+var decisions = []report.Class{report.Forbidden, report.Policy, report.Invalid}
+
+// furnish gives a remote namespace the limits of its consumer, and then the consumer its rights there.
+func (c *Controller) furnish(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, namespace *corev1.Namespace) error {
+	if err := c.ensureLevel(ctx, namespace); err != nil {
+		return err
 	}
 	if err := c.copyLimits(ctx, limits, namespace); err != nil {
-		return before, err
+		return err
 	}
 	// The limits are in place before the consumer has any rights there.
-	if err := c.ensureEgressPolicy(ctx, nm, limits.Limits, remoteNamespace); err != nil {
-		return before, err
+	if err := c.ensureEgressPolicy(ctx, nm, limits.Limits, namespace.Name); err != nil {
+		return err
 	}
-	if err := c.ensureLimitRange(ctx, nm, remoteNamespace); err != nil {
-		return before, err
+	if err := c.ensureLimitRange(ctx, nm, namespace.Name); err != nil {
+		return err
 	}
-	if err := c.ensureObjectCounts(ctx, nm, remoteNamespace); err != nil {
-		return before, err
+	if err := c.ensureObjectCounts(ctx, nm, namespace.Name); err != nil {
+		return err
 	}
-	if err := c.ensureRoleBinding(ctx, nm, remoteNamespace); err != nil {
-		return before, err
-	}
-	return offloading.MappingAccepted, nil
+	return c.ensureRoleBinding(ctx, nm, namespace.Name)
 }
 
 func errForeign(remoteNamespace string) error {
 	return report.Errorf(report.Foreign, "namespace %s exists and is not ours", remoteNamespace)
 }
 
-func (c *Controller) refuse(nm *offloading.NamespaceMap, format string, args ...any) offloading.MappingPhase {
-	c.report.Warn(nm, failedRemoteNamespaceReason, mapAction, fmt.Sprintf(format, args...))
-	return offloading.MappingCreationLoopBackOff
+// refuse reports, in an Event here and in the status for the consumer, why a remote namespace is not created.
+func (c *Controller) refuse(nm *offloading.NamespaceMap, remoteNamespace, format string, args ...any) offloading.RemoteNamespaceStatus {
+	message := fmt.Sprintf(format, args...)
+	c.report.Warn(nm, failedRemoteNamespaceReason, mapAction, message)
+	return refused(remoteNamespace, message)
+}
+
+func refused(remoteNamespace, message string) offloading.RemoteNamespaceStatus {
+	return offloading.RemoteNamespaceStatus{
+		RemoteNamespace: remoteNamespace, Phase: offloading.MappingCreationLoopBackOff, Message: printable.Shorten(message, offloading.MaxMappingMessage),
+	}
+}
+
+// explain returns the message about an error of the API server. It stays as it was while the same policy, or the same kind of check, denies
+// the request: the texts of webhooks may differ each time, and each write of the status is followed by another attempt.
+func explain(before offloading.RemoteNamespaceStatus, problem string, err error) string {
+	decider := string(apierrors.ReasonForError(err))
+	if policy := admission.DenyingPolicy(err); policy != "" {
+		decider = policy
+	}
+	beginning := fmt.Sprintf("%s (%s): ", problem, decider)
+	if strings.HasPrefix(before.Message, beginning) {
+		return before.Message
+	}
+	return printable.Shorten(beginning+err.Error(), offloading.MaxMappingMessage)
 }
 
 // createNamespace returns the namespace of the name remote namespace: the new one, or the

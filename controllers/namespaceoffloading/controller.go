@@ -90,6 +90,8 @@ const (
 	invalidReason = "Invalid"
 	accessReason  = "FailedAccess"
 	takenReason   = "NameTaken"
+	// refusedReason: a provider does not create the remote namespace.
+	refusedReason = "RemoteNamespaceRefused"
 	// unbackedReason announces that a mapping is removed, droppedReason that it was.
 	unbackedReason = "NamespaceNotOffloaded"
 	droppedReason  = "MappingRemoved"
@@ -104,7 +106,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	nso := &offloading.NamespaceOffloading{}
 	err := c.client.Get(ctx, request.NamespacedName, nso)
 	if apierrors.IsNotFound(err) {
-		c.report.Clear(request.NamespacedName)
+		c.clearReports(request.Namespace)
 		if request.Name != offloading.NamespaceOffloadingName {
 			return reconcile.Result{}, nil
 		}
@@ -141,11 +143,6 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		return err
 	}
 	remoteNamespace := c.remoteNamespaceName(nso)
-	if problems := validation.IsDNS1123Label(remoteNamespace); len(problems) > 0 {
-		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
-			"the remote namespace cannot be named %q: %s; use another namespaceMappingStrategy, or SelectedName with a shorter remoteNamespaceName", remoteNamespace, problems[0]))
-		return nil
-	}
 	selects, err := newSelector(&nso.Spec.ClusterSelector)
 	if err != nil {
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing was changed: %s", err))
@@ -154,6 +151,11 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 	answers := map[*provider]answer{}
 	for _, p := range providers {
 		answers[p] = c.decide(nso, p, selects)
+	}
+	if problems := validation.IsDNS1123Label(remoteNamespace); len(problems) > 0 {
+		c.refuseName(nso, providers, answers, fmt.Sprintf(
+			"the remote namespace cannot be named %q: %s; recreate the NamespaceOffloading with another namespaceMappingStrategy, or SelectedName with a shorter remoteNamespaceName", remoteNamespace, problems[0]))
+		return nil
 	}
 	selected := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != yes })
 	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.knows(nso.Namespace) })
@@ -182,7 +184,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, id))
 	}
 	c.complain(nso, closed, []complaint{
-		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {accessReason, strangers(slices.Concat(selected, doubtful))},
+		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {refusedReason, c.refusals(nso, providers)}, {accessReason, strangers(slices.Concat(selected, doubtful))},
 	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
@@ -200,11 +202,11 @@ func (c *Controller) complain(nso *offloading.NamespaceOffloading, closed error,
 	}
 	for _, about := range complaints {
 		if about.note != "" {
-			c.report.Warn(nso, about.reason, offloadAction, about.note)
+			c.warn(nso, about.reason, about.note)
 			return
 		}
 	}
-	c.report.Clear(client.ObjectKeyFromObject(nso))
+	c.clearReports(nso.Namespace)
 }
 
 // withdraw closes the namespace to the scheduler and takes it out of every

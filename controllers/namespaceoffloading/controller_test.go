@@ -4,12 +4,14 @@
 package namespaceoffloading_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +20,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 func TestExtendsANamespaceAndWithdrawsIt(t *testing.T) {
@@ -206,8 +209,13 @@ func TestStrategies(t *testing.T) {
 
 	long := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("n", 60)}}
 	consumer.Create(t, long)
-	offload(t, long.Name, offloading.NamespaceOffloadingSpec{})
+	nso = offload(t, long.Name, offloading.NamespaceOffloadingSpec{})
 	consumer.AwaitEvent(t, long.Name, "NamespaceOffloading", "offloading", "Invalid")
+	consumer.AwaitEvent(t, long.Name, "Namespace", long.Name, "Invalid")
+	awaitOffloadingPhase(t, nso, offloading.AllFailedOffloadingPhaseType)
+	if message := readyMessage(nso, "parma"); !strings.Contains(message, "must be no more than 63") {
+		t.Errorf("the condition says %q", message)
+	}
 }
 
 // Another name would orphan the remote namespace that is there; it is told once.
@@ -358,4 +366,63 @@ func TestADeadProviderIsNotWaitedFor(t *testing.T) {
 	})
 	consumer.Patch(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "lucca"}}, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation))
 	consumer.AwaitGone(t, nso)
+}
+
+// readyMessage returns the message of the condition Ready of the remote namespace on a provider.
+func readyMessage(nso *offloading.NamespaceOffloading, provider string) string {
+	for _, condition := range nso.Status.RemoteNamespacesConditions[provider] {
+		if condition.Type == offloading.NamespaceReady {
+			return condition.Message
+		}
+	}
+	return ""
+}
+
+// Why a provider does not create a remote namespace is in the condition, and in Events of the NamespaceOffloading and of its namespace,
+// harmless to show: the users of the namespace see nothing else of the provider.
+func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t)
+	virtualNode(t, tenant, "node-bari", "bari", map[string]string{})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	nm := awaitMapped(t, tenant, "bari", namespace, namespace+"-consumer")
+	said := func(phase, message string) {
+		t.Helper()
+		patch, err := json.Marshal(map[string]any{"status": map[string]any{"currentMapping": map[string]any{
+			namespace: map[string]any{"remoteNamespace": namespace + "-consumer", "phase": phase, "message": message}}}})
+		require.NoError(t, err)
+		consumer.PatchStatus(t, nm, string(patch))
+	}
+	awaitMessage := func(parts ...string) {
+		t.Helper()
+		controllertest.Eventually(t, "the condition", func() error {
+			consumer.Get(t, nso, namespace, offloading.NamespaceOffloadingName)
+			message := readyMessage(nso, "bari")
+			for _, part := range parts {
+				if !strings.Contains(message, part) {
+					return fmt.Errorf("it says %.200q, not %q", message, part)
+				}
+			}
+			if len(message) > 2*offloading.MaxMappingMessage || !printable.IsLine(message) {
+				return fmt.Errorf("it says %q", message)
+			}
+			return nil
+		})
+	}
+	said("CreationLoopBackOff", "the name is reserved\x1b[2J\n"+strings.Repeat("x", 5000))
+	awaitMessage("does not create", `the name is reserved\u001b[2J xxx`)
+	for kind, name := range map[string]string{"NamespaceOffloading": offloading.NamespaceOffloadingName, "Namespace": namespace} {
+		note := consumer.AwaitEvent(t, namespace, kind, name, "RemoteNamespaceRefused").Note
+		if !strings.Contains(note, `cluster bari: the name is reserved\u001b[2J xxx`) || !printable.IsLine(note) {
+			t.Errorf("the Event of the %s says %q", kind, note)
+		}
+	}
+	// A namespace that exists and cannot be used yet is no different.
+	consumer.PatchStatus(t, nm, fmt.Sprintf(`{"status":{"currentMapping":{%q:{"phase":null,"message":"no quota is left"}}}}`, namespace))
+	awaitMessage("Waiting for the provider", "no quota is left")
+	said("Accepted", "left over")
+	awaitOffloadingPhase(t, nso, offloading.ReadyOffloadingPhaseType)
+	if message := readyMessage(nso, "bari"); strings.Contains(message, "left over") {
+		t.Errorf("the condition of a namespace that can be used says %q", message)
+	}
 }

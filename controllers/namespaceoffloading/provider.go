@@ -40,6 +40,8 @@ type provider struct {
 	dead bool
 	// picked by the clusterSelector, whether the namespace is mapped yet or not.
 	picked bool
+	// refusal is why this cluster does not request the remote namespace there, "" if it does.
+	refusal string
 	// leaves is when the namespace, which is not selected any more, is withdrawn
 	// from it; zero when it is not.
 	leaves time.Time

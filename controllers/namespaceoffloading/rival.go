@@ -33,7 +33,8 @@ func (p *provider) rival(namespace, remoteNamespace string) string {
 }
 
 func (p *provider) accepted(namespace, remoteNamespace string) bool {
-	return p.mapping.Status.CurrentMapping[namespace] == offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingAccepted}
+	status := p.mapping.Status.CurrentMapping[namespace]
+	return status.RemoteNamespace == remoteNamespace && status.Phase == offloading.MappingAccepted
 }
 
 // namesakes returns, for each remote namespace of the map, the namespaces that it is given

@@ -127,15 +127,19 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 	if required || current != nil {
 		rival, remoteNamespace := c.rivalOf(nso, p)
 		contested := required && rival != "" && nso.DeletionTimestamp == nil
-		if contested {
+		if contested || p.refusal != "" {
 			phase = offloading.MappingCreationLoopBackOff
 		}
 		ready := readyCondition(phase)
 		switch {
+		case p.refusal != "":
+			ready.Message = "The remote namespace is not requested: " + p.refusal
 		case contested:
 			ready.Message = fmt.Sprintf("The remote namespace %s belongs to namespace %s; see the Events of the NamespaceOffloading for the remedy", remoteNamespace, rival)
 		case required && !p.wishes(nso.Namespace):
 			ready.Message = fmt.Sprintf("The namespace is not mapped to cluster %s yet; if this persists, see the Events of the NamespaceOffloading", p.id)
+		case current != nil:
+			ready.Message = withReason(ready.Message, *current)
 		}
 		conditions = append(conditions, c.since(before, ready))
 	}
@@ -162,7 +166,7 @@ func readyCondition(phase offloading.MappingPhase) offloading.RemoteNamespaceCon
 		condition.Message = "The remote namespace exists and can be used"
 	case offloading.MappingCreationLoopBackOff:
 		condition.Reason = wire.CreationLoopBackOffReason
-		condition.Message = "The provider cannot create the remote namespace; see the Events of its NamespaceMap"
+		condition.Message = "The provider does not create the remote namespace; an administrator of the provider sees why in the Events of its NamespaceMap"
 	case offloading.MappingTerminating:
 		condition.Reason = wire.TerminatingReason
 		condition.Message = "The remote namespace is being deleted"

@@ -38,6 +38,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // refresh is how often a map is reconciled when nothing happens, in order to
@@ -202,7 +203,7 @@ func (c *Controller) answer(ctx context.Context, local, copied *offloading.Names
 }
 
 // answerOf returns of the provider's status what this cluster asks for, or has asked for and is being withdrawn: a provider
-// opens no namespace of ours by itself.
+// opens no namespace of ours by itself. Its messages are harmless to show and bounded.
 func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapStatus {
 	status := *copied.Status.DeepCopy()
 	maps.DeleteFunc(status.CurrentMapping, func(namespace string, s offloading.RemoteNamespaceStatus) bool {
@@ -212,6 +213,10 @@ func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapSta
 		known, ok := local.Status.CurrentMapping[namespace]
 		return !ok || known.RemoteNamespace != s.RemoteNamespace
 	})
+	for namespace, s := range status.CurrentMapping {
+		s.Message = printable.Shorten(printable.Line(s.Message), offloading.MaxMappingMessage)
+		status.CurrentMapping[namespace] = s
+	}
 	if len(status.CurrentMapping) == 0 {
 		status.CurrentMapping = nil
 	}

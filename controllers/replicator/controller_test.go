@@ -4,6 +4,7 @@
 package replicator_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -31,6 +32,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/replicator"
+	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -405,5 +407,30 @@ func TestWhatIsNotAskedForIsNotAnswered(t *testing.T) {
 	})
 	if len(nm.Status.CurrentMapping) != 1 {
 		t.Errorf("the status is %v", nm.Status.CurrentMapping)
+	}
+}
+
+// The message of a provider about a refused namespace is bounded here, and harmless to show.
+func TestMessagesOfAProviderAreHarmless(t *testing.T) {
+	here, there := peer(t, "chatty")
+	consumer.StartManager(t)
+	nm := outgoing(here, "chatty", map[string]string{"shop": "shop-home"})
+	consumer.Create(t, nm)
+	copied := awaitDesired(t, &provider, there, "chatty", map[string]string{"shop": "shop-home"})
+	message := "no\x1b[2J\u202e:\n" + strings.Repeat("x", 100_000)
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"currentMapping": map[string]any{
+		"shop": map[string]any{"remoteNamespace": "shop-home", "phase": "CreationLoopBackOff", "message": message}}}})
+	require.NoError(t, err)
+	provider.PatchStatus(t, copied, string(patch))
+	controllertest.Eventually(t, "the message", func() error {
+		consumer.Get(t, nm, here, "chatty")
+		if nm.Status.CurrentMapping["shop"].Message == "" {
+			return fmt.Errorf("the status is %v", nm.Status.CurrentMapping)
+		}
+		return nil
+	})
+	got := nm.Status.CurrentMapping["shop"].Message
+	if !printable.IsLine(got) || len(got) > offloading.MaxMappingMessage || !strings.HasPrefix(got, `no\u001b[2J\u202e: xxx`) {
+		t.Errorf("the message of %d bytes is %.80q", len(got), got)
 	}
 }

@@ -438,3 +438,56 @@ func TestCopyOverZeroValues(t *testing.T) {
 		}
 	}
 }
+
+// Every setter that appends makes the list where there is none; a key "-" is one in brackets, or of a map that is there.
+func TestAppendingMakesTheList(t *testing.T) {
+	for name, set := range map[string]struct {
+		with func(n Node, path string) error
+		want any
+	}{
+		"SetString": {func(n Node, path string) error { return n.SetString(path, "x") }, "x"},
+		"SetInt":    {func(n Node, path string) error { return n.SetInt(path, 1) }, int64(1)},
+		"SetNull":   {func(n Node, path string) error { return n.SetNull(path) }, nil},
+		"SetMap":    {func(n Node, path string) error { _, err := n.SetMap(path); return err }, map[string]any{}},
+		"SetList":   {func(n Node, path string) error { _, err := n.SetList(path); return err }, []any{}},
+		"EnsureMap": {func(n Node, path string) error { _, err := n.EnsureMap(path); return err }, map[string]any{}},
+		"Assign":    {func(n Node, path string) error { return n.Assign(path, []any{"y"}) }, []any{"y"}},
+		"Copy": {func(n Node, path string) error {
+			source, err := n.At("source")
+			if err != nil {
+				return err
+			}
+			return n.Copy(path, source)
+		}, map[string]any{"k": "v"}},
+	} {
+		for path, want := range map[string]any{
+			"absent.-":   map[string]any{"absent": []any{set.want}},
+			"null.-":     map[string]any{"null": []any{set.want}},
+			"a.b.-":      map[string]any{"a": map[string]any{"b": []any{set.want}}},
+			"list.-":     map[string]any{"list": []any{"one", set.want}},
+			"absent.[-]": map[string]any{"absent": map[string]any{"-": set.want}},
+			"map.-":      map[string]any{"map": map[string]any{"-": set.want}},
+		} {
+			object := map[string]any{"source": map[string]any{"k": "v"}, "null": nil, "list": []any{"one"}, "map": map[string]any{}}
+			d := New()
+			d.Reset(object)
+			if err := set.with(d.Root(), path); err != nil {
+				t.Errorf("%s(%s): %v", name, path, err)
+				continue
+			}
+			result := d.Value()
+			for key, value := range want.(map[string]any) {
+				if !reflect.DeepEqual(result[key], value) {
+					t.Errorf("%s(%s) made %s %#v, want %#v", name, path, key, result[key], value)
+				}
+			}
+		}
+	}
+	d := New()
+	d.Reset(map[string]any{"null": nil})
+	for _, path := range []string{"absent.-.name", "null.-.name"} {
+		if err := d.Root().SetString(path, "x"); err == nil {
+			t.Errorf("%s leads through an element that is not there, and made %v", path, d.Value())
+		}
+	}
+}

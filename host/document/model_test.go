@@ -64,6 +64,9 @@ func modelSet(v any, path []modelSeg, value any) (any, error) {
 	}
 	switch c := v.(type) {
 	case nil:
+		if path[0].text == "-" && !path[0].verbatim {
+			return modelSet([]any{}, path, value)
+		}
 		return modelSet(map[string]any{}, path, value)
 	case map[string]any:
 		e, err := modelSet(c[path[0].text], path[1:], value)

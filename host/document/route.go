@@ -19,6 +19,14 @@ type hop struct {
 	index int32 // of a list's element; -1 when the text is no number
 }
 
+// container returns the kind of value that is created for the hop where there is nothing.
+func (h *hop) container() Kind {
+	if h.push {
+		return List
+	}
+	return Map
+}
+
 // route is a path taken apart.
 type route struct {
 	text  string

@@ -9,7 +9,8 @@ import (
 )
 
 // SetString sets the string at path. As with all of Set…: the last segment is the key to set, an index (the element is
-// replaced) or `-` (appended to the list); maps missing on the way are made; setting what is there already is no edit.
+// replaced) or `-` (appended to the list); maps missing on the way are made, and so is the
+// list that `-` appends to; setting what is there already is no edit.
 // Errors leave the Document as it was or with empty maps on the way made.
 func (n Node) SetString(path, s string) error {
 	if !utf8.ValidString(s) {

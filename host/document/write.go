@@ -16,7 +16,7 @@ func (d *Document) container(id int32, r *route) (int32, error) {
 	return id, nil
 }
 
-// descend goes one step down and makes a map where there is nothing.
+// descend goes one step down and makes a map where there is nothing, or a list if the next step appends.
 func (d *Document) descend(id int32, r *route, at int) (int32, error) {
 	h := &r.hops[at]
 	if h.wild {
@@ -30,6 +30,9 @@ func (d *Document) descend(id int32, r *route, at int) (int32, error) {
 		}
 		return c, err
 	case Null:
+		if h.push {
+			return 0, r.noNumber(at)
+		}
 		if err := d.write(id, content{kind: Map}); err != nil {
 			return 0, err
 		}
@@ -40,7 +43,7 @@ func (d *Document) descend(id int32, r *route, at int) (int32, error) {
 	if v := d.lookup(id, h.text); v.kind > Null {
 		return d.visitField(id, h.name)
 	}
-	return d.putField(id, h.name, content{kind: Map}, r.text)
+	return d.putField(id, h.name, content{kind: r.hops[at+1].container()}, r.text)
 }
 
 // put sets what the last hop names in the container id.
@@ -53,8 +56,11 @@ func (d *Document) put(id int32, r *route, c content) (int32, error) {
 	case List:
 		return d.putElem(id, r, h, c)
 	case Null:
-		if err := d.write(id, content{kind: Map}); err != nil {
+		if err := d.write(id, content{kind: h.container()}); err != nil {
 			return 0, err
+		}
+		if h.push {
+			return d.push(id, c)
 		}
 	case Map:
 	default:

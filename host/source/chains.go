@@ -239,12 +239,12 @@ func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, 
 }
 
 func (c *Chains) checkNames(m Module) error {
+	if err := m.Options.CheckReplaces(c.config.Defaults); err != nil {
+		return err
+	}
 	var names []string
 	for _, d := range c.defaults {
 		names = append(names, d.name)
-	}
-	if m.Options.Replaces != "" && !slices.Contains(names, m.Options.Replaces) {
-		return fmt.Errorf("replaces: there is no default plugin %q (there are %s)", m.Options.Replaces, strings.Join(names, ", "))
 	}
 	if slices.Contains(names, m.Name) && m.Options.Replaces != m.Name {
 		return fmt.Errorf("%s is also the name of a default plugin: rename the file, or set `replaces: %s` in %s.yaml", m.Name, m.Name, m.Name)
@@ -272,17 +272,7 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 
 // matches reports whether the plugin belongs in the chain.
 func (r *running) matches(kind string, hook host.Hook) bool {
-	name, group, _ := strings.Cut(kind, ".")
-	manifest := r.plugin.Manifest()
-	if len(r.options.Kinds) == 0 {
-		return manifest.Matches(name, group, hook)
-	}
-	// Options may name the Secrets that "*" of a manifest leaves out.
-	any := *manifest
-	if slices.Contains(manifest.Kinds, "*") {
-		any.Kinds = r.options.Kinds
-	}
-	return any.Matches(name, group, hook) && host.MatchesKind(r.options.Kinds, name, group)
+	return r.options.Matches(r.plugin.Manifest(), kind, hook)
 }
 
 // digest distinguishes modules with their options.

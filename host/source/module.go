@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/json"
@@ -209,4 +210,34 @@ func (o *Options) PluginConfig() host.PluginConfig {
 		Fresh:         o.Fresh,
 		IgnoreFailure: o.IgnoreFailure,
 	}
+}
+
+// CheckReplaces returns an error if the options replace a default plugin that is not among defaults.
+func (o *Options) CheckReplaces(defaults []Module) error {
+	if o.Replaces == "" {
+		return nil
+	}
+	var names []string
+	for _, d := range defaults {
+		names = append(names, d.Name)
+	}
+	if slices.Contains(names, o.Replaces) {
+		return nil
+	}
+	slices.Sort(names)
+	return fmt.Errorf("replaces: there is no default plugin %q (there are %s)", o.Replaces, strings.Join(names, ", "))
+}
+
+// Matches reports whether a plugin with these options runs on the objects of a kind, which has its API group unless that is the core group.
+func (o *Options) Matches(manifest *host.Manifest, kind string, hook host.Hook) bool {
+	name, group, _ := strings.Cut(kind, ".")
+	return o.MatchesManifest(manifest, kind, hook) && (len(o.Kinds) == 0 || host.MatchesKind(o.Kinds, name, group))
+}
+
+// MatchesManifest reports whether the manifest alone allows it, as Matches does without the restriction by the options. They may name the Secrets that
+// "*" of a manifest leaves out.
+func (o *Options) MatchesManifest(manifest *host.Manifest, kind string, hook host.Hook) bool {
+	name, group, _ := strings.Cut(kind, ".")
+	return manifest.Matches(name, group, hook) ||
+		slices.Contains(manifest.Hooks, hook.String()) && slices.Contains(manifest.Kinds, "*") && host.MatchesKind(o.Kinds, name, group)
 }

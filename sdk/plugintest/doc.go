@@ -26,7 +26,9 @@
 //	error.txt      a text that the error contains
 //
 // together with warnings.txt, one a line, if there are any. `go test -update`
-// writes them; what it wrote is to be read before it is committed.
+// writes them; what it wrote is to be read before it is committed. It
+// never writes a fault of the plugin, such as a trap, and writes nothing if the
+// plugin neither changes, skips nor refuses the object of any case.
 //
 // Each case checks more than its golden file: that the hook leaves its input
 // alone, that running it again on its result changes nothing, and, given the

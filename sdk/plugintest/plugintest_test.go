@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/refract-project/refract/internal/wattest"
 	"github.com/refract-project/refract/sdk"
 )
 
@@ -157,4 +158,37 @@ func TestConcurrentRuns(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// A plugin that never works has no results to expect; deliberate refusals are results.
+func TestFaultsAreNotExpectedResults(t *testing.T) {
+	*update = true
+	defer func() { *update = false }()
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"broken","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["*"]}`, "",
+		`(func (export "outgoing") (result i32) (unreachable))`))
+	require.NoError(t, err)
+	module := filepath.Join(t.TempDir(), "broken.wasm")
+	require.NoError(t, os.WriteFile(module, wasm, 0o600))
+	pod := Case{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "web"}}}
+
+	broken := Open(t, module)
+	require.ErrorContains(t, broken.checkWorks(t, map[string]Case{"a": pod, "b": pod}), "works in none of 2 cases, so no expected result is written: case a, ")
+	dir := t.TempDir()
+	compareGolden(t, dir, broken.Run(t, pod))
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("the trap was written: %v, %v", left, err)
+	}
+
+	refusing := Open(t, "../../plugins/secret/secret.wasm")
+	refused, err := readCase("../../plugins/secret/testdata/token-of-a-long-name")
+	require.NoError(t, err)
+	require.NoError(t, refusing.checkWorks(t, map[string]Case{"a": refused}))
+	compareGolden(t, dir, refusing.Run(t, refused))
+	if text, err := os.ReadFile(filepath.Join(dir, errorFile)); err != nil || !strings.Contains(string(text), "more than 63 characters") {
+		t.Errorf("error.txt has %q, %v", text, err)
+	}
+
+	refused.Config = map[string]any{"unknown": true}
+	misconfigured := Open(t, "../../plugins/pod/pod.wasm") // whose schema has no such field
+	require.ErrorContains(t, misconfigured.checkWorks(t, map[string]Case{"a": refused}), "unknown")
 }

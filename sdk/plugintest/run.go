@@ -45,6 +45,11 @@ func Run(t *testing.T, module, dir string, opts ...Option) {
 		t.Fatal(err)
 	}
 	m := Open(t, module)
+	if *update {
+		if err := m.checkWorks(t, cases); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
 			out := Check(t, m, cases[name], opts...)

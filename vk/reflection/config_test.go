@@ -215,3 +215,56 @@ func TestSecretThatWasExcludedMeanwhile(t *testing.T) {
 		t.Error("the Secret crossed although it says that it must not")
 	}
 }
+
+// A user's ConfigMap with the name of the copy of the root CA stays on this cluster, with an Event, whether the root CA crosses or not. No write for one of
+// them undoes a write for the other.
+func TestConfigMapNamedAsTheCopyOfTheRootCA(t *testing.T) {
+	t.Parallel()
+	for name, crosses := range map[string]bool{"with the root CA": true, "without the root CA": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, configuration(t))
+			reserved := wire.RemoteRootCAConfigMap("rome")
+			if !crosses {
+				l.Present(l.Local, "ConfigMap", l.Namespace, wire.RootCAConfigMap)
+				l.Local.PatchYAML(t, "ConfigMap", l.Namespace, wire.RootCAConfigMap, `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
+			}
+			l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {whose: the user's}}`, reserved))
+			l.Start()
+			l.Event(l.Namespace, "ConfigMap", reserved, "Warning", "FailedReflection", "ConfigMap kube-root-ca.crt", "recreate it with another name")
+			l.Settled()
+			check := func() {
+				l.Helper()
+				there := l.Remote.Get(t, "ConfigMap", l.RemoteNS, reserved)
+				if (there != nil) != crosses {
+					l.Errorf("the copy of the root CA is there: %t, want %t", there != nil, crosses)
+				}
+				if there != nil && reflectiontest.Field("data.whose", "")(there) != nil {
+					l.Error("the copy of the root CA has the content of the user's ConfigMap")
+				}
+			}
+			check()
+			l.Quiet("another look", func() { l.Manager.EnqueueAll(reflection.ConfigMapKind) })
+			l.Quiet("the end of the user's", func() { l.Local.Delete(t, "ConfigMap", l.Namespace, reserved) })
+			check()
+		})
+	}
+}
+
+// A Secret that would be taken for one with tokens of a pod is not written: the virtual kubelet would delete it as such, and write it again.
+func TestSecretMarkedAsTokensIsNotWritten(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, configuration(t))
+	crosses := func(document.Node, *host.Env) (*host.Outcome, error) { return &host.Outcome{}, nil }
+	l.Options.Registry = l.Chains // The default plugin would skip the Secret.
+	l.Chains.Swap(reflection.SecretKind, host.Outgoing, crosses)
+	l.Chains.Swap(reflection.ConfigMapKind, host.Outgoing, crosses)
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: marked, labels: {%s: robot}}, stringData: {mode: fast}}`, wire.ServiceAccountNameLabel))
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: plain}, stringData: {mode: fast}}`)
+	l.Start()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "plain")
+	l.Event(l.Namespace, "Secret", "marked", "Warning", "InvalidObject", "remove the label")
+	if l.Remote.Get(t, "Secret", l.RemoteNS, "marked") != nil {
+		t.Error("the Secret was written")
+	}
+}

@@ -276,7 +276,7 @@ func TestSecretOfTokensInTheWay(t *testing.T) {
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mode: fast}}`)
 	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: web-token, labels: {%s, %s: robot}}, stringData: {token: secret}}`, l.Owned(), wire.ServiceAccountNameLabel))
 	l.Start()
-	l.Event(l.Namespace, "Secret", "web-token", "Warning", "FailedReflection", "is not managed by Refract")
+	l.Event(l.Namespace, "Secret", "web-token", "Warning", "FailedReflection", "for another object of this cluster", "rename")
 	l.Settled()
 	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("data.token", "c2VjcmV0"), reflectiontest.Field("data.mode", ""))
 }

@@ -140,7 +140,7 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 	}
 
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: null}}}`)
-	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "is not managed by Refract")
+	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "for another object of this cluster")
 	l.keysAgree("web")
 }
 

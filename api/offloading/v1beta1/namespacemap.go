@@ -58,6 +58,9 @@ const (
 	MappingTerminating MappingPhase = "Terminating"
 )
 
+// MaxMappingMessage is the most bytes of a message in the status of a NamespaceMap; longer ones are shortened.
+const MaxMappingMessage = 1024
+
 // NamespaceMapStatus is the response of the provider.
 type NamespaceMapStatus struct {
 	// CurrentMapping has the state of the remote namespace by the name of the consumer's
@@ -78,4 +81,10 @@ type RemoteNamespaceStatus struct {
 	//
 	// +optional
 	Phase MappingPhase `json:"phase,omitempty"`
+
+	// Message is the reason why the consumer cannot use the remote namespace, with
+	// the remedy. Users of the consumer read it as well.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
 }

@@ -358,9 +358,9 @@ func TestPluginRunOnEveryDocument(t *testing.T) {
 	list := "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: three}, spec: {clusterIP: 10.96.0.9}}\n"
 	text := object("one") + "---\n# nothing\n---\n" + "apiVersion: v1\nkind: Pod\nmetadata: {name: other}\n---\n" + object("two") + "---\n" + list
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	out, _, err := refractctl(t, "plugin", "run", module, "-f", file)
-	if err == nil || !strings.Contains(err.Error(), "object 2 of 4 (pod/other)") {
-		t.Errorf("error = %v", err)
+	out, progress, err := refractctl(t, "plugin", "run", module, "-f", file)
+	if err != nil || !strings.Contains(progress, "note: object 2 of 4 (pod/other): plugin service is not for the kind Pod") {
+		t.Errorf("error = %v, progress = %s", err, progress)
 	}
 	if strings.Count(out, "kind: Service") != 3 || strings.Count(out, "---") != 2 || strings.Contains(out, "10.96.0.") {
 		t.Errorf("output = %s", out)

@@ -4,18 +4,21 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/tetratelabs/wazero"
+	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
@@ -24,14 +27,16 @@ import (
 
 // inspection is what "plugin inspect" prints about a module.
 type inspection struct {
-	File     string              `json:"file"`
-	Digest   string              `json:"digest"`
-	Bytes    int                 `json:"bytes"`
-	ABI      string              `json:"abi"`
-	Manifest *host.Manifest      `json:"manifest"`
-	Imports  map[string][]string `json:"imports"`
-	Exports  []string            `json:"exports"`
-	Limits   source.Limits       `json:"limits"`
+	File     string         `json:"file"`
+	Digest   string         `json:"digest"`
+	Bytes    int            `json:"bytes"`
+	ABI      string         `json:"abi"`
+	Manifest *host.Manifest `json:"manifest"`
+	// Options were read from the .yaml file beside the module. They restrict the manifest.
+	Options source.Options      `json:"options,omitzero"`
+	Imports map[string][]string `json:"imports"`
+	Exports []string            `json:"exports"`
+	Limits  source.Limits       `json:"limits"`
 	// LoadTime is how long it took to instrument, compile and start the module.
 	LoadTime string `json:"loadTime"`
 }
@@ -65,14 +70,14 @@ func newInspectCommand() *cobra.Command {
 
 func inspect(ctx context.Context, file string) (result *inspection, err error) {
 	begun := time.Now()
-	plugin, err := load(ctx, file, nil)
+	plugin, err := load(ctx, file)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, plugin.close(ctx)) }()
 	result = &inspection{
 		File: file, Digest: plugin.Digest(), Bytes: len(plugin.module.Wasm), ABI: "refract v1",
-		Manifest: plugin.Manifest(), Limits: effective(plugin.module.Options.Limits),
+		Manifest: plugin.Manifest(), Options: plugin.module.Options, Limits: effective(plugin.module.Options.Limits),
 		LoadTime: time.Since(begun).Round(time.Millisecond).String(),
 	}
 	if plugin.Portable() {
@@ -131,6 +136,10 @@ func (r *inspection) print(out io.Writer) error {
 	row("Kinds", "%s", strings.Join(r.Manifest.Kinds, ", "))
 	row("Hooks", "%s", strings.Join(r.Manifest.Hooks, ", "))
 	row("Writes", "%s", strings.Join(r.Manifest.Writes, ", "))
+	row("Capabilities", "%s", orNone(strings.Join(r.Manifest.Capabilities, ", ")))
+	for _, option := range r.optionRows() {
+		row(option[0], "%s", option[1])
+	}
 	for _, module := range slices.Sorted(maps.Keys(r.Imports)) {
 		row("Imports", "%s: %s", module, strings.Join(r.Imports[module], ", "))
 	}
@@ -138,5 +147,47 @@ func (r *inspection) print(out io.Writer) error {
 	row("Limits", "fuel %d, %d memory pages, %d output bytes, call depth %d, %d handles",
 		r.Limits.Fuel, r.Limits.MemoryPages, r.Limits.OutputBytes, r.Limits.CallDepth, r.Limits.Handles)
 	row("Loaded in", "%s (instrumented with fuel, compiled, started)", r.LoadTime)
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return r.printSchema(out)
+}
+
+// optionRows returns a row for each option that is set.
+func (r *inspection) optionRows() (rows [][2]string) {
+	o := r.Options
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, [2]string{name, value})
+		}
+	}
+	add("Only kinds", strings.Join(o.Kinds, ", "))
+	add("Only writes", strings.Join(o.Writes, ", "))
+	add("Replaces", o.Replaces)
+	if o.Priority != 0 {
+		add("Priority", strconv.Itoa(o.Priority))
+	}
+	if o.Fresh {
+		add("Fresh", "memory is reset before each call")
+	}
+	if o.IgnoreFailure {
+		add("Failures", "ignored, with a warning")
+	}
+	return rows
+}
+
+func orNone(text string) string { return cmp.Or(text, "none") }
+
+// printSchema prints the schema of the configuration, as YAML below a title. It is the text of the plugin's author.
+func (r *inspection) printSchema(out io.Writer) error {
+	if len(r.Manifest.ConfigSchema) == 0 {
+		_, err := fmt.Fprintln(out, "Config schema: none, any configuration is accepted")
+		return err
+	}
+	text, err := yaml.Marshal(r.Manifest.ConfigSchema)
+	if err != nil {
+		return fmt.Errorf("encoding the config schema, %w", err)
+	}
+	_, err = fmt.Fprintf(out, "Config schema:\n  %s\n", printable.Indented(strings.TrimSuffix(string(text), "\n")))
+	return err
 }

@@ -22,20 +22,26 @@ type loaded struct {
 	module source.Module
 }
 
-// load reads a module and loads it as a virtual kubelet would. change may
-// change its options, which are those of the .yaml file beside it.
-func load(ctx context.Context, file string, change func(*source.Options)) (*loaded, error) {
-	module := source.ReadFile(file)
-	if module.Err != nil {
-		return nil, fmt.Errorf("reading plugin %s, %w", file, module.Err)
-	}
-	if change != nil {
-		change(&module.Options)
-	}
+// newHost returns a host whose plugins log to the standard error.
+func newHost(ctx context.Context) (*host.Host, error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h, err := host.New(ctx, host.NewConfig().WithLogger(logger))
 	if err != nil {
 		return nil, fmt.Errorf("starting the plugin host, %w", err)
+	}
+	return h, nil
+}
+
+// load reads a module and loads it as a virtual kubelet would, with the options
+// in the .yaml file beside it.
+func load(ctx context.Context, file string) (*loaded, error) {
+	module := source.ReadFile(file)
+	if module.Err != nil {
+		return nil, fmt.Errorf("reading plugin %s, %w", file, module.Err)
+	}
+	h, err := newHost(ctx)
+	if err != nil {
+		return nil, err
 	}
 	plugin, err := h.Load(ctx, module.Name, module.Wasm, module.Options.PluginConfig())
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +23,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/internal/printable"
 )
@@ -34,7 +32,7 @@ type trial struct {
 	object, context, config string
 	hook                    string
 	fuel                    int64
-	diff                    bool
+	diff, chain             bool
 	output                  *output
 }
 
@@ -45,20 +43,33 @@ func newRunCommand() *cobra.Command {
 		Short: "Run a plugin on the objects of a file and print the results",
 		Long: "Run a plugin on each object of a file, on the real host with its limits and its guard, and print the objects, or\n" +
 			"the differences with --diff. Warnings and the fuel used go to the standard error. Options in FILE.yaml beside the\n" +
-			"module are used.",
+			"module are used. Objects that the plugin is not for are left out, with a note. With --chain, several modules can be\n" +
+			"named: they run together with the default plugins, in the order in which a virtual kubelet runs them.",
 		Example: "  refractctl plugin run strip.wasm -f service.yaml --config=config.yaml --diff\n" +
+			"  refractctl plugin run strip.wasm -f service.yaml --chain\n" +
 			"  kubectl get pod web -o yaml | refractctl plugin run pod.wasm -f -",
-		Args:              oneModule,
-		ValidArgsFunction: completeWasm,
-		RunE:              t.run,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if t.chain && len(args) > 1 {
+				return nil
+			}
+			return oneModule(cmd, args)
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if t.chain {
+				given = nil
+			}
+			return completeWasm(cmd, given, typed)
+		},
+		RunE: t.run,
 	}
 	flags := command.Flags()
 	flags.StringVarP(&t.object, "filename", "f", "", "file with one or more objects, YAML or JSON; - is the standard input")
-	flags.StringVar(&t.context, "context", "", "file with the plugin's context: IDs, namespaces and settings of the two clusters")
+	flags.StringVar(&t.context, "context", "", "file with the plugin's context: IDs, namespaces and settings of the two clusters; by default the IDs are home and cloud, and the namespaces those of the object")
 	flags.StringVar(&t.config, "config", "", "file with the plugin's configuration")
 	flags.StringVar(&t.hook, "hook", host.Outgoing.String(), "hook to run: outgoing or incoming")
 	flags.Int64Var(&t.fuel, "fuel", 0, "fuel of the call; 0 is the plugin's limit, or the default")
 	flags.BoolVar(&t.diff, "diff", false, "print the difference instead of the object")
+	flags.BoolVar(&t.chain, "chain", false, "run the whole chain: the default plugins of the kinds first, unless they are replaced, then the named ones by priority")
 	t.output = addOutput(command, "yaml")
 	completeFlag(command, "hook", host.Outgoing.String(), host.Incoming.String())
 	return command
@@ -66,7 +77,7 @@ func newRunCommand() *cobra.Command {
 
 func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 	ctx := cmd.Context()
-	hook, err := t.validate()
+	hook, err := t.validate(args)
 	if err != nil {
 		return usage(err)
 	}
@@ -74,33 +85,39 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	env, config := &host.Env{Measure: true, RemapIP: func(ip string) (string, bool) { return ip, true }}, map[string]any(nil)
-	if env.Context, err = readOptional("context", t.context); err != nil {
-		return err
-	}
-	if config, err = readOptional("config", t.config); err != nil {
-		return err
-	}
-	plugin, err := load(ctx, args[0], func(o *source.Options) {
-		if config != nil {
-			o.Config = config
-		}
-		if t.fuel > 0 {
-			o.Limits.Fuel = t.fuel
-		}
-	})
+	given, err := readOptional("context", t.context)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, plugin.close(ctx)) }()
+	modules, err := t.readModules(args)
+	if err != nil {
+		return err
+	}
+	kinds, err := objectKinds(objects)
+	if err != nil {
+		return err
+	}
+	chains, err := newTrialChains(ctx, modules, slices.Compact(slices.Sorted(slices.Values(kinds))), hook, t.chain)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, chains.close(ctx)) }()
 	printer, err := t.output.printer()
 	if err != nil {
 		return err
 	}
+	if err := t.explainUnmatched(cmd.ErrOrStderr(), chains, objects, kinds); err != nil {
+		return err
+	}
+	env := &host.Env{Measure: true, RemapIP: func(ip string) (string, bool) { return ip, true }}
 	for n, object := range objects {
-		if oneErr := t.one(cmd, plugin.Plugin, hook, object, env, printer); oneErr != nil {
+		if !t.chain && chains.unmatched(modules[0], kinds[n]) != "" {
+			continue
+		}
+		env.Context = contextFor(given, object, hook)
+		if oneErr := t.one(cmd, chains, kinds[n], object, env, printer); oneErr != nil {
 			if len(objects) > 1 {
-				oneErr = fmt.Errorf("object %d of %d (%s), %w", n+1, len(objects), nameOf(object), oneErr)
+				oneErr = fmt.Errorf("%s, %w", position(objects, n), oneErr)
 			}
 			err = errors.Join(err, oneErr)
 		}
@@ -108,9 +125,50 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// one runs the plugin on one object and prints what became of it, as a further document behind those written before.
-func (t *trial) one(cmd *cobra.Command, plugin *host.Plugin, hook host.Hook, object map[string]any, env *host.Env, printer printers.ResourcePrinter) error {
-	doc, outcome, err := cross(cmd.Context(), plugin, hook, object, env)
+// readModules reads the modules with their options, changed by the flags.
+func (t *trial) readModules(files []string) (modules []source.Module, err error) {
+	config, err := readOptional("config", t.config)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		module := source.ReadFile(file)
+		if module.Err != nil {
+			return nil, fmt.Errorf("reading plugin %s, %w", file, module.Err)
+		}
+		if config != nil {
+			module.Options.Config = config
+		}
+		if t.fuel > 0 {
+			module.Options.Limits.Fuel = t.fuel
+		}
+		modules = append(modules, module)
+	}
+	return modules, nil
+}
+
+// explainUnmatched prints a note for each object that a plugin does not run on. Without --chain it returns an error if there is no object left.
+func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []map[string]any, kinds []string) error {
+	for _, module := range chains.modules {
+		notes, reason := []string{}, ""
+		for n := range objects {
+			if why := chains.unmatched(module, kinds[n]); why != "" {
+				notes, reason = append(notes, fmt.Sprintf("%s: %s", position(objects, n), why)), why
+			}
+		}
+		if len(notes) == len(objects) && !t.chain {
+			return errors.New(reason)
+		}
+		for _, note := range notes {
+			fmt.Fprintf(out, "note: %s\n", printable.Line(note))
+		}
+	}
+	return nil
+}
+
+// one runs the chain on one object and prints what became of it, as a further document behind those written before.
+func (t *trial) one(cmd *cobra.Command, chains *trialChains, kind string, object map[string]any, env *host.Env, printer printers.ResourcePrinter) error {
+	doc, outcome, err := chains.run(cmd.Context(), kind, object, env)
 	printOutcome(cmd.ErrOrStderr(), outcome)
 	if err != nil || outcome.Skipped {
 		return err
@@ -121,6 +179,26 @@ func (t *trial) one(cmd *cobra.Command, plugin *host.Plugin, hook host.Hook, obj
 	return printer.PrintObj(&unstructured.Unstructured{Object: doc.Value()}, exactly(cmd.OutOrStdout()))
 }
 
+// objectKinds returns the kind of each object.
+func objectKinds(objects []map[string]any) (kinds []string, err error) {
+	for n, object := range objects {
+		kind, err := kindOf(object)
+		if err != nil && len(objects) > 1 {
+			err = fmt.Errorf("%s, %w", position(objects, n), err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, nil
+}
+
+// position returns the number and name of an object, for texts.
+func position(objects []map[string]any, n int) string {
+	return fmt.Sprintf("object %d of %d (%s)", n+1, len(objects), nameOf(objects[n]))
+}
+
 // nameOf an object, as kubectl writes it.
 func nameOf(object map[string]any) string {
 	kind, _ := object["kind"].(string)
@@ -129,7 +207,7 @@ func nameOf(object map[string]any) string {
 	return strings.ToLower(kind) + "/" + name
 }
 
-func (t *trial) validate() (host.Hook, error) {
+func (t *trial) validate(modules []string) (host.Hook, error) {
 	if t.object == "" {
 		return 0, errors.New("--filename is missing: set it to a file with the object, or - for standard input")
 	}
@@ -139,52 +217,15 @@ func (t *trial) validate() (host.Hook, error) {
 	if t.fuel < 0 {
 		return 0, fmt.Errorf("--fuel is %d: use a positive amount, or 0 for the plugin's limit", t.fuel)
 	}
+	if t.config != "" && len(modules) > 1 {
+		return 0, errors.New("--config is for one module: with several, write the configuration of each into the .yaml file beside it")
+	}
 	for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
 		if t.hook == hook.String() {
 			return hook, nil
 		}
 	}
 	return 0, fmt.Errorf("--hook is %q: use outgoing or incoming", t.hook)
-}
-
-// cross runs the plugin with the guard that the engine would put behind it.
-func cross(ctx context.Context, plugin *host.Plugin, hook host.Hook, object map[string]any, env *host.Env) (*document.Document, *host.Outcome, error) {
-	kind, err := crossable(plugin, hook, object)
-	if err != nil {
-		return nil, nil, err
-	}
-	chain, err := host.NewChain(hook, host.DefaultGuard(kind), plugin)
-	if err != nil {
-		return nil, nil, err
-	}
-	doc := document.New()
-	doc.Reset(object)
-	outcome, err := chain.Run(ctx, doc, env)
-	return doc, outcome, err
-}
-
-// crossable returns the kind of the object with its API group, or says why a virtual kubelet would
-// not run this plugin on it.
-func crossable(plugin *host.Plugin, hook host.Hook, object map[string]any) (string, error) {
-	apiVersion, _ := object["apiVersion"].(string)
-	kind, _ := object["kind"].(string)
-	group, _, grouped := strings.Cut(apiVersion, "/")
-	if !grouped {
-		group = ""
-	}
-	manifest := plugin.Manifest()
-	switch {
-	case kind == "":
-		return "", errors.New("--filename: the object has no kind: use a whole object, with apiVersion, kind and metadata")
-	case !slices.Contains(manifest.Hooks, hook.String()):
-		return "", fmt.Errorf("plugin %s has no hook %s: its manifest says %q", plugin.Name(), hook, manifest.Hooks)
-	case !manifest.Matches(kind, group, hook):
-		return "", fmt.Errorf("plugin %s is not for the kind %s: its manifest says %q", plugin.Name(), kind, manifest.Kinds)
-	}
-	if group != "" {
-		kind += "." + group
-	}
-	return kind, nil
 }
 
 // printOutcome writes what happened beside the result.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host/document"
@@ -65,10 +66,29 @@ func (r *reflector) desired(w *Worker, s *Scope, local *unstructured.Unstructure
 	if err != nil {
 		return nil, err
 	}
+	if err := r.checkRecognized(labels); err != nil {
+		return nil, err
+	}
 	return &Desired{
 		r: r, scope: s, Key: s.Key(local.GetName()), Name: r.remoteName(local.GetName()), Namespace: s.namespace.remote,
 		root: root, View: root.View(), labels: labels, annotations: annotations, local: local,
 	}, nil
+}
+
+// checkRecognized returns an *OutputError if a copy with the labels would be taken for a copy of another kind. This kind would not see its own copy,
+// and the other one would delete it.
+func (r *reflector) checkRecognized(desired map[string]any) error {
+	if r.kind.Copy.Except == "" {
+		return nil
+	}
+	set := labels.Set{}
+	for key, value := range merge(desired, r.added, r.kind.Copy.DropLabels) {
+		set[key], _ = value.(string)
+	}
+	if r.selects.Matches(set) {
+		return nil
+	}
+	return &OutputError{fmt.Sprintf("the labels of the copy do not match %q, by which copies of kind %s are known; remove the label from the object, or exclude the object from reflection", r.kind.Copy.Except, r.kind.Name)}
 }
 
 // stringMap returns a map of the metadata, shared with the cache when no plugin touched it.

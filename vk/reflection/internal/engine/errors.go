@@ -65,12 +65,32 @@ type Remedied interface {
 	Remedied()
 }
 
-// ForeignError is returned if the provider has an object of that name which is not ours.
-type ForeignError struct{ kind, namespace, name string }
+// ForeignError is returned if the provider has an object of that name which is not the copy of this one.
+type ForeignError struct {
+	kind, namespace, name string
+	ours                  bool // it stands for something else of this cluster
+}
 
 func (e *ForeignError) Error() string {
+	if e.ours {
+		return fmt.Sprintf("%s %s/%s already exists on the provider for another object of this cluster, such as a pod whose tokens it holds; rename or delete one of them here", e.kind, e.namespace, e.name)
+	}
 	return fmt.Sprintf("%s %s/%s already exists on the provider and is not managed by Refract; rename or delete one of them", e.kind, e.namespace, e.name)
 }
+
+// ReservedNameError is returned for an object with the name that the copy of another one gets. It implements Classified and Remedied.
+type ReservedNameError struct{ kind, name, owner string }
+
+func (e *ReservedNameError) Error() string {
+	return fmt.Sprintf("%s %s is not reflected: on the provider, its name is that of the copy of %s %s, to which offloaded pods refer; recreate it with another name",
+		e.kind, e.name, e.kind, e.owner)
+}
+
+// Classify implements Classified.
+func (e *ReservedNameError) Classify() (Class, string) { return Input, wire.FailedReflectionReason }
+
+// Remedied implements Remedied.
+func (e *ReservedNameError) Remedied() {}
 
 // OutputError is returned if the chain's result is not a valid object.
 type OutputError struct{ Problem string }

@@ -46,7 +46,7 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewForbidden(resource, "x", errors.New("y")), Refused, false},
 		{apierrors.NewForbidden(resource, "x", errors.New("ValidatingAdmissionPolicy 'a' with binding 'b' denied request: y")), Denied, false},
 		{apierrors.NewBadRequest("x"), Refused, false},
-		{&ForeignError{"Service", "shop", "web"}, Foreign, false},
+		{&ForeignError{kind: "Service", namespace: "shop", name: "web"}, Foreign, false},
 		{&policy.Error{Problem: "x"}, Input, false},
 		{&oscillation.QuarantineError{Flips: 4}, Quarantine, false},
 	} {

@@ -16,6 +16,9 @@ import (
 // reconcile makes the copy of one object what the chain says, and nothing else.
 func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
 	local := s.Object(key)
+	if owner := r.localName(r.remoteName(key.Name)); owner != key.Name {
+		return r.leaveOut(s, local, owner)
+	}
 	remote, going := s.Copy(key.Name)
 	if going {
 		return nil
@@ -72,6 +75,18 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 		r.m.events.OK(r.kind.Name, local.GetUID())
 	}
 	return nil
+}
+
+// leaveOut reports that an object is not reflected, because the name of its copy is reserved for the copy of another object, the owner, whether that
+// exists or not. The copy of the owner is neither changed nor deleted: offloaded pods refer to it.
+func (r *reflector) leaveOut(s *Scope, local *unstructured.Unstructured, owner string) error {
+	if local == nil {
+		return nil
+	}
+	if decided, err := r.handler.Decide(s, local); err != nil || !decided.Cross {
+		return err
+	}
+	return &ReservedNameError{kind: r.kind.SourceKind().Kind, name: local.GetName(), owner: owner}
 }
 
 // disable removes the copy of an object that is kept on this cluster on purpose: by an annotation, by the policy, or by the

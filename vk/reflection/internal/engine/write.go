@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -208,7 +209,7 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 		}
 		return &RetryAfter{Soon}
 	case apierrors.IsConflict(err) && r.kind.Copy.Mode == Apply:
-		return &ForeignError{r.kind.targetKind(), x.Namespace, x.Name}
+		return &ForeignError{kind: r.kind.targetKind(), namespace: x.Namespace, name: x.Name}
 	case err != nil:
 		return fmt.Errorf("creating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
@@ -250,7 +251,8 @@ func (r *reflector) mustBeFree(ctx context.Context, s *Scope, key Key) error {
 	case err != nil || found == nil:
 		return err
 	case !r.managed(found):
-		return &ForeignError{r.kind.targetKind(), s.namespace.remote, found.GetName()}
+		ours := labels.SelectorFromSet(wire.ReflectionLabels(r.m.options.LocalClusterID, r.m.options.RemoteClusterID)).Matches(labels.Set(found.GetLabels()))
+		return &ForeignError{kind: r.kind.targetKind(), namespace: s.namespace.remote, name: found.GetName(), ours: ours}
 	}
 	s.writes.Wrote(key, found, found)
 	return &RetryAfter{time.Millisecond}

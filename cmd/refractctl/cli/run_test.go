@@ -1,0 +1,169 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/wattest"
+)
+
+const podAndService = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, spec: {containers: [{name: web, image: web}]}}\n---\n" +
+	"{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.96.0.7}}\n"
+
+// noted assembles a plugin for all kinds that copies an entry of its context into the annotation "noted".
+func noted(t *testing.T, dir, name, entry, options string) string {
+	t.Helper()
+	const path = "metadata.annotations.noted"
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"noted","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["metadata.annotations"]}`,
+		`(import "refract" "get" (func $get (param i32 i32 i32) (result i32)))
+		(import "refract" "copy" (func $copy (param i32 i32 i32 i32)))`,
+		fmt.Sprintf(`(data (i32.const 0) "%s%s")
+		(func $hook (result i32) (call $copy (i32.const 1) (i32.const 0) (i32.const %d) (call $get (i32.const 2) (i32.const %d) (i32.const %d))) (i32.const 0))
+		(export "outgoing" (func $hook)) (export "incoming" (func $hook))`, path, entry, len(path), len(path), len(entry))))
+	require.NoError(t, err)
+	module := filepath.Join(dir, name+".wasm")
+	require.NoError(t, os.WriteFile(module, wasm, 0o600))
+	if options != "" {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(options), 0o600))
+	}
+	return module
+}
+
+func writeObjects(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "objects.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// Restrictions by the options and the manifest apply to a trial as in a virtual kubelet.
+func TestPluginRunHeedsTheOptions(t *testing.T) {
+	objects := writeObjects(t, podAndService)
+	for name, tc := range map[string]struct{ options, failure, note string }{
+		"kinds that match some":    {"kinds: [Service]", "", `object 1 of 2 (pod/web): plugin mine is not for the kind Pod: its options in mine.yaml restrict it to ["Service"]`},
+		"kinds that match none":    {"kinds: [ConfigMap]", `its options in mine.yaml restrict it to ["ConfigMap"]`, ""},
+		"an unknown default":       {"replaces: servise", `replaces: there is no default plugin "servise" (there are configmap, `, ""},
+		"a default":                {"replaces: service", "", ""},
+		"writes that are narrower": {`writes: ["spec"]`, "metadata.annotations", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, progress, err := refractctl(t, "plugin", "run", noted(t, t.TempDir(), "mine", "remoteNamespace", tc.options), "-f", objects)
+			if tc.failure != "" {
+				require.ErrorContains(t, err, tc.failure)
+				return
+			}
+			require.NoError(t, err)
+			assert.Contains(t, progress, tc.note)
+			want := 2
+			if tc.note != "" {
+				want = 1
+			}
+			assert.Equal(t, want, strings.Count(out, "noted: shop-home"), out)
+		})
+	}
+	_, _, err := refractctl(t, "plugin", "run", "../../../plugins/secret/secret.wasm", "-f", objects)
+	require.ErrorContains(t, err, `plugin secret is not for the kind`)
+}
+
+func TestPluginRunRunsTheChain(t *testing.T) {
+	objects := writeObjects(t, podAndService)
+	dir := t.TempDir()
+	late, early := noted(t, dir, "a-late", "remoteNamespace", "priority: 10"), noted(t, dir, "b-early", "localNamespace", "kinds: [Service]")
+	own := noted(t, dir, "own", "localClusterID", "replaces: service")
+	for name, tc := range map[string]struct {
+		modules, used []string
+		noted         string
+	}{
+		"the default one first": {[]string{late}, []string{"pod", "a-late", "service", "a-late"}, "shop-home"},
+		"by priority":           {[]string{late, early}, []string{"pod", "a-late", "service", "b-early", "a-late"}, "shop-home"},
+		"without the replaced":  {[]string{own}, []string{"pod", "own", "own"}, "home"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, progress, err := refractctl(t, append([]string{"plugin", "run", "--chain", "-f", objects}, tc.modules...)...)
+			require.NoError(t, err)
+			var used []string
+			for line := range strings.Lines(progress) {
+				if plugin, _, ok := strings.Cut(line, " used "); ok {
+					used = append(used, plugin)
+				}
+			}
+			if diff := cmp.Diff(tc.used, used); diff != "" {
+				t.Errorf("the chains (-want +got):\n%s", diff)
+			}
+			assert.Equal(t, 2, strings.Count(out, "noted: "+tc.noted+"\n"), out)
+			assert.Equal(t, name == "without the replaced", strings.Contains(out, "10.96.0.7"), "the cluster IP, which the default plugin removes: %s", out)
+		})
+	}
+	for args, want := range map[string]string{
+		"--chain " + late + " ../../../plugins/service/service.wasm": "service is also the name of a default plugin",
+		late + " " + early: "name one module, not 2",
+		"--chain --config=testdata/context.yaml " + late + " " + early: "--config is for one module",
+	} {
+		_, _, err := refractctl(t, append([]string{"plugin", "run", "-f", objects}, strings.Fields(args)...)...)
+		assert.ErrorContains(t, err, want, args)
+	}
+}
+
+func TestContextOfATrial(t *testing.T) {
+	object := func(namespace string) map[string]any {
+		return map[string]any{"metadata": map[string]any{"namespace": namespace}}
+	}
+	for name, tc := range map[string]struct {
+		given         map[string]any
+		namespace     string
+		hook          host.Hook
+		local, remote string
+	}{
+		"nothing given":               {nil, "shop", host.Outgoing, "shop", "shop-home"},
+		"of a cluster":                {map[string]any{"localClusterID": "rome"}, "shop", host.Outgoing, "shop", "shop-rome"},
+		"on the way back":             {map[string]any{"localClusterID": "rome"}, "shop-rome", host.Incoming, "shop", "shop-rome"},
+		"no namespace":                {nil, "", host.Outgoing, "default", "default-home"},
+		"the local one given":         {map[string]any{"localNamespace": "bank"}, "shop", host.Outgoing, "bank", "bank-home"},
+		"the remote one given":        {map[string]any{"remoteNamespace": "bank-home"}, "shop", host.Outgoing, "bank", "bank-home"},
+		"both given":                  {map[string]any{"localNamespace": "bank", "remoteNamespace": "vault"}, "shop", host.Outgoing, "bank", "vault"},
+		"both given, on the way back": {map[string]any{"localNamespace": "bank", "remoteNamespace": "vault"}, "x", host.Incoming, "bank", "vault"},
+	} {
+		got := contextFor(tc.given, object(tc.namespace), tc.hook)
+		if got["localNamespace"] != tc.local || got["remoteNamespace"] != tc.remote || got["nodeName"] != "cloud" {
+			t.Errorf("%s: the context is %v, want %s and %s", name, got, tc.local, tc.remote)
+		}
+	}
+}
+
+// Whoever decides to run a module sees its capabilities, its schema and the restrictions by its options.
+func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
+	out, _, err := refractctl(t, "plugin", "inspect", "../../../plugins/secret/secret.wasm")
+	require.NoError(t, err)
+	assert.Regexp(t, `Capabilities +skip\n`, out)
+	assert.Contains(t, out, "Config schema: none")
+	out, _, err = refractctl(t, "plugin", "inspect", "../../../plugins/pod/pod.wasm")
+	require.NoError(t, err)
+	assert.Regexp(t, `Capabilities +none\n`, out)
+	assert.Regexp(t, `(?s)Config schema:\n  additionalProperties: false\n.*virtualStorageClass:`, out)
+	module := noted(t, t.TempDir(), "mine", "hook", "{kinds: [Service], replaces: service, priority: 7, fresh: true}")
+	out, _, err = refractctl(t, "plugin", "inspect", module)
+	require.NoError(t, err)
+	for _, row := range []string{`Only kinds +Service\n`, `Replaces +service\n`, `Priority +7\n`, `Fresh +memory`} {
+		assert.Regexp(t, row, out)
+	}
+	out, _, err = refractctl(t, "plugin", "inspect", module, "-o", "json")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?s)"options": \{.*"replaces": "service"`, out)
+	out, _, err = refractctl(t, "plugin", "inspect", "../../../plugins/secret/secret.wasm", "-o", "json")
+	require.NoError(t, err)
+	assert.Regexp(t, `"capabilities": \[\s*"skip"\s*\]`, out)
+	out, _, err = refractctl(t, "plugin", "inspect", "../../../plugins/pod/pod.wasm", "-o", "json")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?s)"configSchema": \{.*"virtualStorageClass"`, out)
+}
