@@ -35,6 +35,9 @@ func (e Reader) Scopes() (all []*Scope) {
 	return all
 }
 
+// IsReflected reports whether a kind is reflected, by this or another virtual kubelet of the provider.
+func (e Reader) IsReflected(kind string) bool { return e.r.m.reflector(kind) != nil }
+
 // IsExtended reports whether objects of a namespace are reflected.
 func (e Reader) IsExtended(namespace string) bool { return e.r.m.extension(namespace) != nil }
 

@@ -45,6 +45,8 @@ type Manager struct {
 	metrics       *metrics
 	mapper        *namespaces.Mapper
 	leading       atomic.Bool
+	electing      atomic.Bool   // it is not known yet who leads
+	starting      waiters       // for the election, and for scopes that are being started
 	standing      atomic.Bool   // standing by: nothing is evaluated
 	lead          chan struct{} // closed by Lead
 	leadOnce      sync.Once

@@ -78,6 +78,10 @@ type Worker struct {
 	keys   []string
 	out    bool // something was written there
 	back   bool // or here
+
+	scope  *Scope // of the object, if it is tracked
+	turn   uint64 // of the object, when its evaluation began; see steps
+	inStep bool   // the copy is what it should be
 }
 
 // NewWorker returns one with its own document.
@@ -91,7 +95,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
 	}
 	r.arrivals = newArrivals()
-	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrivals)
+	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrived)
 	r.trimCopy = trimmer(kind.Cache.Copies, kind.Copy.Into)
 	var err error
 	if r.selects, err = labels.Parse(r.selector()); err != nil {

@@ -46,6 +46,7 @@ type podState struct {
 	since    time.Time
 	due      time.Time // when a changed status may be written, zero without a change: see batches
 	lacking  time.Time // since when a Secret is awaited, see TokenArrival
+	awaiting time.Time // since when its references are awaited, zero if they are not
 	shadow   asked
 	kept     kept
 	hastened int64 // the grace period that the provider's pod was given last, in seconds
@@ -163,6 +164,12 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	if outcome.Skipped {
 		h.tellTokens(v, nil)
 		return false, h.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+	}
+	if refused, err := h.refuseObstacles(ctx, w, v); refused || err != nil {
+		return false, err
+	}
+	if err := h.mayStart(w, v); err != nil {
+		return v.shadow != nil, err
 	}
 	debuggers := 0
 	if v.shadow == nil {
