@@ -138,9 +138,10 @@ func TestTheSchedulerLooksElsewhereForOtherClasses(t *testing.T) {
 	l.readyNode("worker-1")
 	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data-db-0", reflectiontest.Field("metadata.annotations/volume.kubernetes.io/selected-node", "worker-1"))
 
+	l.keptClaim("bound", "")
+	l.nfs("bound")
 	l.Settled()
 	l.Quiet("a bound claim of another class", func() {
-		l.keptClaim("bound", l.Node)
-		l.nfs("bound")
+		l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "bound", "{metadata: {annotations: {volume.kubernetes.io/selected-node: "+l.Node+"}}}")
 	})
 }

@@ -121,6 +121,8 @@ func texts(list []string) []any {
 func (m *Manager) connect() error {
 	local, remote := rest.CopyConfig(m.options.Local), rest.CopyConfig(m.options.Remote)
 	local.QPS, remote.QPS = -1, -1
+	local.Wrap(answerAtOnce)
+	remote.Wrap(answerAtOnce)
 	var faults []error
 	var err error
 	decoded := dynamicclient.Options{DropManagedFields: true} // nothing here uses them

@@ -180,6 +180,9 @@ func (r *reflector) failed(key Key, err error) {
 	if reason == wire.FailedReflectionReason && r.kind.FailureReason != "" {
 		reason = r.kind.FailureReason
 	}
+	if kind == Throttled && !r.longThrottled(key) {
+		reason = ""
+	}
 	if reason != "" {
 		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
 	}
@@ -190,6 +193,9 @@ func (r *reflector) failed(key Key, err error) {
 	switch kind {
 	case Unreachable:
 		r.park(key)
+	case Throttled:
+		r.queue.Forget(key)
+		r.queue.AddAfter(key, pause(err))
 	case Foreign:
 		r.queue.Forget(key)
 		r.queue.AddAfter(key, r.m.options.RecheckAfter)

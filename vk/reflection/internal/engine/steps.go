@@ -324,7 +324,7 @@ func (w *Worker) settle(key Key) {
 
 // lasts reports whether an error of this class lasts until somebody changes something, rather than being a state of the way to the provider.
 func (c Class) lasts() bool {
-	return c != Unreachable && c != Conflict
+	return c != Unreachable && c != Throttled && c != Conflict
 }
 
 // noteLag notes that an object is not in step because of an error.
