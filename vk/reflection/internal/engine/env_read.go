@@ -65,6 +65,11 @@ func (e Reader) ObjectOfNode(key Key) *unstructured.Unstructured {
 	return object
 }
 
+// Node returns the Node of this virtual kubelet as it is cached, or nil.
+func (e Reader) Node() *unstructured.Unstructured {
+	return e.r.m.nodes.Get("", e.r.m.options.NodeName)
+}
+
 // ClusterOf returns the id of the cluster for which a virtual node stands, "" for none.
 func (e Reader) ClusterOf(node string) string {
 	id, _ := e.r.m.settings.Load().virtualNodes[node].(string)

@@ -55,6 +55,8 @@ type Handler struct {
 	states  sync.Map // engine.Key to *podState
 	batches batches
 	blocked blocked
+	// admitted are the pods of the node that a kubelet would have admitted.
+	admitted admitted
 }
 
 // Extend watches the provider's pods.

@@ -46,6 +46,7 @@ type podState struct {
 	since    time.Time
 	due      time.Time // when a changed status may be written, zero without a change: see batches
 	lacking  time.Time // since when a Secret is awaited, see TokenArrival
+	admitted bool      // see admit
 	awaiting time.Time // since when its references are awaited, zero if they are not
 	shadow   asked
 	kept     kept
@@ -83,6 +84,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	v := &podView{key: key, scope: s, local: s.Object(key), remote: h.Derived(s, key.Name)}
 	if v.local == nil {
 		h.states.Delete(key)
+		h.admitted.leave(key)
 		h.Forget(key)
 	}
 	var going bool
@@ -105,6 +107,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	case v.aborted:
 		return h.Remove(ctx, w, s, v.shadow)
 	case podend.Finished(pods.Phase(v.status)):
+		h.admitted.leave(key)
 		return nil
 	case engine.StandsForAnother(v.shadow, v.local):
 		return h.Remove(ctx, w, s, v.shadow)
@@ -119,6 +122,7 @@ func (h *Handler) stateOf(key engine.Key, uid types.UID) *podState {
 		}
 	}
 	state := &podState{uid: uid}
+	h.admitted.leave(key) // an earlier pod of the name
 	h.states.Store(key, state)
 	return state
 }
@@ -126,6 +130,9 @@ func (h *Handler) stateOf(key engine.Key, uid types.UID) *podState {
 // runPod keeps the ShadowPod and shows the status. That a plugin fails, or the provider refuses a change, concerns the
 // ShadowPod: how its pod is doing is shown all the same.
 func (h *Handler) runPod(ctx context.Context, w *engine.Worker, v *podView) error {
+	if rejected, err := h.admit(ctx, w, v); rejected || err != nil {
+		return err
+	}
 	goesOn, failed := h.keepShadow(ctx, w, v)
 	if !goesOn {
 		return failed
