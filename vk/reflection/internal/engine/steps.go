@@ -12,24 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A container that starts after a change of its configuration sees the change. So what starts containers on the provider must not overtake what
-// it refers to. The engine knows which copies are in step: an object is behind from the moment when it is enqueued, for whatever reason, until it
-// has been evaluated and its copy is what it should be, or is known not to be. That is recorded for kinds with Kind.Tracked, only for objects that
-// are behind, and costs no call of an API server.
+// In Kubernetes a container sees every change of its configuration that precedes its start. A pod must therefore not reach the provider before the
+// objects that it refers to. An object is behind from the moment when it is enqueued, for any reason, until its evaluation has written the desired
+// copy, or has found that there must be none. This is recorded for kinds with Kind.Tracked, only while an object is behind, and without API calls.
 
-// Reference names what an object refers to, by the name that it has on the provider; "" is everything of the kind in the namespace.
+// Reference names an object of a kind by its name on the provider; without a name, all objects of the kind in the namespace.
 type Reference struct{ Kind, Name string }
 
-// Lag is an object that is not in step on the provider.
+// Lag describes an object that is behind on the provider.
 type Lag struct {
-	Kind, Name string // of this cluster; Name is "" while the objects of the kind are not known
+	Kind, Name string // in this cluster; Name is "" until the objects of the kind have been listed
 	// Err is the last error of the object, nil before the first.
 	Err error
-	// Failing is since when the provider, or a plugin, refuses this state of the object; zero unless it does.
+	// Failing is the time at which the provider, or a plugin, first rejected the object in its current version; zero if neither did.
 	Failing time.Time
 }
 
-// String names the object, and what is wrong with it.
+// String names the object and its last error.
 func (l Lag) String() string {
 	text := l.Kind + " " + l.Name
 	switch {
@@ -44,13 +43,13 @@ func (l Lag) String() string {
 	return text
 }
 
-// steps records which objects of a scope are behind, and who waits for them. Safe for concurrent use.
+// steps records the objects of a scope that are behind, and the objects of other kinds that wait for them. Safe for concurrent use.
 type steps struct {
 	mu     sync.Mutex
 	turn   uint64 // of the last change
 	behind map[string]*lagging
-	fresh  int             // how many of them do not fail
-	all    map[waiter]bool // wait until none is fresh
+	fresh  int             // number of objects that are behind and not failing
+	all    map[waiter]bool // enqueued when fresh becomes 0
 }
 
 type lagging struct {
@@ -60,13 +59,13 @@ type lagging struct {
 	waiters map[waiter]bool
 }
 
-// waiter is an object of another kind that is enqueued when what it waits for is in step.
+// waiter is an object of another kind, to be enqueued when the objects it waits for are in step.
 type waiter struct {
 	r   *reflector
 	key Key
 }
 
-// waiters are objects that wait for the same. The zero value is ready. Safe for concurrent use.
+// waiters is a set of objects that wait for the same event. The zero value is ready to use. Safe for concurrent use.
 type waiters struct {
 	mu  sync.Mutex
 	set map[waiter]bool
@@ -117,7 +116,7 @@ func (s *steps) begin(name string) uint64 {
 	return 0
 }
 
-// settle notes that an object is in step, unless it was enqueued again since that turn, and enqueues who waited for that.
+// settle records that an object is in step, unless it was enqueued again since that turn, and enqueues its waiters.
 func (s *steps) settle(name string, turn uint64) {
 	s.mu.Lock()
 	known := s.behind[name]
@@ -136,9 +135,9 @@ func (s *steps) settle(name string, turn uint64) {
 	wake(all)
 }
 
-// fail notes why an object is not in step. answered errors last until somebody changes something; since they began is remembered until the
-// object itself has changed.
-func (s *steps) fail(name string, err error, answered bool, now time.Time) {
+// fail records the error of an object that is behind. lasts marks errors that persist until a user changes something: the time of the first one is
+// kept until the object changes.
+func (s *steps) fail(name string, err error, lasts bool, now time.Time) {
 	s.mu.Lock()
 	known := s.behind[name]
 	if known == nil {
@@ -146,7 +145,7 @@ func (s *steps) fail(name string, err error, answered bool, now time.Time) {
 		return
 	}
 	known.err = err
-	if answered && known.failing.IsZero() {
+	if lasts && known.failing.IsZero() {
 		known.failing = now
 		s.fresh--
 	}
@@ -155,7 +154,7 @@ func (s *steps) fail(name string, err error, answered bool, now time.Time) {
 	wake(all)
 }
 
-// changed notes that an object has another content than the one that failed.
+// changed records that an object has a new version, which has not failed yet.
 func (s *steps) changed(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +164,7 @@ func (s *steps) changed(name string) {
 	}
 }
 
-// await enqueues the waiter when nothing is fresh any more, or wakeAll is called.
+// await enqueues the waiter when fresh becomes 0 or wakeAll is called.
 func (s *steps) await(who waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +174,7 @@ func (s *steps) await(who waiter) {
 	s.all[who] = true
 }
 
-// takeAll returns who waits for everything, if nothing is fresh any more. The caller holds mu.
+// takeAll removes and returns the waiters for all objects if fresh is 0. The caller holds mu.
 func (s *steps) takeAll() map[waiter]bool {
 	if s.fresh > 0 {
 		return nil
@@ -185,7 +184,7 @@ func (s *steps) takeAll() map[waiter]bool {
 	return all
 }
 
-// lags returns the objects of a name, or "" for all, that are behind, and enqueues the waiter when they no longer are.
+// lags appends the object with the name, or without a name all objects, if behind, and enqueues the waiter when they are in step.
 func (s *steps) lags(kind, name string, who waiter, into []Lag) []Lag {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +214,7 @@ func (s *steps) lags(kind, name string, who waiter, into []Lag) []Lag {
 	return into
 }
 
-// wakeAll enqueues everyone who waits: the scope ends, was listed, or is known not to be.
+// wakeAll enqueues all waiters. It is called when the scope ends, was listed, or cannot be listed.
 func (s *steps) wakeAll() {
 	s.mu.Lock()
 	woken := []map[waiter]bool{s.all}
@@ -236,9 +235,9 @@ func wake(waiters map[waiter]bool) {
 	}
 }
 
-// Lags returns what an object refers to that is not in step on the provider, sorted, and has the object enqueued when that changes. Kinds that are
-// not tracked need only have been read. Kinds that are not reflected, by this virtual kubelet or at all, or that an API server denies, do not count: their objects do not cross, or another
-// virtual kubelet knows.
+// Lags returns the referenced objects that are behind on the provider, sorted, and enqueues the object with the key when that changes. Of kinds that
+// are not tracked it returns only those that have not been listed. Kinds that are not reflected are ignored, and so are kinds that an API
+// server denies or that another virtual kubelet reflects.
 func (s *Scope) Lags(references []Reference, key Key) (lags []Lag) {
 	m, who := s.r.m, waiter{s.r, key}
 	if m.electing.Load() {
@@ -272,7 +271,7 @@ func (s *Scope) Lags(references []Reference, key Key) (lags []Lag) {
 	return slices.CompactFunc(lags, func(a, b Lag) bool { return a.Kind == b.Kind && a.Name == b.Name })
 }
 
-// isListed reports whether the objects of a scope were read and enqueued, or will not be, and enqueues the waiter when that is so.
+// isListed reports whether the objects of a scope were listed and enqueued, or cannot be listed. Otherwise it enqueues the waiter when they are.
 func (s *Scope) isListed(who waiter) bool {
 	known := func() bool { return s.listed.Load() || s.deniedHere.lasts() || s.deniedThere.lasts() }
 	if known() {
@@ -290,7 +289,7 @@ func (r *reflector) arrived(key Key) {
 	}
 }
 
-// tracked returns the scope of an object of which it is recorded whether it is in step, nil if that is not.
+// tracked returns the scope of an object of a tracked kind, or nil.
 func (r *reflector) tracked(key Key) *Scope {
 	if !r.kind.Tracked {
 		return nil
@@ -301,20 +300,19 @@ func (r *reflector) tracked(key Key) *Scope {
 	return nil
 }
 
-// removed notes that nothing of an object is to be on the provider, and that nothing is, unless that failed.
+// removed records that an object has no copy, as desired, unless err is set, and returns err.
 func (w *Worker) removed(err error) error {
 	w.inStep = err == nil
 	return err
 }
 
-// converged notes that the copy of an object is what it should be; remote is what it was before. One that is going, or was deleted to be
-// recreated, is not.
+// converged records that the copy of an object is as desired; remote is the copy before the write. A copy that is being deleted or recreated is not.
 func (w *Worker) converged(remote *unstructured.Unstructured) {
 	w.inStep = w.Result != "deleted" && (remote == nil || remote.GetDeletionTimestamp() == nil)
 }
 
-// settle notes that the evaluated object is in step. It must be called when the queue has been told that the evaluation has ended: an object that was
-// enqueued meanwhile is behind again by then.
+// settle records that the evaluated object is in step. It must be called after Done of the queue, which marks objects that were enqueued in the
+// meantime as behind.
 func (w *Worker) settle(key Key) {
 	if w.scope != nil && w.inStep {
 		w.scope.steps.settle(key.Name, w.turn)
@@ -322,12 +320,12 @@ func (w *Worker) settle(key Key) {
 	w.scope = nil
 }
 
-// lasts reports whether an error of this class lasts until somebody changes something, rather than being a state of the way to the provider.
+// lasts reports whether errors of the class persist until a user changes something.
 func (c Class) lasts() bool {
 	return c != Unreachable && c != Throttled && c != Conflict
 }
 
-// noteLag notes that an object is not in step because of an error.
+// noteLag records the error of an object that is behind.
 func (r *reflector) noteLag(key Key, class Class, err error) {
 	if s := r.tracked(key); s != nil {
 		s.steps.fail(key.Name, err, class.lasts(), r.m.options.Clock.Now())

@@ -29,7 +29,7 @@ func (h *handler) Extend(s *engine.Scope) {
 	})
 }
 
-// KeptClass returns the storage class of a claim whose volume is, or will be, in this cluster alone, and reports whether it is such a claim.
+// KeptClass reports whether the volume of a claim exists, or will exist, in this cluster only, and returns the storage class of the claim.
 func (h *handler) KeptClass(namespace, name string) (class string, kept bool) {
 	s := h.Scope(namespace)
 	if s == nil {
@@ -42,7 +42,7 @@ func (h *handler) KeptClass(namespace, name string) (class string, kept bool) {
 	return classOf(claim), true
 }
 
-// isKept reports whether no virtual kubelet makes the volume of a claim, and none has: the claim has another class than the virtual one.
+// isKept reports whether a claim has another storage class than the virtual one, and no volume of the provider.
 func (h *handler) isKept(claim *unstructured.Unstructured) bool {
 	annotations := raw.Annotations(claim.Object)
 	switch {
@@ -56,9 +56,8 @@ func (h *handler) isKept(claim *unstructured.Unstructured) bool {
 	return known == nil || !isFor(known, claim)
 }
 
-// sendKept clears the selected node of a claim that is not of the virtual class: its provisioner makes no volume on a virtual node, and the
-// scheduler would wait for that for ever. It looks for another node, as after the rescheduling error of any other provisioner. A claim that is bound,
-// or is to be bound to a certain volume, is left alone.
+// sendKept clears the selected node of an unbound claim of another class than the virtual one, as provisioners do after a rescheduling error. Its
+// provisioner never creates a volume on a virtual node, and the scheduler would wait for it forever. Claims with a volume are not changed.
 func (h *handler) sendKept(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured) error {
 	node, here := h.selectedHere(claim)
 	if !here || isBound(claim) || boundVolume(claim) != "" || !h.isKept(claim) {

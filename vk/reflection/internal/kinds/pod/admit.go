@@ -24,29 +24,28 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// A pod may be bound to the node without the scheduler, by spec.nodeName, or by a scheduler that knew another state of the node. A kubelet rejects
-// one that does not fit when it sees it first: the pod fails, with a reason that users know, and its controller makes another one. A pod that
-// was admitted is never failed for that, whatever becomes of the node.
+// A pod may be bound to the node by spec.nodeName, or by a scheduler with an outdated view of the node. A kubelet rejects new pods that do not fit:
+// the pod fails with a known reason, and its controller creates another one. Later changes of the node do not affect admitted pods.
 
 // rejection is why a kubelet does not admit a pod.
 type rejection struct{ reason, message string }
 
-// admitted are the pods that the node has admitted, and what they take of it. The zero value is ready. Safe for concurrent use.
+// admitted records the admitted pods of the node with their resources. The zero value is ready to use. Safe for concurrent use.
 type admitted struct {
-	node atomic.Pointer[corev1.Node] // as it was read last
+	node atomic.Pointer[corev1.Node] // latest decoded version
 
 	mu   sync.Mutex
 	pods map[engine.Key]taken
 	used corev1.ResourceList
 }
 
-// taken is what a pod takes of the node.
+// taken describes the resources and host ports of a pod.
 type taken struct {
 	requests corev1.ResourceList
 	ports    []corev1.ContainerPort // of the host
 }
 
-// admit rejects a pod that does not fit on the node, and reports whether it did. It is asked once for each pod, before the provider is.
+// admit rejects a new pod that does not fit on the node, and reports whether it did. Every pod is checked once, before its ShadowPod is created.
 func (h *Handler) admit(ctx context.Context, w *engine.Worker, v *podView) (rejected bool, err error) {
 	if v.state.admitted {
 		return false, nil
@@ -89,7 +88,7 @@ func (a *admitted) readNode(node *unstructured.Unstructured) *corev1.Node {
 	return read
 }
 
-// reject returns why a node does not admit a pod, whatever else is on the node; nil if it does, or there is no node to ask.
+// reject checks a pod against the properties of the node, without regard to other pods. It returns nil if the pod fits or node is nil.
 func reject(pod *corev1.Pod, node *corev1.Node) *rejection {
 	if node == nil {
 		return nil
@@ -111,7 +110,7 @@ func reject(pod *corev1.Pod, node *corev1.Node) *rejection {
 	return nil
 }
 
-// take admits a pod, unless the node has not enough left for it, or another pod has one of its host ports. Without a node it is admitted.
+// take records a pod as admitted, unless the node lacks resources for it, or another pod uses one of its host ports. If node is nil there is no check.
 func (a *admitted) take(key engine.Key, pod *corev1.Pod, node *corev1.Node) *rejection {
 	wanted := taken{requests: helpers.PodRequests(pod, helpers.PodResourcesOptions{}), ports: hostPorts(&pod.Spec)}
 	wanted.requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
@@ -135,12 +134,12 @@ func (a *admitted) take(key engine.Key, pod *corev1.Pod, node *corev1.Node) *rej
 	return nil
 }
 
-// lacks returns what a node has too little of. The caller holds mu.
+// lacks returns a rejection if the node lacks a resource or host port. The caller holds mu.
 func (a *admitted) lacks(wanted taken, node *corev1.Node) *rejection {
 	for _, name := range slices.Sorted(maps.Keys(wanted.requests)) {
 		request, most := wanted.requests[name], node.Status.Allocatable[name]
 		if _, known := node.Status.Allocatable[name]; !known || request.IsZero() {
-			continue // the node says nothing about it yet, or it is a resource of the whole cluster
+			continue // not reported yet, or a resource of the whole cluster
 		}
 		used := a.used[name]
 		sum := used.DeepCopy()
@@ -158,14 +157,14 @@ func (a *admitted) lacks(wanted taken, node *corev1.Node) *rejection {
 	return nil
 }
 
-// leave forgets a pod that is gone, or has ended.
+// leave removes a pod that was deleted or has finished.
 func (a *admitted) leave(key engine.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drop(key)
 }
 
-// drop gives back what a pod has taken. The caller holds mu.
+// drop removes a pod and its resources. The caller holds mu.
 func (a *admitted) drop(key engine.Key) {
 	for name, quantity := range a.pods[key].requests {
 		left := a.used[name]

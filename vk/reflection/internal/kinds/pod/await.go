@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// AwaitingReferencesReason is the reason of the Event that names what a pod waits for.
+	// AwaitingReferencesReason is the reason of the Event that lists the objects a pod waits for.
 	AwaitingReferencesReason = "AwaitingReferences"
-	// OutdatedReferencesReason is the reason of the Event that a pod starts although something it refers to is not in step.
+	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects it refers to are behind.
 	OutdatedReferencesReason = "OutdatedReferences"
-	// arrivalTime is how long references may take to cross before an Event names them. They are often written together with the pod: an earlier
-	// one would be about nothing.
+	// arrivalTime delays the Event: configuration is often created together with its pod, and a shorter delay would report normal operation.
 	arrivalTime = 2 * time.Second
-	// shownLags is how many objects an Event names.
+	// shownLags limits the number of objects in an Event.
 	shownLags = 5
 )
 
-// awaitReferences returns an error, which has the pod reconciled again, as long as its containers should not start on the provider because
-// something that they read there is older than here. A Kubernetes container sees what was written before it starts.
+// awaitReferences returns an error, after which the pod is reconciled again, while objects that its containers read are behind on the provider.
+// Kubernetes guarantees that containers see all changes made before they start.
 //
-// That ends when everything is in step, which enqueues the pod, after Options.ReferenceTimeout, or when what is not in step has failed for as long:
-// one broken object must not keep pods from starting. An Event then lists what is not in step. Without such an object it costs no call.
+// The wait ends when all objects are in step (the engine then enqueues the pod), after Options.ReferenceTimeout, or when the objects have failed for
+// that long: one broken object must not block pods. An Event then lists the objects. It makes no API call if no object is behind.
 func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.View) error {
 	limit := h.Options().ReferenceTimeout
 	if limit <= 0 {
@@ -42,7 +41,7 @@ func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.Vi
 		return nil
 	}
 	if err := h.Reachable(); err != nil {
-		v.state.awaiting = time.Time{} // what is written meanwhile crosses when the provider is back, and takes its time again
+		v.state.awaiting = time.Time{} // the limit does not include outages
 		return err
 	}
 	now := h.Clock().Now()
@@ -69,7 +68,7 @@ func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.Vi
 	return &engine.RetryAfter{After: next.Sub(now)}
 }
 
-// waitUntil returns how long a pod that waits since a time waits for an object at most.
+// waitUntil returns the time until which a pod waits for an object at most, if it has waited since the given time.
 func waitUntil(lag engine.Lag, since time.Time, limit time.Duration) time.Time {
 	until := since.Add(limit)
 	if lag.Failing.IsZero() {
@@ -85,7 +84,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// listLags names objects, with what is wrong with them.
+// listLags lists objects with their errors.
 func listLags(lags []engine.Lag) string {
 	shown := make([]string, 0, len(lags))
 	for _, lag := range lags[:min(len(lags), shownLags)] {
@@ -98,8 +97,8 @@ func listLags(lags []engine.Lag) string {
 	return text
 }
 
-// mayStart returns an error as long as what the worker's document says would start containers that are not to start yet: those of a pod that the
-// provider does not have, or a container with another image, or a further one for debugging.
+// mayStart calls awaitReferences if the pod in the worker's document starts containers: a new pod, a container with another image, or a further
+// ephemeral container.
 func (h *Handler) mayStart(w *engine.Worker, v *podView) error {
 	spec := w.Doc.Root().View().Field("spec")
 	if v.shadow != nil {

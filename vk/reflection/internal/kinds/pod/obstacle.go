@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// RemoteReferencesAnnotation, on pods of this cluster, names the kinds of which the provider has its own objects under the names in the pod's
-// spec, separated by commas, or "*" for all: the pod is offloaded although those of this cluster do not cross.
+// RemoteReferencesAnnotation, on pods of this cluster, lists kinds, separated by commas, or "*" for all: the provider has its own objects of these
+// kinds with the names in the pod's spec, so the pod is offloaded.
 const RemoteReferencesAnnotation = "plugins.refract.io/remote-references"
 
 // Kinds that RemoteReferencesAnnotation may name.
@@ -32,20 +32,20 @@ const (
 
 // Claims knows the claims of pods; the kind PersistentVolumeClaim implements it.
 type Claims interface {
-	// KeptClass returns the storage class of a claim whose volume is, or will be, in this cluster alone, and reports whether it is such a claim.
+	// KeptClass reports whether the volume of a claim exists, or will exist, in this cluster only, and returns the storage class of the claim.
 	KeptClass(namespace, name string) (class string, kept bool)
 }
 
-// obstacle is a reference that never crosses.
+// obstacle is a reference to an object that is never reflected.
 type obstacle struct {
-	kind    string // for RemoteReferencesAnnotation
+	kind    string // as in RemoteReferencesAnnotation
 	problem string
 	remedy  string
-	claim   string // that has to change, "" for none
+	claim   string // name of the PersistentVolumeClaim, "" if it is another kind
 }
 
-// refuseObstacles refuses a pod that has not begun if something that it needs can never be on the provider, and reports whether it did. Without
-// that the provider's pod would wait for ever, for something that is here. Pods that have a ShadowPod, or have run, are left alone.
+// refuseObstacles refuses a new pod that needs an object which is never reflected, and reports whether it did. Otherwise the provider's pod would
+// wait forever for an object of this cluster. Pods that have a ShadowPod or have run are not affected.
 func (h *Handler) refuseObstacles(ctx context.Context, w *engine.Worker, v *podView) (refused bool, err error) {
 	if v.shadow != nil || !pods.Untouched(v.status) {
 		return false, nil
@@ -63,7 +63,7 @@ func (h *Handler) refuseObstacles(ctx context.Context, w *engine.Worker, v *podV
 	return false, nil
 }
 
-// isRemote reports whether the annotation says that the provider has its own objects of a kind.
+// isRemote reports whether RemoteReferencesAnnotation lists a kind.
 func (h *Handler) isRemote(v *podView, kind string) bool {
 	text, _ := raw.Annotations(v.local.Object)[RemoteReferencesAnnotation].(string)
 	return slices.ContainsFunc(strings.Split(text, ","), func(named string) bool {
@@ -72,7 +72,7 @@ func (h *Handler) isRemote(v *podView, kind string) bool {
 	})
 }
 
-// obstacles lists what a mutated spec refers to that never crosses.
+// obstacles returns the references in a mutated spec to objects that are never reflected.
 func (h *Handler) obstacles(v *podView, spec document.View) (found []obstacle) {
 	volumes := spec.Field("volumes")
 	for i := range volumes.Len() {
@@ -97,8 +97,8 @@ func (h *Handler) obstacles(v *podView, spec document.View) (found []obstacle) {
 	return found
 }
 
-// claimObstacles returns whether a volume needs a volume of this cluster: one that a claim has here, or that a template of another storage class
-// gets. A template whose class a plugin has replaced gets another one on the provider.
+// claimObstacles returns an obstacle if a pod volume needs a claim, or an ephemeral volume, of another storage class than the virtual one. It
+// ignores ephemeral volumes whose storage class was replaced by a plugin.
 func (h *Handler) claimObstacles(v *podView, volume document.View, name string) []obstacle {
 	claim, _ := volume.Field("persistentVolumeClaim").Field("claimName").Text()
 	template := volume.Field("ephemeral").Field("volumeClaimTemplate")
@@ -129,7 +129,7 @@ func (h *Handler) claimObstacles(v *podView, volume document.View, name string) 
 		problem: fmt.Sprintf("spec.volumes %s needs %s of storage class %q, which exists in this cluster only", name, problem, strings.Clone(class))}}
 }
 
-// templateClass returns the storage class that the user has given to an ephemeral volume.
+// templateClass returns the storage class of an ephemeral volume before the mutation.
 func (h *Handler) templateClass(v *podView, volume string) string {
 	volumes, _ := raw.Nested(v.local.Object, "spec", "volumes").([]any)
 	for _, item := range volumes {
@@ -141,7 +141,7 @@ func (h *Handler) templateClass(v *podView, volume string) string {
 	return ""
 }
 
-// sourceObstacles returns whether a source of a projected volume is of this cluster alone.
+// sourceObstacles returns an obstacle if a source of a projected volume exists in this cluster only.
 func sourceObstacles(source document.View, volume string) []obstacle {
 	if bundle := source.Field("clusterTrustBundle"); bundle.Exists() {
 		if optional, _ := bundle.Field("optional").Bool(); !optional {
@@ -163,7 +163,7 @@ func (h *Handler) ClaimChanged(claim engine.Key) {
 	}
 }
 
-// blocked are the pods that were refused because of claims, by claim. The zero value is ready. Safe for concurrent use.
+// blocked maps claims to the pods that were refused because of them. The zero value is ready to use. Safe for concurrent use.
 type blocked struct {
 	mu sync.Mutex
 	by map[engine.Key][]engine.Key

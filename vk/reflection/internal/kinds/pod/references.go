@@ -10,7 +10,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// Kinds to which pods refer.
+// Kinds of the objects that pods refer to.
 const (
 	configMapKind     = "ConfigMap"
 	secretKind        = "Secret"
@@ -27,11 +27,10 @@ var containerFields = [...]string{"initContainers", "containers", "ephemeralCont
 var volumeSecrets = [...][2]string{{"secret", "secretName"}, {"csi", "nodePublishSecretRef"}, {"azureFile", "secretName"}, {"cephfs", "secretRef"}, {"cinder", "secretRef"}, {"flexVolume", "secretRef"},
 	{"iscsi", "secretRef"}, {"rbd", "secretRef"}, {"scaleIO", "secretRef"}, {"storageos", "secretRef"}}
 
-// references are what the containers of a pod read, named as they are on the provider: without duplicates, in no particular order.
+// references is a list without duplicates, in no particular order. Objects have their names on the provider.
 type references []engine.Reference
 
-// ReferencesOf returns what the containers of a pod read, from its mutated spec. Optional references count as well: an object that is there
-// belongs to the pod.
+// ReferencesOf returns the objects that the containers of a pod read, from its mutated spec, including optional references.
 func ReferencesOf(spec document.View) []engine.Reference {
 	var all references
 	for _, field := range containerFields {
@@ -75,7 +74,7 @@ func (r *references) addContainer(container document.View) {
 
 func (r *references) addVolume(volume document.View) {
 	if volume.Field("persistentVolumeClaim").Exists() || volume.Field("ephemeral").Exists() {
-		// Which of them never cross is to be known; those that do, need not be in step: a pod waits for its volume by itself.
+		// Claims must have been listed to find obstacles. They need not be in step: Kubernetes waits for volumes.
 		r.addReference(engine.Reference{Kind: volumeClaimKind})
 	}
 	r.add(configMapKind, volume.Field("configMap").Field("name"))
