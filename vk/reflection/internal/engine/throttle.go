@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// throttledFirst is when to try again what an API server has throttled if it does not say when.
+	// throttledFirst is the delay before the next attempt if the API server does not send one.
 	throttledFirst = time.Second
-	// throttledMost bounds what it may ask for: an object is not left alone for longer than after other errors.
+	// throttledMost limits the delay that an API server can request, to that after other errors.
 	throttledMost = backoffMost
-	// throttledLong is how long an object has to wait for an API server that throttles until an Event says so. Shorter ones would add to the load
-	// that is being limited.
+	// throttledLong is the time after which an Event reports that an object is throttled. A shorter one would increase the load of an API server
+	// that is already overloaded.
 	throttledLong = 10 * time.Second
-	// retryAfterHeader is the header by which an API server says when to try again.
+	// retryAfterHeader is the header with the delay before the next attempt, in seconds.
 	retryAfterHeader = "Retry-After"
 )
 
 // ThrottledReason is the reason of the Event that an API server limits the requests of this virtual kubelet.
 const ThrottledReason = "RequestsThrottled"
 
-// throttledError is the answer 429: the API server does not take so many requests at the moment.
+// throttledError is the response 429 of an API server that limits requests.
 type throttledError struct {
-	where string // for texts
+	where string // names the API server
 	cause error
 }
 
@@ -48,7 +48,7 @@ func (e *throttledError) Unwrap() error { return e.cause }
 // Remedied implements Remedied.
 func (e *throttledError) Remedied() {}
 
-// throttled names the API server in an error that says that it takes no more requests.
+// throttled wraps a response 429 in a throttledError, and returns other errors unchanged.
 func throttled(where string, err error) error {
 	if !apierrors.IsTooManyRequests(err) {
 		return err
@@ -56,7 +56,7 @@ func throttled(where string, err error) error {
 	return &throttledError{where, err}
 }
 
-// pause returns when to try again what was throttled: when the API server says, and not all objects at the same moment.
+// pause returns the delay before the next attempt after a response 429: that of the API server, plus up to half of it, to spread objects.
 func pause(err error) time.Duration {
 	after := throttledFirst
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
@@ -71,8 +71,8 @@ func (r *reflector) longThrottled(key Key) bool {
 	return known && r.m.options.Clock.Since(since) >= throttledLong
 }
 
-// answerAtOnce has client-go return the answers that say when to try again, 429 and 5xx. It would sleep and repeat the request, up to ten times, with a
-// worker that other objects wait for, until the deadline of the call; the caller would then not know why. What the header says is in the error.
+// answerAtOnce makes client-go return responses with a Retry-After header, 429 and 5xx. By default it sleeps and repeats the request up to ten times,
+// until the deadline of the call: the worker is blocked, and the error is a timeout. The delay in the header becomes part of the error.
 func answerAtOnce(next http.RoundTripper) http.RoundTripper { return atOnce{next} }
 
 type atOnce struct{ next http.RoundTripper }
