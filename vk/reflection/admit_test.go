@@ -37,23 +37,20 @@ func TestPodsThatAKubeletRejects(t *testing.T) {
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", tc.reason))
 		l.Event(l.Namespace, "Pod", name, "Warning", tc.reason, tc.word)
 	}
-	// The node shrinks, gets other labels, and a taint: what runs goes on.
-	l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {zone: b}}, spec: {taints: [{key: t, effect: NoExecute}]}}`)
+	// The node shrinks, and gets other labels: what runs goes on.
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {zone: b}}}`)
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "1", memory: 1Gi, pods: "6"}}}`, "status")
 	l.Stop()
 	l.start()
-	l.reader("taint", plain+`, tolerations: [{key: other, operator: Exists}]`)
-	l.Present(l.Local, "Pod", l.Namespace, "taint", reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", "TaintToleration"))
 	l.Settled()
 	for _, name := range []string{"first", "other-port"} {
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Pending"))
 		assert.NotNil(t, l.Remote.Get(t, "ShadowPod", l.RemoteNS, name))
 	}
-	for _, name := range []string{"cpu", "port", "selector", "os", "taint"} {
+	for _, name := range []string{"cpu", "port", "selector", "os"} {
 		assert.Nilf(t, l.Remote.Get(t, "ShadowPod", l.RemoteNS, name), "pod %s was offloaded", name)
 	}
 	// What leaves makes room.
-	l.Local.PatchYAML(t, "Node", "", l.Node, `{spec: {taints: null}}`)
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "2", memory: 1Gi, pods: "6"}}}`, "status")
 	l.Local.DeleteNow(t, "Pod", l.Namespace, "first")
 	l.Absent(l.Local, "Pod", l.Namespace, "first")

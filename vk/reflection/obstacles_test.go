@@ -4,10 +4,13 @@
 package reflection_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/vk/reflection"
@@ -115,8 +118,13 @@ func TestObstaclesConcernNewPodsOnly(t *testing.T) {
 	}
 	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data", `{metadata: {finalizers: null}}`)
 	l.Local.DeleteNow(t, reflection.ClaimKind, l.Namespace, "data")
-	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data", `{metadata: {finalizers: null}}`)
-	l.Absent(l.Local, reflection.ClaimKind, l.Namespace, "data")
+	l.Eventually(func() error { // Kubernetes protects the claims of pods
+		if l.Local.Get(t, reflection.ClaimKind, l.Namespace, "data") == nil {
+			return nil
+		}
+		_, err := l.Local.Of(reflection.ClaimKind, l.Namespace).Patch(t.Context(), "data", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
+		return errors.Join(errors.New("the claim is still there"), err)
+	})
 	l.claim("data", "")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "new")
 }
