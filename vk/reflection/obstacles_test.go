@@ -60,7 +60,6 @@ func TestPodsThatNeedWhatNeverCrosses(t *testing.T) {
 		"claim":    {`volumes: [{name: v, persistentVolumeClaim: {claimName: shared}}]`, []string{"spec.volumes v", "PersistentVolumeClaim shared", "nfs-" + l.Node, "storage class " + l.class, "PersistentVolumeClaim"}},
 		"template": {fmt.Sprintf(`volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: nfs-%s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]`, l.Node), []string{"spec.volumes v", "nfs-" + l.Node, "storage class " + l.class}},
 		"devices":  {`resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]`, []string{"spec.resourceClaims gpu", "ResourceClaim"}},
-		"bundle":   {`volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {name: ca, path: ca.pem}}]}}]`, []string{"spec.volumes v", "ClusterTrustBundle"}},
 	} {
 		l.podWith(name, "", tc.fields)
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Pending"), reflectiontest.Field("status.reason", "OffloadingBackOff"))
@@ -71,12 +70,9 @@ func TestPodsThatNeedWhatNeverCrosses(t *testing.T) {
 		}
 	}
 	l.podWith("virtual-template", "", fmt.Sprintf(`volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]`, l.class))
-	l.podWith("optional-bundle", "", `volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {name: ca, path: ca.pem, optional: true}}]}}]`)
-	for _, name := range []string{"virtual-template", "optional-bundle"} {
-		l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
-	}
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "virtual-template")
 	l.Settled()
-	for _, name := range []string{"claim", "template", "devices", "bundle", "template-remote"} {
+	for _, name := range []string{"claim", "template", "devices", "template-remote"} {
 		if l.Remote.Get(t, "ShadowPod", l.RemoteNS, name) != nil {
 			t.Errorf("pod %s was offloaded", name)
 		}
