@@ -79,7 +79,7 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 	}{
 		{"version", p.version}, {"clock", p.clock}, {"your permissions", p.userRights}, {"permissions of the controller manager", p.managerRights},
 		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
-		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"offloaded namespaces", p.namespaces}, {"Quotas", p.quotas}, {"peer", p.peer},
+		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"offloaded namespaces", p.namespaces}, {"pods of virtual nodes", p.waitingPods}, {"Quotas", p.quotas}, {"peer", p.peer},
 	} {
 		if err := check.run(ctx, installed); err != nil {
 			p.add(check.subject, Error, "cannot be examined: %s", unreadable(err))

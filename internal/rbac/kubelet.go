@@ -78,7 +78,7 @@ func VirtualKubeletExtended() Role {
 		Rules: []Rule{
 			grant("to reflect Services and configuration",
 				"", on("services", "configmaps", "secrets"), do("get", "list", "watch")),
-			grant("to bind claims to volumes, and to clear the selected node when the provider offers no storage",
+			grant("to bind claims to volumes, to clear the selected node of those that get none on the provider, and to refuse pods that need them",
 				"", on("persistentvolumeclaims"), do("get", "list", "watch", "patch")),
 			grant("to report the size of their volumes",
 				"", on("persistentvolumeclaims/status"), do("patch")),

@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,8 +146,8 @@ func (a *active) newReflection(ctx context.Context, standBy bool) (*reflection.M
 		Storage:      reflection.Storage{Enabled: a.Storage, Class: a.VirtualStorageClass, RemoteClass: a.RemoteStorageClass},
 		Classes:      a.Classes(),
 		StandBy:      standBy,
-		ResyncPeriod: a.ResyncPeriod,
-		Registerer:   a.metrics, Log: slog.Default(),
+		ResyncPeriod: a.ResyncPeriod, ReferenceTimeout: cmp.Or(a.ReferenceTimeout, -1),
+		Registerer: a.metrics, Log: slog.Default(),
 	})
 }
 
@@ -184,7 +185,9 @@ func (a *active) start(ctx context.Context) {
 	ctx, a.stop = context.WithCancel(ctx)
 	a.group, ctx = errgroup.WithContext(ctx)
 	a.ctx = ctx
-	a.reflection.SetLeading(!a.SharedLease)
+	if a.SharedLease {
+		a.reflection.Elect()
+	}
 	a.group.Go(func() error { return a.plugins.follow(ctx) })
 	a.group.Go(func() error { return a.reflection.Run(ctx) })
 	if a.kubeconfig != nil {
@@ -278,6 +281,7 @@ func sharedHolder(nodeName string) string { return nodeName + "_" }
 func (a *active) competeForShared(ctx context.Context) error {
 	election := a.election(wire.SharedLease, sharedHolder(a.NodeName)+a.identity())
 	// This replica has the lease of the node, so no other one of the same node leads.
+	election.StandBy = func(string) { a.reflection.SetLeading(false) }
 	election.Gone = func(holder string) bool { return strings.HasPrefix(holder, sharedHolder(a.NodeName)) }
 	for ctx.Err() == nil {
 		err := election.Run(ctx, func(leading context.Context) error {

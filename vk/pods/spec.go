@@ -79,13 +79,30 @@ func resized(want document.View, have map[string]any) bool {
 	return !sameField(sizes, nil) && !isNothing(present) && !sameField(sizes, present)
 }
 
+// StartsContainer reports whether want has a container start that the present spec has not: one with another image, or a further ephemeral one.
+func StartsContainer(want document.View, have map[string]any) bool {
+	for _, list := range containerSpecs {
+		for i, item := range listOf(have[list]) {
+			if present, _ := item.(map[string]any); imageChanged(want.Field(list), i, present) {
+				return true
+			}
+		}
+	}
+	return len(furtherEphemeral(want, have)) > 0
+}
+
 func containerChanged(desired document.View, i int, present map[string]any) bool {
+	container, ok := find(desired, i, present["name"])
+	return ok && resized(container, present) || imageChanged(desired, i, present)
+}
+
+func imageChanged(desired document.View, i int, present map[string]any) bool {
 	container, ok := find(desired, i, present["name"])
 	if !ok {
 		return false
 	}
 	image, ok := container.Field("image").Text()
-	return ok && image != present["image"] || resized(container, present)
+	return ok && image != present["image"]
 }
 
 // furtherEphemeral returns the ephemeral containers that are not there yet.

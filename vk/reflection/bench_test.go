@@ -43,11 +43,29 @@ status: {phase: Running, hostIP: 10.9.8.7, hostIPs: [{ip: 10.9.8.7}], podIP: 10.
 
 // What one object costs that was evaluated and found to be as it should: most evaluations are.
 func BenchmarkUnchanged(b *testing.B) {
+	m := benchManager(b)
+	many := parsed(b, slice("web", "web", "10.1.2.3"))
+	endpoints := make([]any, 1000)
+	for i := range endpoints {
+		endpoints[i] = map[string]any{"addresses": []any{fmt.Sprintf("10.1.%d.%d", i/250, i%250)}, "conditions": map[string]any{"ready": true}, "nodeName": "worker-1"}
+	}
+	many.Object["endpoints"] = endpoints
+	for _, bench := range []struct {
+		name, kind string
+		object     *unstructured.Unstructured
+	}{{"service", reflection.ServiceKind, parsed(b, service("web", ""))}, {"pod", reflection.PodKind, parsed(b, benchPod)}, {"endpointslice-1000", reflection.EndpointSliceKind, many}} {
+		b.Run(bench.name, func(b *testing.B) { benchmarkUnchanged(b, m, bench.kind, bench.object) })
+	}
+}
+
+// benchManager returns a Manager with the default plugins that runs nothing.
+func benchManager(b *testing.B) *reflection.Manager {
+	b.Helper()
 	h, err := host.New(b.Context(), host.NewConfig())
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = h.Close(context.Background()) }()
+	b.Cleanup(func() { _ = h.Close(context.Background()) })
 	modules, err := source.ReadFS(plugins.FS)
 	if err != nil {
 		b.Fatal(err)
@@ -63,18 +81,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	many := parsed(b, slice("web", "web", "10.1.2.3"))
-	endpoints := make([]any, 1000)
-	for i := range endpoints {
-		endpoints[i] = map[string]any{"addresses": []any{fmt.Sprintf("10.1.%d.%d", i/250, i%250)}, "conditions": map[string]any{"ready": true}, "nodeName": "worker-1"}
-	}
-	many.Object["endpoints"] = endpoints
-	for _, bench := range []struct {
-		name, kind string
-		object     *unstructured.Unstructured
-	}{{"service", reflection.ServiceKind, parsed(b, service("web", ""))}, {"pod", reflection.PodKind, parsed(b, benchPod)}, {"endpointslice-1000", reflection.EndpointSliceKind, many}} {
-		b.Run(bench.name, func(b *testing.B) { benchmarkUnchanged(b, m, bench.kind, bench.object) })
-	}
+	return m
 }
 
 func parsed(b *testing.B, text string) *unstructured.Unstructured {

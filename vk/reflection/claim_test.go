@@ -245,7 +245,7 @@ func TestClaimsOfOthersAreLeftAlone(t *testing.T) {
 		l.claim("for-nobody-known", "unknown")
 		l.claim("not-selected", "")
 		l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: other-class, annotations: {volume.kubernetes.io/selected-node: %s}},
-  spec: {storageClassName: other-%s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.Node, l.Node))
+  spec: {storageClassName: other-%s, volumeName: by-hand, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.Node, l.Node))
 		l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: bound, annotations: {volume.kubernetes.io/selected-node: %s}},
   spec: {storageClassName: %s, volumeName: by-hand, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.Node, l.class))
 		for _, name := range []string{"for-turin", "for-a-worker", "for-nobody-known"} {

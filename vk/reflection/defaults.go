@@ -43,6 +43,8 @@ var (
 	_ pod.RequestedTokens = (*token.Handler)(nil)
 	_ secret.Waiters      = (*pod.Handler)(nil)
 	_ token.Shadows       = (*pod.Handler)(nil)
+	_ claim.Waiters       = (*pod.Handler)(nil)
+	_ pod.Claims          = (*claim.Handler)(nil)
 )
 
 // DefaultKinds returns the kinds that are reflected by default.
@@ -50,7 +52,7 @@ func DefaultKinds() []Kind {
 	return []Kind{
 		pod.Kind(),
 		{
-			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3,
+			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3, Tracked: true,
 			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: serviceStatus},
 			Never: func(o *unstructured.Unstructured) bool {
 				return endpointslice.IsAPIServer(o.GetNamespace(), o.GetName())
@@ -61,7 +63,7 @@ func DefaultKinds() []Kind {
 			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: balancerStatus},
 		},
 		{
-			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3,
+			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3, Tracked: true,
 			// The provider has its own of that name, and offloaded pods need ours whatever the policy.
 			Copy: engine.Copy{Rename: renameRootCA}, Cache: engine.Cache{Copies: engine.KeepNothing}, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
 		},

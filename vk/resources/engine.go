@@ -71,7 +71,7 @@ func (p plan) patched() []string {
 
 // reflected is the plan as the engine takes it.
 func (p plan) reflected() reflection.Kind {
-	kind := reflection.Kind{Name: p.kind, Source: p.source, Policy: p.policy, Workers: p.workers}
+	kind := reflection.Kind{Name: p.kind, Source: p.source, Policy: p.policy, Workers: p.workers, Tracked: true}
 	kind.Status.Back, kind.Status.Subresource = p.statusBack, p.statusSubresource
 	if p.target != p.source {
 		kind.Copy.GVR, kind.Copy.GVK = p.target, p.targetKind

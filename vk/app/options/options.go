@@ -45,7 +45,7 @@ type Options struct {
 	NodeExtraAnnotations, NodeExtraLabels    map[string]string
 
 	// Reflection.
-	ResyncPeriod                         time.Duration
+	ResyncPeriod, ReferenceTimeout       time.Duration
 	Workers                              map[string]*int
 	Policies                             map[string]*string
 	StatusBack                           map[string]*bool
@@ -168,6 +168,7 @@ func (o *Options) nodeFlags(groups *cliflag.NamedFlagSets) {
 func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f := groups.FlagSet("reflection")
 	f.DurationVar(&o.ResyncPeriod, "resync-period", 10*time.Hour, "how often to compare all objects even if nothing has changed")
+	f.DurationVar(&o.ReferenceTimeout, "reference-timeout", 30*time.Second, "maximum time for which a new pod waits until the ConfigMaps, Secrets and Services that it refers to are up to date on the provider; it then starts with a warning. 0 starts pods at once")
 	for _, kind := range reflection.DefaultKinds() {
 		flag := kind.Flag()
 		o.Workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+plural(kind.Liqo())+" reconciled at once; 0 disables their reflection")

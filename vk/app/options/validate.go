@@ -160,6 +160,9 @@ func (o *Options) validateReflection() error {
 			faults = append(faults, fmt.Errorf("--home-api-server-port=%q: use a number from 1 to 65535", port))
 		}
 	}
+	if o.ReferenceTimeout < 0 {
+		faults = append(faults, fmt.Errorf("--reference-timeout=%s: use a positive duration, or 0 to start pods at once", o.ReferenceTimeout))
+	}
 	if o.ResyncPeriod < 0 {
 		faults = append(faults, fmt.Errorf("--resync-period=%s: use a positive duration, or 0 for none", o.ResyncPeriod))
 	}

@@ -54,6 +54,14 @@ func (a *arrivals) note(key Key, now time.Time) {
 	}
 }
 
+// since returns since when an object has waited.
+func (a *arrivals) since(key Key) (since time.Time, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	since, known = a.at[key]
+	return since, known
+}
+
 // take returns since when an object has waited, and forgets it.
 func (a *arrivals) take(key Key) (since time.Time, known bool) {
 	a.mu.Lock()

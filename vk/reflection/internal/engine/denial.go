@@ -56,6 +56,7 @@ func (s *Scope) listedHere(err error) {
 	if !s.deniedHere.note(err, m.options.Clock.Now()) {
 		return
 	}
+	s.steps.wakeAll()
 	m.log.Warn("This cluster does not let the virtual kubelet list a kind: none of its objects is reflected", "kind", s.r.kind.Name, "namespace", s.namespace.local, "err", err)
 	for _, vn := range m.virtualNode.All() {
 		m.events.Warn("VirtualNode", vn, wire.FailedReflectionReason, fmt.Sprintf("no %s of namespace %s is reflected%s: this cluster does not let the virtual kubelet list them. Upgrade its roles with refractctl install",
@@ -69,6 +70,7 @@ func (s *Scope) listedThere(err error) {
 	if !s.deniedThere.note(err, m.options.Clock.Now()) {
 		return
 	}
+	s.steps.wakeAll()
 	m.log.Warn("The provider does not let this cluster list a kind: none of its objects is reflected", "kind", s.r.kind.Name, "namespace", s.namespace.local, "remoteNamespace", s.namespace.remote, "err", err)
 	for _, object := range s.Objects() {
 		s.warnOfDenial(object)

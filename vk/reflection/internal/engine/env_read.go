@@ -35,6 +35,9 @@ func (e Reader) Scopes() (all []*Scope) {
 	return all
 }
 
+// IsReflected reports whether a kind is reflected, by this or another virtual kubelet of the provider.
+func (e Reader) IsReflected(kind string) bool { return e.r.m.reflector(kind) != nil }
+
 // IsExtended reports whether objects of a namespace are reflected.
 func (e Reader) IsExtended(namespace string) bool { return e.r.m.extension(namespace) != nil }
 
@@ -60,6 +63,11 @@ func (e Reader) OfNode() []*unstructured.Unstructured {
 func (e Reader) ObjectOfNode(key Key) *unstructured.Unstructured {
 	object, _ := e.r.localWrites.View(key, e.r.ofNode.Get(key.Namespace, key.Name))
 	return object
+}
+
+// Node returns the Node of this virtual kubelet as it is cached, or nil.
+func (e Reader) Node() *unstructured.Unstructured {
+	return e.r.m.nodes.Get("", e.r.m.options.NodeName)
 }
 
 // ClusterOf returns the id of the cluster for which a virtual node stands, "" for none.

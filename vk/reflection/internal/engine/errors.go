@@ -26,6 +26,7 @@ type Class string
 
 const (
 	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node says it
+	Throttled   Class = "throttled"   // an API server limits requests: retry when it says; Event only if that lasts
 	Conflict    Class = "conflict"    // retry silently
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
 	Denied      Class = "policy"      // an admission policy denies it: Event, retry with backoff
@@ -125,6 +126,9 @@ func Classify(err error) (Class, string) {
 		own     Classified
 	)
 	denied := admission.DenyingPolicy(err) != ""
+	if apierrors.IsTooManyRequests(err) { // whatever else it is an error of
+		return Throttled, ThrottledReason
+	}
 	switch {
 	case errors.As(err, &own):
 		class, reason := own.Classify()
@@ -167,8 +171,7 @@ func unreachable(err error) bool {
 		return true
 	}
 	// Credentials that are not accepted concern every object, so it is not reported on each of them.
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsUnauthorized(err)
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsUnauthorized(err)
 }
 
 // MayHaveArrived reports whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. A 5xx

@@ -40,7 +40,7 @@ func TestClassify(t *testing.T) {
 		{&slowError{time.Second}, Refused, false},
 		{breaker.ErrUnreachable, Unreachable, false},
 		{apierrors.NewServiceUnavailable("x"), Unreachable, false},
-		{apierrors.NewTooManyRequestsError("x"), Unreachable, false},
+		{apierrors.NewTooManyRequestsError("x"), Throttled, false},
 		{apierrors.NewUnauthorized("x"), Unreachable, false},
 		{apierrors.NewConflict(resource, "x", errors.New("y")), Conflict, false},
 		{apierrors.NewForbidden(resource, "x", errors.New("y")), Refused, false},

@@ -102,6 +102,7 @@ func (m *Manager) StartNamespace(local, remote string) {
 			m.startScope(r, t)
 		}
 	}
+	m.starting.wake()
 }
 
 // StopNamespace stops the reflection of a namespace. Nothing is deleted on the provider. (namespaces.Handler)

@@ -132,6 +132,8 @@ func (s *Scope) known() {
 		return
 	}
 	s.enqueueAll()
+	s.listed.Store(true)
+	s.steps.wakeAll()
 	for _, r := range s.r.m.all() {
 		if own := s.namespace.of(r.kind.Name); own != nil {
 			r.handler.Synced(own, &s.r.kind)

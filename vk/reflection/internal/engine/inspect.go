@@ -69,7 +69,18 @@ func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string
 	t.set(kind, s)
 	m.extensions[local] = t
 	s.ready.Store(true)
+	s.listed.Store(true)
 	return s
+}
+
+// PrepareBeside adds scopes of other kinds, which are ready, to the namespace of a scope.
+func (m *Manager) PrepareBeside(s *Scope, kinds ...string) {
+	for _, kind := range kinds {
+		other := m.reflector(kind).newScope(s.namespace)
+		other.ready.Store(true)
+		other.listed.Store(true)
+		s.namespace.set(kind, other)
+	}
 }
 
 // Put puts an object and its copy into the caches.

@@ -59,6 +59,9 @@ type Kind struct {
 	Unprotected string
 	// FailureReason of Events about what could not be written, "" = FailedReflection.
 	FailureReason string
+	// Tracked: it is recorded which objects are not in step, so that objects of other kinds that refer to them can wait; see Scope.Lags. The handler
+	// must be Base, or call its Reconcile.
+	Tracked bool
 	// Handler makes what is special to the kind while it lives, nil = Base.
 	Handler func(*Env) (Handler, error)
 }

@@ -70,6 +70,7 @@ func (m *Manager) StartKind(kind Kind) error {
 			m.startScope(r, t)
 		}
 	}
+	m.starting.wake()
 	return nil
 }
 

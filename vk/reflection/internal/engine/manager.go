@@ -45,6 +45,8 @@ type Manager struct {
 	metrics       *metrics
 	mapper        *namespaces.Mapper
 	leading       atomic.Bool
+	electing      atomic.Bool   // it is not known yet who leads
+	starting      waiters       // for the election, and for scopes that are being started
 	standing      atomic.Bool   // standing by: nothing is evaluated
 	lead          chan struct{} // closed by Lead
 	leadOnce      sync.Once
@@ -119,6 +121,8 @@ func texts(list []string) []any {
 func (m *Manager) connect() error {
 	local, remote := rest.CopyConfig(m.options.Local), rest.CopyConfig(m.options.Remote)
 	local.QPS, remote.QPS = -1, -1
+	local.Wrap(answerAtOnce)
+	remote.Wrap(answerAtOnce)
 	var faults []error
 	var err error
 	decoded := dynamicclient.Options{DropManagedFields: true} // nothing here uses them

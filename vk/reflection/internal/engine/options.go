@@ -79,6 +79,8 @@ type Options struct {
 	RecheckAfter time.Duration // of an object whose name is taken by a foreign one; 0 = 30 s
 	SettleAfter  time.Duration // how long a Pending provider pod may go unshown; 0 = 1 s
 	MapGrace     time.Duration // how long the silence of a new NamespaceMap about a namespace means nothing; 0 = 1 min
+	// ReferenceTimeout is how long a pod waits at most until what it refers to is in step on the provider; 0 = 30 s, negative = it does not wait
+	ReferenceTimeout time.Duration
 
 	Registerer prometheus.Registerer // nil = metrics are counted and not exported
 	Log        *slog.Logger          // nil = slog.Default()
@@ -130,6 +132,9 @@ func (o Options) withDefaults() Options {
 		if *d.value <= 0 {
 			*d.value = d.or
 		}
+	}
+	if o.ReferenceTimeout == 0 {
+		o.ReferenceTimeout = 30 * time.Second
 	}
 	o.Storage.Class = cmp.Or(o.Storage.Class, wire.DefaultStorageClass)
 	if o.Log == nil {

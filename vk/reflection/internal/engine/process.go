@@ -38,6 +38,7 @@ func (r *reflector) run(ctx context.Context) {
 				}
 				r.process(ctx, w, key)
 				r.queue.Done(key)
+				w.settle(key)
 			}
 		})
 	}
@@ -94,6 +95,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 		return
 	}
 	w.Result, w.Warned, w.out, w.back, w.matched = Unchanged, false, false, false, 0
+	w.scope, w.inStep = nil, false
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
 	r.evaluated.Add(1)
@@ -146,6 +148,9 @@ func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) 
 		return r.handler.NotOffloaded(ctx, w, key)
 	}
 	if s := t.of(r.kind.Name); s != nil && (r.kind.Reverse || s.ready.Load()) {
+		if r.kind.Tracked {
+			w.scope, w.turn = s, s.steps.begin(key.Name)
+		}
 		return r.handler.Reconcile(ctx, w, s, key)
 	}
 	return nil
@@ -168,11 +173,15 @@ func (r *reflector) failed(key Key, err error) {
 	kind, reason := Classify(err)
 	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
 	r.m.log.Debug("Object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "err", err)
+	r.noteLag(key, kind, err)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.queue.NumRequeues(key) >= terminatingTries {
 		reason = wire.FailedReflectionReason
 	}
 	if reason == wire.FailedReflectionReason && r.kind.FailureReason != "" {
 		reason = r.kind.FailureReason
+	}
+	if kind == Throttled && !r.longThrottled(key) {
+		reason = ""
 	}
 	if reason != "" {
 		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
@@ -184,6 +193,9 @@ func (r *reflector) failed(key Key, err error) {
 	switch kind {
 	case Unreachable:
 		r.park(key)
+	case Throttled:
+		r.queue.Forget(key)
+		r.queue.AddAfter(key, pause(err))
 	case Foreign:
 		r.queue.Forget(key)
 		r.queue.AddAfter(key, r.m.options.RecheckAfter)

@@ -11,8 +11,8 @@ import (
 )
 
 // newQueue makes the queue of a reflector. There is no limit over all objects: one that fails must not slow down those that do not.
-func newQueue(clock clock.WithTicker, isUrgent func(Key) bool, arrivals *arrivals) workqueue.TypedRateLimitingInterface[Key] {
-	lanes := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Clock: clock, Queue: &lanes{isUrgent: isUrgent, arrived: func(key Key) { arrivals.note(key, clock.Now()) }}})
+func newQueue(clock clock.WithTicker, isUrgent func(Key) bool, arrived func(Key)) workqueue.TypedRateLimitingInterface[Key] {
+	lanes := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Clock: clock, Queue: &lanes{isUrgent: isUrgent, arrived: arrived}})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{Clock: clock, Queue: lanes})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
 		workqueue.TypedRateLimitingQueueConfig[Key]{Clock: clock, DelayingQueue: delaying})

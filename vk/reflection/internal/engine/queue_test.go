@@ -14,7 +14,7 @@ import (
 // Statuses overtake creations, which are not starved.
 func TestUrgentKeysOvertake(t *testing.T) {
 	t.Parallel()
-	q := newQueue(clock.RealClock{}, func(key Key) bool { return strings.HasPrefix(key.Name, "urgent") }, newArrivals())
+	q := newQueue(clock.RealClock{}, func(key Key) bool { return strings.HasPrefix(key.Name, "urgent") }, func(Key) {})
 	defer q.ShutDown()
 	for i := range 3 {
 		q.Add(Key{Name: fmt.Sprint("new-", i)})

@@ -25,10 +25,10 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	}
 	if local == nil {
 		s.forget(key)
-		return r.remove(ctx, w, s, remote)
+		return w.removed(r.remove(ctx, w, s, remote))
 	}
 	if r.kind.Never != nil && r.kind.Never(local) {
-		return nil
+		return w.removed(nil)
 	}
 	r.misspelt(w, local)
 	decided, err := r.handler.Decide(s, local)
@@ -36,7 +36,7 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 		return err
 	}
 	if !decided.Cross {
-		return r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason)
+		return w.removed(r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason))
 	}
 	whole, err := r.whole(ctx, local)
 	if err != nil || whole == nil {
@@ -55,13 +55,14 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	r.warnings(w, local, outcome)
 	if outcome.Skipped {
 		if outcome.Skipper == r.kind.Chain.RoutineSkipper {
-			return r.remove(ctx, w, s, remote)
+			return w.removed(r.remove(ctx, w, s, remote))
 		}
-		return r.disable(ctx, w, s, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+		return w.removed(r.disable(ctx, w, s, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason)))
 	}
 	if err := r.converge(ctx, w, s, local, remote); err != nil {
 		return err
 	}
+	w.converged(remote)
 	switch {
 	case r.mute:
 		err = r.retractStatus(ctx, w, local)

@@ -80,6 +80,10 @@ type Worker struct {
 	back   bool // or here
 	// matched is the generation of the copy that has what is desired, 0 if none was compared or written.
 	matched int64
+
+	scope  *Scope // of the object, if it is tracked
+	turn   uint64 // of the object, when its evaluation began; see steps
+	inStep bool   // the copy is what it should be
 }
 
 // NewWorker returns one with its own document.
@@ -93,7 +97,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
 	}
 	r.arrivals = newArrivals()
-	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrivals)
+	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrived)
 	r.trimCopy = trimmer(kind.Cache.Copies, kind.Copy.Into)
 	var err error
 	if r.selects, err = labels.Parse(r.selector()); err != nil {

@@ -45,6 +45,8 @@ type Scope struct {
 	asleep                  atomic.Bool             // there is nothing to follow
 	ctx                     context.Context         // that ends with the scope
 	ready                   atomic.Bool
+	listed                  atomic.Bool // and everything has been enqueued since
+	steps                   steps
 	deniedHere, deniedThere denial
 	writes                  *mutationcache.Cache
 	memory                  *oscillation.Memory
@@ -165,6 +167,7 @@ func (m *Manager) startScope(r *reflector, t *extension) {
 		for _, undo := range s.undo {
 			undo()
 		}
+		s.steps.wakeAll()
 	})
 	t.set(r.kind.Name, s)
 	for _, own := range s.local {
@@ -294,6 +297,9 @@ func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted
 		s.warnOfDenial(object)
 	}
 	if !s.r.localWrites.Seen(key, before, object, deleted) {
+		if before == nil || before.GetResourceVersion() != object.GetResourceVersion() {
+			s.steps.changed(key.Name)
+		}
 		s.Enqueue(key)
 	}
 }

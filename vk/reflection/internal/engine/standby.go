@@ -77,6 +77,7 @@ func (m *Manager) takeOver() {
 			}
 		}
 	}
+	m.starting.wake()
 	close(m.taken)
 	m.eachScope((*Scope).stir)
 	m.mapper.Report()

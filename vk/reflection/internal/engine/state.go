@@ -10,10 +10,20 @@ import (
 // SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
 // of several virtual nodes of a provider one should. It leads until SetLeading(false).
 func (m *Manager) SetLeading(leading bool) {
-	if m.setLeading(leading) && leading {
+	changed := m.setLeading(leading)
+	m.electing.Store(false)
+	m.starting.wake()
+	if changed && leading {
 		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })
 		m.eachHandler(Handler.StartedLeading)
 	}
+}
+
+// Elect notes that it is being found out which virtual kubelet of the provider leads, until SetLeading is called. Meanwhile this one does not,
+// and nobody knows what the objects of this cluster have on the provider.
+func (m *Manager) Elect() {
+	m.electing.Store(true)
+	m.setLeading(false)
 }
 
 // setLeading starts or stops what another virtual kubelet of the provider reflects otherwise, and reports whether that is news.

@@ -40,14 +40,14 @@ func (m *Manager) callRemote(ctx context.Context, call func(context.Context) err
 	if err != nil && ctx.Err() == nil && !m.breaker.Heed(err) && breaker.Overdue(err) {
 		return &slowError{m.options.CallTimeout}
 	}
-	return err
+	return throttled("the API server of cluster "+m.options.RemoteClusterID, err)
 }
 
 // callLocal makes one call to this cluster.
 func (m *Manager) callLocal(ctx context.Context, call func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
 	defer cancel()
-	return call(bounded)
+	return throttled("this cluster's API server", call(bounded))
 }
 
 func (r *reflector) target(s *Scope) dynamic.ResourceInterface {

@@ -75,7 +75,7 @@ func (h *handler) runClaim(ctx context.Context, w *engine.Worker, v *claimView) 
 		h.CheckAnnotations(w, v.local)
 		err = h.provision(ctx, w, v)
 	default:
-		return nil
+		return h.sendKept(ctx, w, v.local)
 	}
 	if err == nil && !w.Warned {
 		h.OK(v.local.GetUID())

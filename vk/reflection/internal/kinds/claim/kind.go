@@ -26,9 +26,14 @@ func Kind() engine.Kind {
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Policy: engine.Always, Workers: 3,
 		// Whose status it is need not be noted: the volume of the claim says it.
 		Copy: engine.Copy{FixedSpec: true}, Status: engine.Status{Back: true, Subresource: true}, Follows: engine.Follows{Nodes: true},
+		// Every virtual kubelet needs the claims of its pods, see KeptClass.
+		Needed:  func(*engine.Options) bool { return true },
 		Handler: newHandler,
 	}
 }
+
+// Handler implements engine.Handler: it follows claims.
+type Handler = handler
 
 type handler struct {
 	engine.Base

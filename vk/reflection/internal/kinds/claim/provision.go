@@ -68,6 +68,12 @@ func (h *handler) checkClass(class *unstructured.Unstructured) error {
 
 // sendAway clears the selected node of a claim: storage is disabled on this provider.
 func (h *handler) sendAway(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured, node string) error {
+	return h.clearNode(ctx, w, claim, node, fmt.Sprintf("storage is disabled on this provider; cleared selected node %s for rescheduling. Exclude nodes without storage"+
+		" with a node affinity on label %s, or enable storage on the provider", node, wire.StorageAvailableLabel))
+}
+
+// clearNode clears the selected node of a claim, so that the scheduler selects another one.
+func (h *handler) clearNode(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured, node, why string) error {
 	var patch jsonpatch.Patch
 	path := "/metadata/annotations" + jsonpatch.Pointer(wire.SelectedNodeAnnotation)
 	patch.Test(path, node)
@@ -76,8 +82,7 @@ func (h *handler) sendAway(ctx context.Context, w *engine.Worker, claim *unstruc
 	if err != nil || stored == nil {
 		return err
 	}
-	h.Warn(claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s: storage is disabled on this provider; cleared selected node %s for rescheduling. Exclude nodes without storage"+
-		" with a node affinity on label %s, or enable storage on the provider", h.Options().RemoteClusterID, node, wire.StorageAvailableLabel))
+	h.Warn(claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s: %s", h.Options().RemoteClusterID, why))
 	w.Result, w.Warned = "written", true
 	return nil
 }

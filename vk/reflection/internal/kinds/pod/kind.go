@@ -33,7 +33,7 @@ func Kind() engine.Kind {
 		Copy: engine.Copy{
 			GVR: offloadingv1beta1.ShadowPodGVR, GVK: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind), Mode: engine.Replace,
 			Payload: "spec", Into: []string{"spec", "pod"},
-			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
+			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation, RemoteReferencesAnnotation},
 			KeepLabels: []string{wire.CreatorUserLabel},
 		},
 		Status:  engine.Status{Handled: true},
@@ -54,6 +54,9 @@ type Handler struct {
 	engine.Base
 	states  sync.Map // engine.Key to *podState
 	batches batches
+	blocked blocked
+	// admitted are the pods of the node that a kubelet would have admitted.
+	admitted admitted
 }
 
 // Extend watches the provider's pods.

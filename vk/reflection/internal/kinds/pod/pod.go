@@ -46,6 +46,8 @@ type podState struct {
 	since    time.Time
 	due      time.Time // when a changed status may be written, zero without a change: see batches
 	lacking  time.Time // since when a Secret is awaited, see TokenArrival
+	admitted bool      // see admit
+	awaiting time.Time // since when its references are awaited, zero if they are not
 	shadow   asked
 	kept     kept
 	hastened int64     // the grace period that the provider's pod was given last, in seconds
@@ -84,6 +86,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	v := &podView{key: key, scope: s, local: s.Object(key), remote: h.Derived(s, key.Name)}
 	if v.local == nil {
 		h.states.Delete(key)
+		h.admitted.leave(key)
 		h.Forget(key)
 	}
 	var going bool
@@ -106,6 +109,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	case v.aborted:
 		return h.Remove(ctx, w, s, v.shadow)
 	case podend.Finished(pods.Phase(v.status)):
+		h.admitted.leave(key)
 		return nil
 	case engine.StandsForAnother(v.shadow, v.local):
 		return h.Remove(ctx, w, s, v.shadow)
@@ -120,6 +124,7 @@ func (h *Handler) stateOf(key engine.Key, uid types.UID) *podState {
 		}
 	}
 	state := &podState{uid: uid}
+	h.admitted.leave(key) // an earlier pod of the name
 	h.states.Store(key, state)
 	return state
 }
@@ -127,6 +132,9 @@ func (h *Handler) stateOf(key engine.Key, uid types.UID) *podState {
 // runPod keeps the ShadowPod and shows the status. That a plugin fails, or the provider refuses a change, concerns the
 // ShadowPod: how its pod is doing is shown all the same.
 func (h *Handler) runPod(ctx context.Context, w *engine.Worker, v *podView) error {
+	if rejected, err := h.admit(ctx, w, v); rejected || err != nil {
+		return err
+	}
 	goesOn, failed := h.keepShadow(ctx, w, v)
 	if !goesOn {
 		return h.showRefusal(ctx, w, v, failed)
@@ -167,6 +175,12 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	if outcome.Skipped {
 		h.tellTokens(v, nil)
 		return false, h.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+	}
+	if refused, err := h.refuseObstacles(ctx, w, v); refused || err != nil {
+		return false, err
+	}
+	if err := h.mayStart(w, v); err != nil {
+		return v.shadow != nil, err
 	}
 	debuggers := 0
 	if v.shadow == nil {

@@ -33,6 +33,7 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 	local := h.ObjectOfNode(key)
 	if local == nil {
 		h.states.Delete(key)
+		h.admitted.leave(key)
 		h.Forget(key)
 		return nil
 	}

@@ -33,7 +33,7 @@ const accountIndex = "serviceAccount"
 // Kind returns the kind of Secrets.
 func Kind() engine.Kind {
 	return engine.Kind{
-		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Chain: engine.Chain{Confidential: true},
+		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Tracked: true, Chain: engine.Chain{Confidential: true},
 		// Those of the pods' tokens are the business of another kind.
 		Copy:    engine.Copy{Except: "!" + wire.ServiceAccountNameLabel},
 		Needed:  func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },

@@ -1,0 +1,60 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+)
+
+// What a kubelet does not admit fails with the kubelet's reason, so that its controller makes another pod, and never reaches the provider. What the node has
+// admitted is never failed for what becomes of the node, also after a restart.
+func TestPodsThatAKubeletRejects(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {kubernetes.io/os: linux, zone: a}}}`)
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "2", memory: 1Gi, pods: "6"}, capacity: {cpu: "2", memory: 1Gi, pods: "6"}}}`, "status")
+	l.start()
+	const plain = `containers: [{name: c, image: i}]`
+	l.reader("first", `containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 8080}], resources: {requests: {cpu: 1500m}}}]`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "first")
+	l.reader("other-port", `containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 8081}], resources: {requests: {cpu: 500m}}}], nodeSelector: {zone: a}, os: {name: linux}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "other-port")
+	for name, tc := range map[string]struct{ fields, reason, word string }{
+		"cpu":      {`containers: [{name: c, image: i, resources: {requests: {cpu: 600m}}}]`, "OutOfcpu", "capacity: 2"},
+		"memory":   {`containers: [{name: c, image: i, resources: {requests: {memory: 2Gi}}}]`, "OutOfmemory", "capacity: 1Gi"},
+		"port":     {`containers: [{name: c, image: i, ports: [{containerPort: 81, hostPort: 8080}]}]`, "NodePorts", l.Namespace + "/first"},
+		"selector": {plain + `, nodeSelector: {zone: b}`, "NodeAffinity", "spec.nodeSelector"},
+		"affinity": {plain + `, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: NotIn, values: [a]}]}]}}}`, "NodeAffinity", "spec.affinity"},
+		"os":       {plain + `, os: {name: windows}`, "PodOSNotSupported", "windows"},
+		"os-label": {plain + `, nodeSelector: {kubernetes.io/os: windows}`, "PodOSSelectorNodeLabelDoesNotMatch", "linux"},
+	} {
+		l.reader(name, tc.fields)
+		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", tc.reason))
+		l.Event(l.Namespace, "Pod", name, "Warning", tc.reason, tc.word)
+	}
+	// The node shrinks, and gets other labels: what runs goes on.
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {zone: b}}}`)
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "1", memory: 1Gi, pods: "6"}}}`, "status")
+	l.Stop()
+	l.start()
+	l.Settled()
+	for _, name := range []string{"first", "other-port"} {
+		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Pending"))
+		assert.NotNil(t, l.Remote.Get(t, "ShadowPod", l.RemoteNS, name))
+	}
+	for _, name := range []string{"cpu", "port", "selector", "os"} {
+		assert.Nilf(t, l.Remote.Get(t, "ShadowPod", l.RemoteNS, name), "pod %s was offloaded", name)
+	}
+	// What leaves makes room.
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "2", memory: 1Gi, pods: "6"}}}`, "status")
+	l.Local.DeleteNow(t, "Pod", l.Namespace, "first")
+	l.Absent(l.Local, "Pod", l.Namespace, "first")
+	l.Settled()
+	l.reader("next", `containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 8080}], resources: {requests: {cpu: 1500m}}}]`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "next")
+}

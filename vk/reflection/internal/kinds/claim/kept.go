@@ -1,0 +1,71 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// Waiters are the pods that were refused because of a claim; the kind Pod implements it.
+type Waiters interface {
+	// ClaimChanged enqueues the pods that were refused because of a claim.
+	ClaimChanged(claim engine.Key)
+}
+
+// Extend has the pods that were refused because of a claim enqueued when it changes.
+func (h *handler) Extend(s *engine.Scope) {
+	s.OnObject(func(_, claim *unstructured.Unstructured, _ bool) {
+		if pods, ok := engine.Peer[Waiters](h.Env); ok {
+			pods.ClaimChanged(raw.Key(claim))
+		}
+	})
+}
+
+// KeptClass reports whether the volume of a claim exists, or will exist, in this cluster only, and returns the storage class of the claim.
+func (h *handler) KeptClass(namespace, name string) (class string, kept bool) {
+	s := h.Scope(namespace)
+	if s == nil {
+		return "", false
+	}
+	claim := s.Object(s.Key(name))
+	if claim == nil || !h.isKept(claim) {
+		return "", false
+	}
+	return classOf(claim), true
+}
+
+// isKept reports whether a claim has another storage class than the virtual one, and no volume of the provider.
+func (h *handler) isKept(claim *unstructured.Unstructured) bool {
+	annotations := raw.Annotations(claim.Object)
+	switch {
+	case classOf(claim) == h.Options().Storage.Class,
+		annotations[wire.StorageProvisionerAnnotation] == wire.StorageProvisioner, annotations[wire.BetaStorageProvisionerAnnotation] == wire.StorageProvisioner:
+		return false
+	case classOf(claim) == "" && boundVolume(claim) == "":
+		return false // it has no class yet, and may get the virtual one
+	}
+	known := h.volumes.get(ownVolume(claim))
+	return known == nil || !isFor(known, claim)
+}
+
+// sendKept clears the selected node of an unbound claim of another class than the virtual one, as provisioners do after a rescheduling error. Its
+// provisioner never creates a volume on a virtual node, and the scheduler would wait for it forever. Claims with a volume are not changed.
+func (h *handler) sendKept(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured) error {
+	node, here := h.selectedHere(claim)
+	if !here || isBound(claim) || boundVolume(claim) != "" || !h.isKept(claim) {
+		return nil
+	}
+	remedy := "keep its pods off virtual nodes with a node affinity (" + wire.TypeLabel + " NotIn " + wire.VirtualNodeType + ")"
+	if h.Options().Storage.Enabled {
+		remedy = "use storage class " + h.Options().Storage.Class + ", or " + remedy
+	}
+	return h.clearNode(ctx, w, claim, node, fmt.Sprintf("storage class %q has no volumes on virtual nodes; cleared selected node %s for rescheduling: %s", classOf(claim), node, remedy))
+}

@@ -1,0 +1,111 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+const (
+	// AwaitingReferencesReason is the reason of the Event that lists the objects a pod waits for.
+	AwaitingReferencesReason = "AwaitingReferences"
+	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects it refers to are behind.
+	OutdatedReferencesReason = "OutdatedReferences"
+	// arrivalTime delays the Event: configuration is often created together with its pod, and a shorter delay would report normal operation.
+	arrivalTime = 2 * time.Second
+	// shownLags limits the number of objects in an Event.
+	shownLags = 5
+)
+
+// awaitReferences returns an error, after which the pod is reconciled again, while objects that its containers read are behind on the provider.
+// Kubernetes guarantees that containers see all changes made before they start.
+//
+// The wait ends when all objects are in step (the engine then enqueues the pod), after Options.ReferenceTimeout, or when the objects have failed for
+// that long: one broken object must not block pods. An Event then lists the objects. It makes no API call if no object is behind.
+func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.View) error {
+	limit := h.Options().ReferenceTimeout
+	if limit <= 0 {
+		return nil
+	}
+	lags := v.scope.Lags(ReferencesOf(spec), v.key)
+	if len(lags) == 0 {
+		v.state.awaiting = time.Time{}
+		return nil
+	}
+	if err := h.Reachable(); err != nil {
+		v.state.awaiting = time.Time{} // the limit does not include outages
+		return err
+	}
+	now := h.Clock().Now()
+	if v.state.awaiting.IsZero() {
+		v.state.awaiting = now
+	}
+	next := v.state.awaiting
+	for _, lag := range lags {
+		if until := waitUntil(lag, v.state.awaiting, limit); until.After(next) {
+			next = until
+		}
+	}
+	if !next.After(now) {
+		w.Warned = true
+		h.Warn(v.local, OutdatedReferencesReason, fmt.Sprintf("starting on cluster %s although this is not up to date there: %s. The pod may read an earlier version, or wait for it there;"+
+			" recreate the pod once the cause is removed", h.Options().RemoteClusterID, listLags(lags)))
+		return nil
+	}
+	if told := v.state.awaiting.Add(arrivalTime); told.After(now) {
+		next = earlier(next, told)
+	} else {
+		h.Note(v.local, AwaitingReferencesReason, fmt.Sprintf("not started on cluster %s yet: waiting up to %s until this is up to date there: %s", h.Options().RemoteClusterID, limit, listLags(lags)))
+	}
+	return &engine.RetryAfter{After: next.Sub(now)}
+}
+
+// waitUntil returns the time until which a pod waits for an object at most, if it has waited since the given time.
+func waitUntil(lag engine.Lag, since time.Time, limit time.Duration) time.Time {
+	until := since.Add(limit)
+	if lag.Failing.IsZero() {
+		return until
+	}
+	return earlier(until, lag.Failing.Add(limit))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// listLags lists objects with their errors.
+func listLags(lags []engine.Lag) string {
+	shown := make([]string, 0, len(lags))
+	for _, lag := range lags[:min(len(lags), shownLags)] {
+		shown = append(shown, lag.String())
+	}
+	text := strings.Join(shown, "; ")
+	if more := len(lags) - len(shown); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+// mayStart calls awaitReferences if the pod in the worker's document starts containers: a new pod, a container with another image, or a further
+// ephemeral container.
+func (h *Handler) mayStart(w *engine.Worker, v *podView) error {
+	spec := w.Doc.Root().View().Field("spec")
+	if v.shadow != nil {
+		have, _ := raw.Nested(v.shadow.Object, h.Kind().Copy.Into...).(map[string]any)
+		if !pods.StartsContainer(spec, have) {
+			return nil
+		}
+	}
+	return h.awaitReferences(w, v, spec)
+}

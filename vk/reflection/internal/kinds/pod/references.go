@@ -1,0 +1,107 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"slices"
+
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+// Kinds of the objects that pods refer to.
+const (
+	configMapKind     = "ConfigMap"
+	secretKind        = "Secret"
+	serviceKind       = "Service"
+	volumeClaimKind   = "PersistentVolumeClaim"
+	claimKind         = "ResourceClaim.resource.k8s.io"
+	claimTemplateKind = "ResourceClaimTemplate.resource.k8s.io"
+)
+
+// containerFields are the lists of containers in a spec.
+var containerFields = [...]string{"initContainers", "containers", "ephemeralContainers"}
+
+// volumeSecrets are the fields of volume sources that name a Secret, besides those of Secrets themselves.
+var volumeSecrets = [...][2]string{{"secret", "secretName"}, {"csi", "nodePublishSecretRef"}, {"azureFile", "secretName"}, {"cephfs", "secretRef"}, {"cinder", "secretRef"}, {"flexVolume", "secretRef"},
+	{"iscsi", "secretRef"}, {"rbd", "secretRef"}, {"scaleIO", "secretRef"}, {"storageos", "secretRef"}}
+
+// references is a list without duplicates, in no particular order. Objects have their names on the provider.
+type references []engine.Reference
+
+// ReferencesOf returns the objects that the containers of a pod read, from its mutated spec, including optional references.
+func ReferencesOf(spec document.View) []engine.Reference {
+	var all references
+	for _, field := range containerFields {
+		containers := spec.Field(field)
+		for i := range containers.Len() {
+			all.addContainer(containers.Index(i))
+		}
+	}
+	volumes := spec.Field("volumes")
+	for i := range volumes.Len() {
+		all.addVolume(volumes.Index(i))
+	}
+	pullSecrets := spec.Field("imagePullSecrets")
+	for i := range pullSecrets.Len() {
+		all.add(secretKind, pullSecrets.Index(i).Field("name"))
+	}
+	resourceClaims := spec.Field("resourceClaims")
+	for i := range resourceClaims.Len() {
+		all.add(claimKind, resourceClaims.Index(i).Field("resourceClaimName"))
+		all.add(claimTemplateKind, resourceClaims.Index(i).Field("resourceClaimTemplateName"))
+	}
+	if links, ok := spec.Field("enableServiceLinks").Bool(); links || !ok {
+		all = append(all, engine.Reference{Kind: serviceKind})
+	}
+	return all
+}
+
+func (r *references) addContainer(container document.View) {
+	env := container.Field("env")
+	for i := range env.Len() {
+		from := env.Index(i).Field("valueFrom")
+		r.add(configMapKind, from.Field("configMapKeyRef").Field("name"))
+		r.add(secretKind, from.Field("secretKeyRef").Field("name"))
+	}
+	envFrom := container.Field("envFrom")
+	for i := range envFrom.Len() {
+		r.add(configMapKind, envFrom.Index(i).Field("configMapRef").Field("name"))
+		r.add(secretKind, envFrom.Index(i).Field("secretRef").Field("name"))
+	}
+}
+
+func (r *references) addVolume(volume document.View) {
+	if volume.Field("persistentVolumeClaim").Exists() || volume.Field("ephemeral").Exists() {
+		// Claims must have been listed to find obstacles. They need not be in step: Kubernetes waits for volumes.
+		r.addReference(engine.Reference{Kind: volumeClaimKind})
+	}
+	r.add(configMapKind, volume.Field("configMap").Field("name"))
+	for _, field := range volumeSecrets {
+		switch name := volume.Field(field[0]).Field(field[1]); name.Kind() {
+		case document.Map:
+			r.add(secretKind, name.Field("name"))
+		default:
+			r.add(secretKind, name)
+		}
+	}
+	sources := volume.Field("projected").Field("sources")
+	for i := range sources.Len() {
+		r.add(configMapKind, sources.Index(i).Field("configMap").Field("name"))
+		r.add(secretKind, sources.Index(i).Field("secret").Field("name"))
+	}
+}
+
+func (r *references) add(kind string, name document.View) {
+	text, _ := name.Text()
+	if text != "" {
+		r.addReference(engine.Reference{Kind: kind, Name: text})
+	}
+}
+
+func (r *references) addReference(reference engine.Reference) {
+	if !slices.Contains(*r, reference) {
+		*r = append(*r, reference)
+	}
+}

@@ -1,0 +1,293 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+)
+
+// referenceKinds are the kinds of which pods read objects, and pods.
+func referenceKinds(o *reflection.Options) {
+	o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.ConfigMapKind, reflection.SecretKind)
+}
+
+// reader creates a pod whose spec has the fields besides, or instead of, those of a plain one.
+func (l *lab) reader(name, fields string) {
+	l.Helper()
+	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec: {nodeName: %s, automountServiceAccountToken: false, %s}`, name, l.Node, fields))
+}
+
+// gate holds the outgoing chain of a kind up, as a slow provider or plugin would, until it is opened.
+type gate struct {
+	closed chan struct{}
+	once   sync.Once
+	held   chan string // the names that have reached it
+}
+
+// hold closes a gate for the objects with the names.
+func (l *lab) hold(kind string, names ...string) *gate {
+	g := &gate{closed: make(chan struct{}), held: make(chan string, 100)}
+	l.Chains.Swap(kind, host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+		if name, _ := doc.View().Field("metadata").Field("name").Text(); slices.Contains(names, name) {
+			g.held <- name
+			<-g.closed
+		}
+		return reflectiontest.MutateService(doc, env)
+	})
+	l.Cleanup(g.open)
+	return g
+}
+
+func (g *gate) open() { g.once.Do(func() { close(g.closed) }) }
+
+// neverBefore fails when an object is on the provider while the gate is closed.
+func (l *lab) neverBefore(kind, name string) {
+	l.Helper()
+	assert.Never(l, func() bool { return l.Remote.Get(l.T, kind, l.RemoteNS, name) != nil }, time.Second, 50*time.Millisecond, "%s %s came before what it refers to", kind, name)
+}
+
+// before checks that an object of the provider was written last before another one was created.
+func (l *lab) before(kind, name, second, secondName string) {
+	l.Helper()
+	version := func(o *unstructured.Unstructured) (n int) {
+		_, err := fmt.Sscan(o.GetResourceVersion(), &n)
+		assert.NoError(l, err)
+		return n
+	}
+	first, then := l.Present(l.Remote, kind, l.RemoteNS, name), l.Present(l.Remote, second, l.RemoteNS, secondName)
+	if version(first) > version(then) {
+		l.Errorf("%s %s was written after %s %s", kind, name, second, secondName)
+	}
+}
+
+// Every way in which a spec names an object holds the pod up while that object is behind, and no longer.
+func TestPodsComeAfterWhatTheyReferTo(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ kind, object, fields string }{
+		"env":         {"ConfigMap", "data: {a: b}", `containers: [{name: c, image: i, env: [{name: A, valueFrom: {configMapKeyRef: {name: config, key: a}}}]}]`},
+		"env-from":    {"Secret", "stringData: {a: b}", `containers: [{name: c, image: i, envFrom: [{secretRef: {name: config}}]}]`},
+		"init":        {"ConfigMap", "data: {a: b}", `initContainers: [{name: d, image: i, envFrom: [{configMapRef: {name: config}}]}], containers: [{name: c, image: i}]`},
+		"volume":      {"ConfigMap", "data: {a: b}", `containers: [{name: c, image: i}], volumes: [{name: v, configMap: {name: config}}]`},
+		"optional":    {"Secret", "stringData: {a: b}", `containers: [{name: c, image: i}], volumes: [{name: v, secret: {secretName: config, optional: true}}]`},
+		"projected":   {"Secret", "stringData: {a: b}", `containers: [{name: c, image: i}], volumes: [{name: v, projected: {sources: [{secret: {name: config}}]}}]`},
+		"driver":      {"Secret", "stringData: {a: b}", `containers: [{name: c, image: i}], volumes: [{name: v, csi: {driver: d, nodePublishSecretRef: {name: config}}}]`},
+		"pull-secret": {"Secret", "stringData: {a: b}", `imagePullSecrets: [{name: config}], containers: [{name: c, image: i}]`},
+		"links":       {"Service", "spec: {ports: [{port: 80}]}", `containers: [{name: c, image: i}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, referenceKinds)
+			g := l.hold(tc.kind, "config")
+			l.start()
+			l.Local.Create(t, l.Namespace, fmt.Sprintf("{apiVersion: v1, kind: %s, metadata: {name: config}, %s}", tc.kind, tc.object))
+			<-g.held
+			l.reader("web", tc.fields)
+			l.neverBefore("ShadowPod", "web")
+			if tc.kind == "Service" { // a pod without service links has none of them to wait for
+				l.reader("unlinked", `enableServiceLinks: false, containers: [{name: c, image: i}]`)
+				l.Present(l.Remote, "ShadowPod", l.RemoteNS, "unlinked")
+			}
+			g.open()
+			l.before(tc.kind, "config", "ShadowPod", "web")
+			l.Settled() // the root CA, what it waited for, and at most two pods
+			if writes := l.Remote.Writes(t); len(writes) > 4 {
+				t.Errorf("the provider saw the writes %q", writes)
+			}
+		})
+	}
+}
+
+// While no virtual kubelet runs, a ConfigMap changes and a pod is created: the change comes first, although its kind is slow. A pod whose references are
+// all in step, or do not cross, comes at once.
+func TestARestartDoesNotOvertakeConfiguration(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, referenceKinds)
+	l.start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config}, data: {a: old}}`)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: here, annotations: {liqo.io/skip-reflection: "true"}}, data: {a: b}}`)
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "config")
+	l.Pod("running")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "running")
+	l.Settled()
+	l.Stop()
+	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "config", `{data: {a: new}}`)
+	l.reader("web", `containers: [{name: c, image: i, envFrom: [{configMapRef: {name: config}}]}]`)
+	l.reader("other", `imagePullSecrets: [{name: absent}], containers: [{name: c, image: i, envFrom: [{configMapRef: {name: here}}, {configMapRef: {name: absent, optional: true}}]}],
+  volumes: [{name: v, configMap: {name: kube-root-ca.crt}}]`)
+	g := l.hold("ConfigMap", "config")
+	l.start()
+	<-g.held
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "other")
+	l.neverBefore("ShadowPod", "web")
+	g.open()
+	l.before("ConfigMap", "config", "ShadowPod", "web")
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "config", reflectiontest.Field("data.a", "new"))
+}
+
+// The provider is away. What was created and changed meanwhile crosses in that order.
+func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, referenceKinds, func(o *reflection.Options) { o.ReferenceTimeout = 500 * time.Millisecond })
+	link := l.ThroughCable()
+	l.start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {a: old}}`)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "key")
+	l.Settled()
+	link.SetCut(true)
+	l.Local.PatchYAML(t, "Secret", l.Namespace, "key", `{stringData: {a: new}}`)
+	l.reader("web", `containers: [{name: c, image: i}], volumes: [{name: v, secret: {secretName: key}}]`)
+	l.Eventually(func() error {
+		if l.Manager.Reachable() {
+			return errors.New("the provider is still thought to be reachable")
+		}
+		return nil
+	})
+	time.Sleep(time.Second) // longer than a pod waits: the outage does not count
+	link.SetCut(false)
+	l.before("Secret", "key", "ShadowPod", "web")
+	l.Present(l.Remote, "Secret", l.RemoteNS, "key", reflectiontest.Field("data.a", "bmV3"))
+	if events := l.Events(l.Namespace, "Pod", "web"); len(events) > 0 {
+		t.Errorf("a pod that came in order has the Events %q", events)
+	}
+}
+
+// denySecret has the provider refuse a value of the Secret, as a policy of its administrator would.
+func (l *lab) denySecret(value string) {
+	l.Helper()
+	l.Remote.Create(l.T, "", fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-%[1]s-%[2]s}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [secrets], operations: [CREATE, UPDATE]}], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}}
+  validations: [{expression: "!has(object.metadata.annotations) || !('grade' in object.metadata.annotations) || object.metadata.annotations['grade'] != '%[2]s'", message: "no %[2]s here"}]`, l.RemoteNS, value))
+	l.Remote.Create(l.T, "", fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: no-%[1]s-%[2]s},
+  spec: {policyName: no-%[1]s-%[2]s, validationActions: [Deny]}}`, l.RemoteNS, value))
+}
+
+// An update that the provider denies holds a pod up for the limit, and an Event names it and its cause. A later pod does not wait again: what fails
+// is known to fail. A further change of the object is awaited as before.
+func TestADeniedReferenceIsNotAwaitedForever(t *testing.T) {
+	t.Parallel()
+	const limit = 12 * time.Second
+	l := newLab(t, referenceKinds, func(o *reflection.Options) { o.ReferenceTimeout = limit })
+	l.start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {a: good}}`)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "key")
+	l.denySecret("bad")
+	l.Eventually(func() error { // policies take a moment to be known
+		_, err := l.Remote.Of("Secret", l.RemoteNS).Patch(t.Context(), "key", types.MergePatchType, []byte(`{"metadata": {"annotations": {"grade": "bad"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("the policy is not in force yet")
+		}
+		return nil
+	})
+	l.Local.PatchYAML(t, "Secret", l.Namespace, "key", `{metadata: {annotations: {grade: bad}}, stringData: {a: bad}}`)
+	const reads = `containers: [{name: c, image: i, env: [{name: A, valueFrom: {secretKeyRef: {name: key, key: a}}}]}]`
+	since := time.Now()
+	l.reader("first", reads)
+	l.Event(l.Namespace, "Pod", "first", "Normal", pod.AwaitingReferencesReason, "Secret key", "no bad here")
+	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "first") != nil {
+		t.Error("the pod has an Event that it waits, and does not wait")
+	}
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "first")
+	l.Event(l.Namespace, "Pod", "first", "Warning", pod.OutdatedReferencesReason, "Secret key", "no bad here")
+	t.Logf("the first pod has waited %s", time.Since(since))
+	since = time.Now()
+	l.reader("second", reads)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "second")
+	if waited := time.Since(since); waited > limit/2 {
+		t.Errorf("the second pod has waited %s for what is known to fail", waited)
+	}
+	l.Event(l.Namespace, "Pod", "second", "Warning", pod.OutdatedReferencesReason, "Secret key", "no bad here")
+
+	l.Local.PatchYAML(t, "Secret", l.Namespace, "key", `{metadata: {annotations: {grade: better}}, stringData: {a: better}}`)
+	l.reader("third", reads)
+	l.before("Secret", "key", "ShadowPod", "third")
+	if events := l.Events(l.Namespace, "Pod", "third"); len(events) > 0 {
+		t.Errorf("a pod that came in order has the Events %q", events)
+	}
+}
+
+// A container that starts later reads the references, too: one with another image.
+func TestContainersThatStartLaterWait(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, referenceKinds)
+	l.start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config}, data: {a: old}}`)
+	l.reader("web", `containers: [{name: c, image: "i:1", envFrom: [{configMapRef: {name: config}}]}]`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
+	l.Settled()
+	g := l.hold("ConfigMap", "config")
+	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "config", `{data: {a: new}}`)
+	<-g.held
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: c, image: "i:2", envFrom: [{configMapRef: {name: config}}], resources: {}, terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File, imagePullPolicy: IfNotPresent}]}}`)
+	image := func() string {
+		containers, _, _ := unstructured.NestedSlice(l.Remote.Get(t, "ShadowPod", l.RemoteNS, "web").Object, "spec", "pod", "containers")
+		return containers[0].(map[string]any)["image"].(string)
+	}
+	assert.Never(t, func() bool { return image() != "i:1" }, time.Second, 50*time.Millisecond, "the new image came before the new configuration")
+	g.open()
+	l.Eventually(func() error {
+		if image() != "i:2" {
+			return errors.New("the image is still the old one")
+		}
+		return nil
+	})
+	l.before("ConfigMap", "config", "ShadowPod", "web")
+}
+
+// A virtual kubelet that does not know yet whether it leads knows nothing of what its pods refer to, and waits for that. One that knows that
+// another one leads does not.
+func TestPodsWaitForTheElection(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, referenceKinds)
+	l.StartUnready()
+	l.Manager.Elect()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config}, data: {a: b}}`)
+	l.reader("web", `containers: [{name: c, image: i, envFrom: [{configMapRef: {name: config}}]}]`)
+	l.neverBefore("ShadowPod", "web")
+	l.Manager.SetLeading(true)
+	l.before("ConfigMap", "config", "ShadowPod", "web")
+	l.Manager.Elect()
+	l.Manager.SetLeading(false)
+	l.reader("later", `containers: [{name: c, image: i, envFrom: [{configMapRef: {name: config}}]}]`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "later")
+}
+
+// BenchmarkReferences is what it costs a pod that nothing it refers to is behind, among many Services.
+func BenchmarkReferences(b *testing.B) {
+	m := benchManager(b)
+	web := parsed(b, benchPod)
+	s := m.Prepare(b.Context(), reflection.PodKind, "shop", "shop-rome")
+	m.PrepareBeside(s, reflection.ServiceKind, reflection.ConfigMapKind, reflection.SecretKind)
+	spec := document.Of(web.Object).Field("spec")
+	b.ReportAllocs()
+	for b.Loop() {
+		if lags := s.Lags(pod.ReferencesOf(spec), engine.Key{Namespace: "shop", Name: "web"}); len(lags) > 0 {
+			b.Fatal(lags)
+		}
+	}
+}
