@@ -21,8 +21,8 @@ import (
 // holdData records, for each provider that the namespace is to be withdrawn from, the volumes with data in the remote namespace, because of
 // which it is not. A provider that is declared dead deletes nothing any more.
 func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider, withdrawn func(*provider) bool) error {
-	withdrawn, all := func(p *provider) bool { return p.wishes(nso.Namespace) && !p.dead && withdrawn(p) }, remotedata.Volumes(nil)
-	if !slices.ContainsFunc(providers, withdrawn) {
+	loses := func(p *provider) bool { return p.wishes(nso.Namespace) && !p.dead && withdrawn(p) }
+	if !slices.ContainsFunc(providers, loses) {
 		return nil
 	}
 	all, err := remotedata.List(ctx, c.uncached)
@@ -30,7 +30,7 @@ func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffl
 		return err
 	}
 	for _, p := range providers {
-		if withdrawn(p) {
+		if loses(p) {
 			p.held = all.On(p.id).In(nso.Namespace).Holding(remotedata.IsConfirmed(nso, p.mapping))
 		}
 	}
