@@ -29,9 +29,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/report"
-	"github.com/refract-project/refract/internal/remotedata"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // Tenants admits consumers.
