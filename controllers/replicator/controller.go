@@ -8,9 +8,9 @@
 // others.
 //
 // An entry that disappears from a copy is deleted on the provider with its workloads. Therefore an entry is removed only if this
-// cluster is known to have requested it, and not while volumes have data there (package remotedata). All others stay in the copy and are reported: a consumer that has lost its NamespaceMap
-// loses no namespace, and uses its remote namespaces again when it requests them again. No entry of a copy becomes an entry of the
-// original, because the provider can write any entry into its copy.
+// cluster is known to have requested it, and no volumes have data there (package remotedata). All others stay in the copy and are
+// reported: a consumer that has lost its NamespaceMap loses no namespace, and uses its remote namespaces again when it requests them
+// again. No entry of a copy becomes an entry of the original, because the provider can write any entry into its copy.
 package replicator
 
 import (

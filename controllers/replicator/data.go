@@ -18,7 +18,7 @@ import (
 )
 
 // holdData puts the entries of the copy that are not desired any more back into desired if volumes have data in their remote namespaces, and
-// reports whether there are any. Other controllers do not withdraw such entries: this one sees also what is edited by hand.
+// reports whether there are any. Other controllers do not withdraw such entries; users may edit the map.
 func (c *Controller) holdData(ctx context.Context, local, copied *offloading.NamespaceMap, desired *offloading.NamespaceMapSpec) (bool, error) {
 	held, err := c.heldEntries(ctx, local, copied, desired.DesiredMapping)
 	if err != nil || len(held) == 0 {
