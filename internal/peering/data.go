@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,6 +23,10 @@ func (o *Options) checkData(ctx context.Context, nodes []offloading.VirtualNode)
 		return nil
 	}
 	volumes, err := remotedata.List(ctx, o.Consumer.Client)
+	if apierrors.IsForbidden(err) {
+		o.say("%s: warning: you may not list PersistentVolumes. The controllers keep remote namespaces with data, and the VirtualNode then has the condition %s", o.Consumer.ID(), remotedata.HeldReason)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: finding the volumes with data on %s, %w", o.Consumer.Name, o.Provider.ID(), err)
 	}
