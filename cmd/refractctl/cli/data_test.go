@@ -83,16 +83,16 @@ func TestUnoffloadRefusesToDeleteData(t *testing.T) {
 }
 
 func TestDeleteVirtualNodeRefusesToDeleteData(t *testing.T) {
-	vn := virtualNode(t, "liqo-tenant-pavia", "pavia")
+	vn := virtualNode(t, "liqo-tenant-pordenone", "pordenone")
 	t.Cleanup(func() { discard(t, vn) })
-	remoteData(t, "pavia", "safe", corev1.PersistentVolumeReclaimDelete)
-	_, _, err := refractctl(t, onCluster("delete", "virtualnode", "pavia")...)
+	remoteData(t, "pordenone", "safe", corev1.PersistentVolumeReclaimDelete)
+	_, _, err := refractctl(t, onCluster("delete", "virtualnode", "pordenone")...)
 	require.ErrorContains(t, err, "pvc-safe of claim safe/data")
 	assert.Equal(t, exitFailed, exitCode(err))
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.Nil(t, vn.DeletionTimestamp)
 
-	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "pavia", "--delete-data", "--timeout=1s")...)
+	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "pordenone", "--delete-data", "--timeout=1s")...)
 	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.NotNil(t, vn.DeletionTimestamp)
