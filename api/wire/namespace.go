@@ -33,6 +33,11 @@ const (
 	// RemoteTenantNamespaceAnnotation names the tenant namespace on the other
 	// side, on the Secret with the kubeconfig for that cluster.
 	RemoteTenantNamespaceAnnotation = "liqo.io/remote-tenant-namespace"
+	// DeleteDataAnnotation ("true") confirms that the data of volumes on a
+	// provider, whose reclaim policy is Delete, may be deleted with remote
+	// namespaces: on a NamespaceOffloading for its namespace, on a VirtualNode or
+	// NamespaceMap for all namespaces of the provider.
+	DeleteDataAnnotation = "plugins.refract.io/delete-data"
 	// ObjectCountsQuota is the ResourceQuota with the number of objects of
 	// each kind that a consumer may have in a remote namespace.
 	ObjectCountsQuota = "refract-objects"

@@ -48,6 +48,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/remotedata"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -335,10 +336,17 @@ func TestJoin(t *testing.T) {
 	})
 
 	t.Run("drained", func(t *testing.T) {
-		namespaceMap := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: "milan", Labels: map[string]string{wire.ReplicatedLabel: "true", wire.OriginIDLabel: "rome"}}}
+		namespaceMap := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: "milan", Labels: map[string]string{wire.ReplicatedLabel: "true", wire.OriginIDLabel: "rome"}, Finalizers: []string{"test.example/hold"}}}
 		provider.Create(t, namespaceMap)
 		provider.Patch(t, tenant, `{"spec":{"tenantCondition":"Drained"}}`)
 		provider.AwaitGone(t, slice)
+		controllertest.Eventually(t, "the map to be deleted with data", func() error {
+			if provider.Get(t, namespaceMap, rome.namespace, "milan"); namespaceMap.DeletionTimestamp == nil || !remotedata.IsConfirmed(namespaceMap) {
+				return fmt.Errorf("it is %+v", namespaceMap.ObjectMeta)
+			}
+			return nil
+		})
+		provider.Patch(t, namespaceMap, `{"metadata":{"finalizers":null}}`)
 		provider.AwaitGone(t, namespaceMap)
 		provider.AwaitEvent(t, rome.namespace, auth.TenantKind, "rome", "TenantDrained")
 		controllertest.Eventually(t, "the access to be taken back", func() error {

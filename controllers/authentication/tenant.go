@@ -31,6 +31,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // Tenants admits consumers.
@@ -222,6 +223,9 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 		if object.GetDeletionTimestamp() != nil {
 			continue
 		}
+		if err := c.confirmDeletion(ctx, object); err != nil {
+			return err
+		}
 		if err := c.client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting %T %s, %w", object, client.ObjectKeyFromObject(object), err)
 		}
@@ -230,6 +234,21 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	if len(objects) > 0 {
 		c.report.Tell(tenant, nil, drainedReason, admitAction, fmt.Sprintf("Consumer %s is drained: deleted its %d ResourceSlices and %d NamespaceMaps, and with them its remote namespaces",
 			tenant.Spec.ClusterID, len(slices.Items), len(maps.Items)))
+	}
+	return nil
+}
+
+// confirmDeletion has a NamespaceMap take the data in its remote namespaces along: to drain a consumer is to end everything that it has here,
+// and a claim must not keep its pods running.
+func (c *Tenants) confirmDeletion(ctx context.Context, object client.Object) error {
+	mapping, ok := object.(*offloading.NamespaceMap)
+	if !ok || remotedata.IsConfirmed(mapping) {
+		return nil
+	}
+	changed := mapping.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, wire.DeleteDataAnnotation, "true")
+	if err := c.client.Patch(ctx, changed, client.MergeFrom(mapping)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("annotating NamespaceMap %s, %w", client.ObjectKeyFromObject(mapping), err)
 	}
 	return nil
 }

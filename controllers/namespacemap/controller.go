@@ -9,7 +9,9 @@
 // neither used nor deleted.
 //
 // A remote namespace contains workloads. It is deleted only when its own mapping, which was accepted before, is
-// removed from the map, or the map itself is deleted.
+// removed from the map, or the map itself is deleted. The consumer removes no mapping whose data it needs (package remotedata), but somebody
+// else may delete the map, or its tenant namespace: then namespaces with bound claims whose mappings are still in it stay, until
+// they are deleted by hand, or a new map uses them again.
 package namespacemap
 
 import (
@@ -267,7 +269,8 @@ func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.
 	return errors.Join(problems...)
 }
 
-// finalize deletes all remote namespaces of a map that is being deleted, then lets it go.
+// finalize deletes the remote namespaces of a map that is being deleted, then lets it go. Those that the consumer has not withdrawn, and that
+// have data, stay.
 func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(nm, wire.NamespaceMapFinalizer) {
 		return nil
@@ -275,16 +278,23 @@ func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) 
 	if err := fresh.Check(ctx, c.client, c.uncached, nm); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	current := map[string]offloading.RemoteNamespaceStatus{}
-	withoutWishes := nm.DeepCopy()
-	withoutWishes.Spec.DesiredMapping = nil
+	withdrawn := nm.DeepCopy()
 	for local, remoteNamespace := range nm.Spec.DesiredMapping {
-		if _, ok := withoutWishes.Status.CurrentMapping[local]; !ok {
+		if _, ok := withdrawn.Status.CurrentMapping[local]; !ok {
 			// Created, but not yet in the status.
-			withoutWishes.Status.CurrentMapping = withEntry(withoutWishes.Status.CurrentMapping, local, remoteNamespace)
+			withdrawn.Status.CurrentMapping = withEntry(withdrawn.Status.CurrentMapping, local, remoteNamespace)
+		}
+		kept, err := c.keepsData(ctx, nm, local, withdrawn.Status.CurrentMapping[local].RemoteNamespace)
+		if err != nil {
+			return err
+		}
+		if kept {
+			delete(withdrawn.Status.CurrentMapping, local)
 		}
 	}
-	err := c.removeRemoteNamespaces(ctx, withoutWishes, current)
+	withdrawn.Spec.DesiredMapping = nil
+	current := map[string]offloading.RemoteNamespaceStatus{}
+	err := c.removeRemoteNamespaces(ctx, withdrawn, current)
 	if err := errors.Join(err, c.writeStatus(ctx, nm, current)); err != nil || len(current) > 0 {
 		return err // the deletion of each namespace brings us back here
 	}

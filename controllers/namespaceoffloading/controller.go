@@ -16,7 +16,8 @@
 // Removing an entry from a NamespaceMap deletes the remote namespace with all its workloads. This happens only when
 // the NamespaceOffloading is deleted, or when for a grace period no node of the provider is selected, neither by the
 // labels of the Node nor by those of the VirtualNode, or there is no NamespaceOffloading. A missing node or an invalid selector
-// removes nothing.
+// removes nothing. An entry stays as long as volumes have data in the remote namespace (package remotedata). If the namespace itself
+// is deleted, entries whose volumes are retained outlive its NamespaceOffloading.
 //
 // Only NamespaceOffloadings, VirtualNodes and Nodes decide which namespaces are offloaded to a provider. An entry of a NamespaceMap
 // does not, because others may write it: while it is uncertain whether a provider is selected, its virtual kubelets keep the
@@ -46,6 +47,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // Options are the settings of the controller.
@@ -127,13 +129,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if nso.DeletionTimestamp != nil {
-		return reconcile.Result{}, c.withdraw(ctx, nso, providers)
+		err := c.withdraw(ctx, nso, providers)
+		return reconcile.Result{RequeueAfter: c.nextHeld(nso, providers)}, err
 	}
 	err = c.extend(ctx, nso, providers)
 	if !errors.Is(err, errStatusesLeft) { // the status names their owners
 		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
 	}
-	return reconcile.Result{RequeueAfter: c.nextLeave(providers)}, err
+	return reconcile.Result{RequeueAfter: sooner(c.nextLeave(providers), c.nextHeld(nso, providers))}, err
 }
 
 // extend maps the namespace on the selected providers and opens it to the
@@ -156,6 +159,14 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		c.refuseName(nso, providers, answers, fmt.Sprintf(
 			"the remote namespace cannot be named %q: %s; recreate the NamespaceOffloading with another namespaceMappingStrategy, or SelectedName with a shorter remoteNamespaceName", remoteNamespace, problems[0]))
 		return nil
+	}
+	if err := c.holdData(ctx, nso, providers, func(p *provider) bool { return answers[p] == no }); err != nil {
+		return err
+	}
+	for _, p := range providers {
+		if p.isHeld() {
+			answers[p] = unsure
+		}
 	}
 	selected := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != yes })
 	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.knows(nso.Namespace) })
@@ -185,6 +196,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 	}
 	c.complain(nso, closed, []complaint{
 		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {refusedReason, c.refusals(nso, providers)}, {accessReason, strangers(slices.Concat(selected, doubtful))},
+		{remotedata.HeldReason, describeAllHeld(nso.Namespace, providers)},
 	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
@@ -210,20 +222,31 @@ func (c *Controller) complain(nso *offloading.NamespaceOffloading, closed error,
 }
 
 // withdraw closes the namespace to the scheduler and takes it out of every
-// NamespaceMap; when the last remote namespace is gone it lets the object go. A provider
-// that is declared dead will never say so, and is not waited for.
+// NamespaceMap, unless data would be lost; when the last remote namespace is gone it lets the
+// object go. A provider that is declared dead will never say so, and is not waited for.
 func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if !controllerutil.ContainsFinalizer(nso, wire.NamespaceOffloadingFinalizer) {
 		return nil
 	}
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
-	remaining := 0
 	for _, p := range providers {
 		// A moment after a namespace was offloaded the cache does not show the request: it would stay, and the remote namespace with it.
-		problems = append(problems, c.lookUpMap(ctx, p), c.unmapNamespace(ctx, nso, p))
-		if p.knows(nso.Namespace) && !p.dead {
+		problems = append(problems, c.lookUpMap(ctx, p))
+	}
+	if err := errors.Join(c.holdData(ctx, nso, providers, func(*provider) bool { return true }), c.keepRetained(ctx, nso.Namespace, providers)); err != nil {
+		return errors.Join(append(problems, err)...)
+	}
+	remaining := 0
+	for _, p := range providers {
+		if !p.isHeld() {
+			problems = append(problems, c.unmapNamespace(ctx, nso, p))
+		}
+		if p.knows(nso.Namespace) && !p.dead && !p.retained {
 			remaining++
 		}
+	}
+	if held := describeAllHeld(nso.Namespace, providers); held != "" {
+		c.report.Warn(nso, remotedata.HeldReason, offloadAction, held)
 	}
 	problems = append(problems, c.writeStatus(ctx, nso, providers))
 	if err := errors.Join(problems...); err != nil || remaining > 0 {

@@ -361,10 +361,7 @@ func TestADeadProviderIsNotWaitedFor(t *testing.T) {
 	awaitMapped(t, tenant, "lucca", namespace, "")
 	awaitOffloadingPhase(t, nso, offloading.TerminatingOffloadingPhaseType)
 
-	controllertest.Eventually(t, "the ForeignCluster", func() error {
-		return consumer.Client.Get(t.Context(), client.ObjectKey{Name: "lucca"}, &core.ForeignCluster{})
-	})
-	consumer.Patch(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "lucca"}}, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation))
+	declareDead(t, "lucca")
 	consumer.AwaitGone(t, nso)
 }
 
@@ -425,4 +422,12 @@ func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
 	if message := readyMessage(nso, "bari"); strings.Contains(message, "left over") {
 		t.Errorf("the condition of a namespace that can be used says %q", message)
 	}
+}
+
+// declareDead gives a provider up.
+func declareDead(t *testing.T, provider string) {
+	t.Helper()
+	cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: provider}}
+	controllertest.Eventually(t, "the ForeignCluster", func() error { return consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster) })
+	consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation))
 }

@@ -46,3 +46,11 @@ func (c *Controller) nextLeave(providers []*provider) (wait time.Duration) {
 	}
 	return wait
 }
+
+// sooner returns the shorter of two times after which to reconcile again, of which 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

@@ -25,6 +25,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/internal/nodelabels"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // provider is a cluster that namespaces can be offloaded to, as this consumer
@@ -45,6 +46,10 @@ type provider struct {
 	// leaves is when the namespace, which is not selected any more, is withdrawn
 	// from it; zero when it is not.
 	leaves time.Time
+	// held are the volumes with data in the remote namespace, which is kept because of them. retained: until they go, not until the
+	// NamespaceOffloading does.
+	held     remotedata.Volumes
+	retained bool
 	// mapping is nil until it is needed.
 	mapping *offloading.NamespaceMap
 }

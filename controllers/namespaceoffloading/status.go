@@ -16,6 +16,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // writeStatus sums up what the providers answered, and writes it if it differs.
@@ -118,6 +119,9 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 	if !p.leaves.IsZero() && p.wishes(nso.Namespace) {
 		desired.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of cluster %s. The remote namespace is deleted, with everything in it, at %s; to keep it, change the selector so that it matches again",
 			p.id, p.leaves.UTC().Format(time.RFC3339))
+	}
+	if p.isHeld() {
+		desired.Status, desired.Reason, desired.Message = corev1.ConditionFalse, remotedata.HeldReason, p.describeHeld(nso.Namespace)
 	}
 	conditions := offloading.RemoteNamespaceConditions{c.since(before, desired)}
 	phase := offloading.MappingPhase("")

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // unbackedEntry is an entry of a NamespaceMap.
@@ -57,7 +58,7 @@ func (u *unbackedEntries) forget(namespace string) {
 
 // dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps: its NamespaceOffloading was deleted without the
 // controller, or another client has added the entry. The provider deletes the remote namespace, so a grace period gives time to restore the
-// NamespaceOffloading. The result is the time until the next call, 0 for none.
+// NamespaceOffloading. A remote namespace with the data of volumes stays. The result is the time until the next call, 0 for none.
 func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait time.Duration, err error) {
 	mappings, namespaces := &offloading.NamespaceMapList{}, &corev1.NamespaceList{}
 	for _, list := range []client.ObjectList{mappings, namespaces} {
@@ -66,6 +67,7 @@ func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait t
 		}
 	}
 	tenants := tenantNamespaces(namespaces.Items)
+	data := sync.OnceValues(func() (remotedata.Volumes, error) { return remotedata.List(ctx, c.uncached) })
 	var problems []error
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
@@ -80,6 +82,17 @@ func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait t
 				"namespace %.63q is mapped to %.63q, but has no NamespaceOffloading: the mapping is removed at %s, and the provider deletes the remote namespace with everything in it. To keep it, offload the namespace to %s again",
 				namespace, remoteNamespace, end.UTC().Format(time.RFC3339), mapping.Name))
 			wait = max(wait, left)
+			continue
+		}
+		volumes, err := data()
+		if err != nil {
+			return 0, err
+		}
+		if held := volumes.On(mapping.Name).In(namespace).Holding(remotedata.IsConfirmed(mapping)); len(held) > 0 {
+			c.report.Warn(mapping, remotedata.HeldReason, offloadAction, fmt.Sprintf(
+				"namespace %.63q is mapped to %.63q, but has no NamespaceOffloading. The mapping stays, because the remote namespace has the data of the volumes %s. To use it, offload the namespace again; to delete it, %s",
+				namespace, remoteNamespace, held, held.Remedy(remotedata.Annotate("NamespaceMap"))))
+			wait = max(wait, remotedata.RecheckInterval(now.Sub(end)))
 			continue
 		}
 		problems = append(problems, c.dropEntry(ctx, mapping, namespace, remoteNamespace))

@@ -8,9 +8,9 @@
 // others.
 //
 // An entry that disappears from a copy is deleted on the provider with its workloads. Therefore an entry is removed only if this
-// cluster is known to have requested it. All others stay in the copy and are reported: a consumer that has lost its NamespaceMap
-// loses no namespace, and uses its remote namespaces again when it requests them again. No entry of a copy becomes an entry of the
-// original, because the provider can write any entry into its copy.
+// cluster is known to have requested it, and no volumes have data there (package remotedata). All others stay in the copy and are
+// reported: a consumer that has lost its NamespaceMap loses no namespace, and uses its remote namespaces again when it requests them
+// again. No entry of a copy becomes an entry of the original, because the provider can write any entry into its copy.
 package replicator
 
 import (
@@ -39,6 +39,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/printable"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // refresh is how often a map is reconciled when nothing happens, in order to
@@ -103,11 +104,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Clear(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	if err := c.replicate(ctx, local); err != nil {
+	wait, err := c.replicate(ctx, local)
+	if err != nil {
 		c.tellTrouble(local, err)
-		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: refresh}, nil
+	return reconcile.Result{RequeueAfter: wait}, err
 }
 
 // tellTrouble says on the map why its provider does not do what it is asked.
@@ -130,46 +131,57 @@ func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 	}
 }
 
-func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceMap) error {
+// replicate returns after which time to do so again.
+func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
 	if local.DeletionTimestamp != nil {
-		return c.finalize(ctx, local)
+		return refresh, c.finalize(ctx, local)
 	}
 	r, err := c.connect(ctx, local)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	copied, err := r.get(ctx, local.Name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if copied != nil && !r.isCopy(copied) {
 		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf(
 			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it was left unchanged: delete it there", copied.Namespace, copied.Name))
-		return fmt.Errorf("replicating NamespaceMap %s, %w", client.ObjectKeyFromObject(local), errForeign)
+		return 0, fmt.Errorf("replicating NamespaceMap %s, %w", client.ObjectKeyFromObject(local), errForeign)
 	}
 	// Before the copy exists: it is deleted with the original.
 	if err := finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, true); err != nil {
-		return err
+		return 0, err
 	}
 	key := client.ObjectKeyFromObject(local)
 	if copied == nil {
 		if err := r.create(ctx, local); err != nil {
-			return err
+			return 0, err
 		}
 		c.requests.add(key, local, local.Spec)
-		return nil
+		return refresh, nil
 	}
 	desired, others := c.requests.merge(key, local, copied)
-	if err := r.update(ctx, desired, copied); err != nil {
-		return err
+	held, err := c.holdData(ctx, local, copied, &desired)
+	if err != nil {
+		return 0, err
+	}
+	if copied.DeletionTimestamp == nil {
+		if err := r.update(ctx, desired, copied); err != nil {
+			return 0, err
+		}
 	}
 	c.requests.add(key, local, desired)
 	if len(others) > 0 {
 		c.report.Warn(local, notRequestedReason, replicateAction, describeOthers(local, copied, others))
-	} else {
+	}
+	if held {
+		return remotedata.MaxRecheckInterval, c.answer(ctx, local, copied)
+	}
+	if len(others) == 0 {
 		c.report.Clear(key)
 	}
-	return c.answer(ctx, local, copied)
+	return refresh, c.answer(ctx, local, copied)
 }
 
 // connect opens the provider of the map, and says on the map why it cannot.
@@ -223,8 +235,9 @@ func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapSta
 	return status
 }
 
-// finalize deletes the copy, then lets the original go. The copy of a provider
-// that is declared dead is left where it is.
+// finalize deletes the copy, then lets the original go. Of a copy with entries whose
+// remote namespaces have data these are left, and the copy of a provider that is declared
+// dead is left where it is. A new NamespaceMap takes up what is left.
 func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
 		return nil
@@ -241,7 +254,11 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 		if err != nil {
 			return err
 		}
-		if gone, err := r.remove(ctx, local.Name); err != nil || !gone {
+		kept, err := c.keepData(ctx, local, r)
+		if err != nil {
+			return err
+		}
+		if gone, err := r.remove(ctx, local.Name, kept); err != nil || !gone {
 			return err // its deletion brings us back here
 		}
 	}

@@ -65,6 +65,7 @@ func (r copies) create(ctx context.Context, local *offloading.NamespaceMap) erro
 		Spec: *local.Spec.DeepCopy(),
 	}
 	delete(copied.Labels, wire.RemoteIDLabel)
+	delete(copied.Annotations, wire.DeleteDataAnnotation)
 	maps.Copy(copied.Labels, map[string]string{
 		wire.ReplicationLabel:     "false",
 		wire.ReplicatedLabel:      "true",
@@ -78,7 +79,7 @@ func (r copies) create(ctx context.Context, local *offloading.NamespaceMap) erro
 }
 
 func (r copies) update(ctx context.Context, desired offloading.NamespaceMapSpec, copied *offloading.NamespaceMap) error {
-	if copied.DeletionTimestamp != nil || equality.Semantic.DeepEqual(desired, copied.Spec) {
+	if equality.Semantic.DeepEqual(desired, copied.Spec) {
 		return nil
 	}
 	var changes jsonpatch.Patch
@@ -93,13 +94,25 @@ func (r copies) update(ctx context.Context, desired offloading.NamespaceMapSpec,
 	return nil
 }
 
-// remove deletes our copy and reports whether there is none any more.
-func (r copies) remove(ctx context.Context, name string) (bool, error) {
+// remove withdraws all entries of our copy but those that are kept, and deletes it if there are none. It reports whether nothing else is left
+// of it. The entries are withdrawn before, because the provider deletes no data with a NamespaceMap that still requests it.
+func (r copies) remove(ctx context.Context, name string, kept map[string]string) (bool, error) {
 	copied, err := r.get(ctx, name)
 	if err != nil {
 		return false, err
 	}
 	if copied == nil || !r.isCopy(copied) {
+		return true, nil
+	}
+	if err := r.update(ctx, offloading.NamespaceMapSpec{DesiredMapping: kept}, copied); err != nil {
+		return false, err
+	}
+	if len(kept) > 0 {
+		for namespace := range copied.Status.CurrentMapping {
+			if _, ok := kept[namespace]; !ok {
+				return false, nil
+			}
+		}
 		return true, nil
 	}
 	if copied.DeletionTimestamp != nil {

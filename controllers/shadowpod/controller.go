@@ -97,6 +97,8 @@ type Controller struct {
 	baselines memo.Memo[baseline]
 	// released remembers the version of the pod that was let go last, until the cache shows a later one.
 	released memo.Memo[string]
+	// gone remembers the ShadowPod that was deleted last, until its pod is gone.
+	gone memo.Memo[types.UID]
 	// ran remembers the ShadowPod of which a pod was there last.
 	ran memo.Memo[types.UID]
 	// forbidden counts attempts to create a pod that the API server forbade.
@@ -119,7 +121,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
 		c.forgetQuota(request.NamespacedName)
-		return reconcile.Result{}, c.releaseOrphan(ctx, request.NamespacedName)
+		wait, err := c.endOrphan(ctx, request.NamespacedName)
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting ShadowPod %s, %w", request.NamespacedName, err)
@@ -147,6 +150,8 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	switch {
 	case err != nil:
 		return 0, err
+	case waitsForDependents(shadow):
+		return c.endDependent(ctx, shadow, pod)
 	case podend.Finished(recordedPhase(shadow)):
 		c.forget(key)
 		return 0, c.release(ctx, pod)

@@ -163,7 +163,7 @@ func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured
 func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(shadow)
 	if isPredecessor(pod, shadow) {
-		if err := c.release(ctx, pod); err != nil {
+		if err := c.endPredecessor(ctx, pod); err != nil {
 			return err
 		}
 		return fmt.Errorf("waiting for pod %s of the previous ShadowPod to be deleted, %w", key, errForeign)
@@ -174,7 +174,7 @@ func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructure
 }
 
 // isPredecessor reports whether the pod belongs to an earlier ShadowPod of the
-// same name: the garbage collector is about to delete it.
+// same name.
 func isPredecessor(pod *corev1.Pod, shadow *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == offloading.ShadowPodKind && owner.Name == shadow.GetName() && owner.UID != shadow.GetUID()

@@ -74,24 +74,6 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// releaseOrphan lets the pod go whose ShadowPod is gone: there is nothing
-// left to record in. A cache that lags behind does not count.
-func (c *Controller) releaseOrphan(ctx context.Context, key types.NamespacedName) error {
-	pod, err := c.pod(ctx, key)
-	if err != nil || pod == nil || !isHeld(pod) {
-		return err
-	}
-	live := partial(kind.New().GroupVersionKind(), key)
-	err = c.uncached.Get(ctx, key, live)
-	switch {
-	case err == nil && metav1.IsControlledBy(pod, live):
-		return fmt.Errorf("waiting for ShadowPod %s to be seen, without which its pod cannot be judged", key)
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("getting ShadowPod %s, %w", key, err)
-	}
-	return c.release(ctx, pod)
-}
-
 // pod returns the pod of that name from the cache, nil when there is none.
 func (c *Controller) pod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}

@@ -22,12 +22,12 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// provider has no scheduler, no nodes, and nobody who deletes the pods of nodes that are not there: the tests say what becomes
+// provider has no scheduler, no nodes, no garbage collector, and nobody who deletes the pods of nodes that are not there: the tests say what becomes
 // of pods.
 var provider = controllertest.Cluster{
 	ID: "provider",
 	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
-		ExtraControllerManagerArgs: []string{"--controllers=*,-pod-garbage-collector-controller"}},
+		ExtraControllerManagerArgs: []string{"--controllers=*,-pod-garbage-collector-controller,-garbage-collector-controller"}},
 }
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }

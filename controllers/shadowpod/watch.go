@@ -146,7 +146,7 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 }
 
 func (c *Controller) watch(mgr manager.Manager) error {
-	return kind.Controller(mgr, c.Name(), c.options.Workers).
+	return kind.Controller(mgr, c.Name(), c.options.Workers, c.noteGone()).
 		Watches(&corev1.Pod{}, c.podHandler()).
 		Watches(&corev1.LimitRange{}, handler.EnqueueRequestsFromMapFunc(c.refusedIn)).
 		Complete(report.Failures(c, c.options.Failed))
@@ -163,8 +163,8 @@ func (c *Controller) refusedIn(_ context.Context, limits client.Object) (request
 }
 
 // podHandler turns events of a pod into requests for the ShadowPod of its
-// name. At the start every ShadowPod is reconciled anyway, and only a pod that
-// waits to be let go may be all that is left. Later creations are our own, but
+// name. At the start every ShadowPod is reconciled anyway, and a pod of a ShadowPod
+// may be all that is left. Later creations are our own, but
 // what happened to the pod since may come with them: a watch that was
 // interrupted says only what it has come to.
 func (c *Controller) podHandler() handler.EventHandler {
@@ -173,7 +173,7 @@ func (c *Controller) podHandler() handler.EventHandler {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
 			pod := e.Object.(*corev1.Pod)
 			c.notice(pod)
-			if !e.IsInInitialList || pod.DeletionTimestamp != nil && isHeld(pod) {
+			if !e.IsInInitialList || shadowOf(pod) != nil {
 				q.Add(requestFor(pod))
 			}
 		},

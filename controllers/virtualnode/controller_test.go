@@ -31,6 +31,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/remotedata"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -312,6 +313,42 @@ func TestTheLastVirtualNodeTakesTheNamespacesBack(t *testing.T) {
 	consumer.AwaitGone(t, requested)
 	consumer.AwaitGone(t, node("turin-2"))
 	consumer.AwaitGone(t, deployment(last))
+	consumer.AwaitGone(t, last)
+}
+
+// With the confirmation of the last virtual node the NamespaceMap goes, and takes it over. Volumes that are retained hold it in any case.
+func TestTheLastVirtualNodeTakesConfirmedData(t *testing.T) {
+	shop := consumer.Namespace(t)
+	last := virtualNode(t, "prato", "prato")
+	requested := mapping(t, "prato", shop)
+	_, used := consumer.BoundClaim(t, "prato", shop, corev1.PersistentVolumeReclaimDelete)
+	_, retained := consumer.BoundClaim(t, "prato", consumer.Namespace(t), corev1.PersistentVolumeReclaimRetain)
+	consumer.StartManager(t)
+	awaitFinalizer(t, last)
+
+	consumer.Delete(t, last)
+	awaitCondition(t, last, offloading.NodeConditionType, offloading.DeletingConditionStatus, remotedata.HeldReason, used.Name)
+	consumer.Patch(t, last, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DeleteDataAnnotation))
+	controllertest.Eventually(t, "only the retained volume to hold", func() error {
+		consumer.Get(t, last, last.Namespace, last.Name)
+		for _, condition := range last.Status.Conditions {
+			if condition.Reason == remotedata.HeldReason && !strings.Contains(condition.Message, used.Name) && strings.Contains(condition.Message, retained.Name) {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions are %+v", last.Status.Conditions)
+	})
+	if consumer.Get(t, requested, requested.Namespace, "prato"); requested.DeletionTimestamp != nil {
+		t.Fatal("the NamespaceMap was deleted though a volume is retained")
+	}
+	consumer.Patch(t, retained, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
+	controllertest.Eventually(t, "the NamespaceMap to be deleted, with the confirmation", func() error {
+		if consumer.Get(t, requested, requested.Namespace, "prato"); requested.DeletionTimestamp == nil || !remotedata.IsConfirmed(requested) {
+			return fmt.Errorf("it is %+v", requested.ObjectMeta)
+		}
+		return nil
+	})
+	consumer.Patch(t, requested, `{"metadata":{"finalizers":null}}`)
 	consumer.AwaitGone(t, last)
 }
 

@@ -26,12 +26,12 @@ import (
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/peers"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // Reasons of conditions and Events, and the action of the latter.
 const (
 	removingReason = "Removing"
-	dataLeftReason = "DataOnProvider"
 	removedReason  = "NodeRemoved"
 	givenUpReason  = "ProviderGivenUp"
 	deletedReason  = "VkDeleted" // as in Liqo
@@ -90,7 +90,7 @@ func (c *Controller) listLeftovers(ctx context.Context, v *virtualNode) error {
 		return err
 	}
 	if len(volumes) > 0 {
-		left = append(left, "the data of the volumes "+strings.Join(volumes, ", "))
+		left = append(left, "the data of the volumes "+strings.Join(volumes.Names(), ", "))
 	}
 	c.report.Warn(v.cluster, givenUpReason, removeAction, fmt.Sprintf("virtual node %s removed without cleaning up abandoned cluster %s; remaining there: %s",
 		v.Name, v.provider(), strings.Join(left, ", ")))
@@ -120,6 +120,9 @@ func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, e
 		if held, err := c.holdsData(ctx, v); held || err != nil {
 			return false, err
 		}
+		if err := c.confirmDeletion(ctx, v, mapping); err != nil {
+			return false, err
+		}
 		if err := c.client.Delete(ctx, mapping, client.Preconditions{UID: &mapping.UID}); client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("deleting NamespaceMap %s, %w", client.ObjectKeyFromObject(mapping), err)
 		}
@@ -137,25 +140,43 @@ func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error
 		return false, nil
 	}
 	volumes, err := c.volumes(ctx, v)
-	if err != nil || len(volumes) == 0 {
+	if err != nil {
 		return false, err
 	}
-	message := fmt.Sprintf("Cluster %s has the data of the volumes %s, which would be lost: delete their claims and volumes first", v.provider(), strings.Join(volumes, ", "))
-	c.report.Warn(v.VirtualNode, dataLeftReason, removeAction, message)
-	return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, dataLeftReason, "The node is drained. "+message))
+	confirmed := v.confirmsDeletion()
+	held := volumes.Holding(confirmed)
+	switch {
+	case len(held) > 0:
+		message := fmt.Sprintf("Cluster %s has the data of the volumes %s, which would be lost: %s", v.provider(), held, held.Remedy(remotedata.Annotate("VirtualNode")))
+		c.report.Warn(v.VirtualNode, remotedata.HeldReason, removeAction, message)
+		return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, remotedata.HeldReason, "The node is drained. "+message))
+	case len(volumes) > 0 && !confirmed: // their claims are gone
+		message := fmt.Sprintf("The node is drained. Waiting for the virtual kubelet to delete the data of the volumes %s", volumes)
+		return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
+	}
+	return false, nil
+}
+
+// confirmsDeletion reports whether the data on the provider may be deleted with the virtual node.
+func (v *virtualNode) confirmsDeletion() bool { return remotedata.IsConfirmed(v.VirtualNode) }
+
+// confirmDeletion passes the confirmation on to the NamespaceMap, with which the remote namespaces go.
+func (c *Controller) confirmDeletion(ctx context.Context, v *virtualNode, mapping *offloading.NamespaceMap) error {
+	if !v.confirmsDeletion() || remotedata.IsConfirmed(mapping) {
+		return nil
+	}
+	changed := mapping.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, wire.DeleteDataAnnotation, "true")
+	if err := c.client.Patch(ctx, changed, client.MergeFrom(mapping), client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("annotating NamespaceMap %s, %w", client.ObjectKeyFromObject(mapping), err)
+	}
+	return nil
 }
 
 // volumes returns the PersistentVolumes that represent data of the provider.
-func (c *Controller) volumes(ctx context.Context, v *virtualNode) (names []string, err error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"))
-	if err := c.live.List(ctx, list, client.MatchingLabels{wire.DestinationLabel: v.provider()}); err != nil {
-		return nil, fmt.Errorf("listing the volumes of cluster %s, %w", v.provider(), err)
-	}
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, nil
+func (c *Controller) volumes(ctx context.Context, v *virtualNode) (remotedata.Volumes, error) {
+	volumes, err := remotedata.List(ctx, c.live)
+	return volumes.On(v.provider()), err
 }
 
 // isLast reports whether no other virtual node of the provider stays.

@@ -55,6 +55,8 @@ type Options struct {
 	OverlappingRanges *bool
 	// DryRun checks, and changes nothing.
 	DryRun bool
+	// DeleteData confirms, for Unpeer, that the data of volumes with the reclaim policy Delete is deleted on the provider.
+	DeleteData bool
 	// given are the Resources that the user has set.
 	given corev1.ResourceList
 	// joined: there is a peering already.

@@ -52,6 +52,9 @@ func (o *Options) unpeer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := o.checkData(ctx, nodes); err != nil {
+		return err
+	}
 	o.beginRemoval()
 	if err := o.removeNodes(ctx, nodes); err != nil {
 		return err
@@ -92,7 +95,7 @@ func (o *Options) noteRemoteNamespaces(ctx context.Context) error {
 		if err := o.Provider.Client.List(ctx, claims, client.InNamespace(name), client.Limit(1)); err != nil && !apierrors.IsForbidden(err) {
 			return fmt.Errorf("cluster %s: listing PersistentVolumeClaims of namespace %s, %w", o.Provider.Name, name, err)
 		}
-		if len(claims.Items) > 0 {
+		if len(claims.Items) > 0 && !o.DeleteData {
 			o.Provider.noteLeft(kind, "", name)
 			continue
 		}
@@ -249,6 +252,9 @@ func (o *Options) removeNode(ctx context.Context, vn *offloading.VirtualNode) er
 	key, c := client.ObjectKeyFromObject(vn), o.Consumer
 	node, _, err := c.find(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name}})
 	if err != nil {
+		return err
+	}
+	if err := o.confirmDeletion(ctx, vn); err != nil {
 		return err
 	}
 	noted := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: vn.Name, UID: vn.UID}}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // Offloading returns how far the offloading of a namespace is: its phase, and what is missing on which cluster.
@@ -18,7 +19,7 @@ func Offloading(nso *offloading.NamespaceOffloading) string {
 	text := string(nso.Status.OffloadingPhase)
 	for _, cluster := range slices.Sorted(maps.Keys(nso.Status.RemoteNamespacesConditions)) {
 		for _, condition := range nso.Status.RemoteNamespacesConditions[cluster] {
-			if condition.Type == offloading.NamespaceReady && condition.Status != corev1.ConditionTrue {
+			if condition.Type == offloading.NamespaceReady && condition.Status != corev1.ConditionTrue || condition.Reason == remotedata.HeldReason {
 				text += fmt.Sprintf("; %s: %s, %s", cluster, condition.Reason, condition.Message)
 			}
 		}

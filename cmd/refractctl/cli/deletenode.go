@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/peering"
 )
 
@@ -22,7 +24,9 @@ type deletion struct {
 	access  *clusterAccess
 	timeout time.Duration
 	force   bool
-	remote  remoteCluster
+	// deleteData confirms that data on the provider is deleted with its last virtual node.
+	deleteData bool
+	remote     remoteCluster
 }
 
 func newDeleteCommand(access *clusterAccess) *cobra.Command {
@@ -30,7 +34,7 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 	command := namedVirtualNodeCommand(access, &cobra.Command{
 		Short: "Drain virtual nodes and remove them",
 		Long: "Drain virtual nodes, remove them, and wait until that is done. The remote namespaces of a provider are\n" +
-			"deleted with its last virtual node, unless they have volumes with data. With --remote-context or --remote-kubeconfig the\n" +
+			"deleted with its last virtual node; without --delete-data it is not removed while they have data of volumes. With --remote-context or --remote-kubeconfig the\n" +
 			"ResourceSlices of the nodes are removed from the provider as well; run the command again if it was interrupted before.",
 		Example: "  refractctl delete virtualnode milan\n" +
 			"  refractctl delete virtualnode milan-gpu --remote-context=milan\n" +
@@ -40,6 +44,7 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 	d.remote.addFlags(command, access, "context of the provider, from which what was requested for these nodes is removed; otherwise it stays there until refractctl unpeer",
 		"kubeconfig of the provider, by default that of this cluster")
 	command.Flags().BoolVar(&d.force, "force", false, "abandon the provider, for all its virtual nodes: do not wait for it, and do not clean up there")
+	addDeleteDataFlag(command, &d.deleteData)
 	return command
 }
 
@@ -109,6 +114,8 @@ func (d *deletion) remove(cmd *cobra.Command, c client.Client, vn *offloading.Vi
 		if err := giveUp(ctx, c, vn, out); err != nil {
 			return err
 		}
+	} else if err := d.checkData(ctx, c, out, vn); err != nil {
+		return err
 	}
 	if err := c.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
@@ -128,6 +135,28 @@ func (d *deletion) remove(cmd *cobra.Command, c client.Client, vn *offloading.Vi
 		resultOf(cmd).add("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
 	}
 	return err
+}
+
+// checkData refuses to remove the last virtual node of a provider that has data, or confirms on it that the data is deleted.
+func (d *deletion) checkData(ctx context.Context, c client.Client, out io.Writer, vn *offloading.VirtualNode) error {
+	all := &offloading.VirtualNodeList{}
+	if err := list(ctx, c, all); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all.Items, func(other offloading.VirtualNode) bool {
+		return other.UID != vn.UID && other.Spec.ClusterID == vn.Spec.ClusterID && other.DeletionTimestamp == nil
+	}) {
+		return nil
+	}
+	volumes, known, err := remoteVolumes(ctx, c, out)
+	if err != nil {
+		return err
+	}
+	volumes = volumes.On(string(vn.Spec.ClusterID))
+	if err := refuseData(out, vn.Name, volumes, d.deleteData); err != nil || !d.deleteData || known && len(volumes) == 0 {
+		return err
+	}
+	return patchTo(ctx, c, vn, map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.DeleteDataAnnotation: "true"}}})
 }
 
 // giveUp declares that a provider never comes back.

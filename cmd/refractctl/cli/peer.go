@@ -205,13 +205,14 @@ func addUncheckedFlag(flags *pflag.FlagSet, unchecked *bool, of string) {
 
 func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 	t := &twoClusters{access: access}
-	var force bool
+	var force, deleteData bool
 	command := &cobra.Command{
 		Use:   "unpeer [PROVIDER]",
 		Short: "End a peering",
 		Long: "Drain the virtual nodes of a provider and remove them, then the access of this cluster to the provider and what the provider has for\n" +
 			"this cluster. Disruption budgets are respected. Only objects created by refractctl peer are removed;\n" +
-			"--dry-run lists them. A provider that never comes back is given by name, with --force: its pods are considered lost and rescheduled.",
+			"--dry-run lists them. A peering with data of volumes on the provider is not ended without --delete-data, and never while the reclaim\n" +
+			"policy of these volumes is Retain. A provider that never comes back is given by name, with --force: its pods are considered lost and rescheduled.",
 		Example: "  refractctl unpeer --context=rome --remote-context=milan\n" +
 			"  refractctl unpeer milan --context=rome --force   # milan never comes back",
 		Args: cobra.MaximumNArgs(1),
@@ -220,6 +221,7 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			o.DeleteData = deleteData
 			err = within(cmd.Context(), t.timeout, func(ctx context.Context) error { return end(o, ctx) })
 			resultOf(cmd).parted(o)
 			if err != nil {
@@ -230,6 +232,7 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 	}
 	t.addFlags(command, drainPatience)
 	command.Flags().BoolVar(&force, "force", false, "abandon the named provider: do not wait for it, and do not clean up there")
+	addDeleteDataFlag(command, &deleteData)
 	command.ValidArgsFunction = access.completePeers
 	return command
 }

@@ -78,16 +78,32 @@ func newUncordonTenantCommand(access *clusterAccess) *cobra.Command {
 }
 
 func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
-	return consumerCommand(access, &cobra.Command{
+	var deleteData bool
+	command := consumerCommand(access, &cobra.Command{
 		Use:   "tenant CONSUMER...",
 		Short: "Revoke the access of consumers, and delete their remote namespaces",
 		Long: "Revoke the access of consumers of this cluster that joined with Liqo's protocol, and delete their ResourceSlices and remote namespaces,\n" +
-			"with everything in them. The Tenant stays: uncordon admits the consumer again.",
+			"with everything in them. Consumers with claims that have data are not drained without --delete-data. The Tenant stays: uncordon\n" +
+			"admits the consumer again.",
 		Example:           "  refractctl drain tenant rome --context=milan",
 		ValidArgsFunction: access.completePeers,
 	}, drainPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+		tenants, err := tenantsOf(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		for i := range tenants {
+			if deleteData {
+				break
+			}
+			if err := refuseClaims(ctx, c, tenants[i].Namespace); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
 		return limitTenant(ctx, c, name, auth.TenantDrained, cmd)
 	})
+	command.Flags().BoolVar(&deleteData, deleteDataFlag, false, "delete the data of claims in the remote namespaces, too")
+	return command
 }
 
 // limitTenant sets what a consumer may do, and returns when the controllers have followed.

@@ -7,25 +7,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 	var selector string
 	var timeout time.Duration
+	u := &unoffloading{}
 	command := &cobra.Command{
 		Use:     "namespace NAME...",
 		Aliases: []string{"namespaces", "ns"},
 		Short:   "Stop offloading namespaces",
 		Long: "Stop offloading namespaces, and wait until it is done. Their remote namespaces are deleted,\n" +
-			"with everything in them.",
+			"with everything in them. Namespaces with data of volumes are not unoffloaded without --delete-data, and never while the\n" +
+			"reclaim policy of these volumes is Retain.",
 		Example: "  refractctl unoffload namespace shop\n" +
+			"  refractctl unoffload namespace shop --dry-run     # name the volumes with data, and change nothing\n" +
+			"  refractctl unoffload namespace shop --delete-data # delete that of volumes with the reclaim policy Delete\n" +
 			"  refractctl unoffload namespace shop -o json",
 		ValidArgsFunction: access.completeExtended,
 		RunE: explained(func(cmd *cobra.Command, names []string) error {
@@ -42,7 +50,13 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 			if names, err = chooseNamespaces(ctx, c, names, selector); err != nil {
 				return err
 			}
-			applied, problems := attempt(names, func(name string) error { return unoffload(ctx, c, name) })
+			if err := u.findVolumes(ctx, c, cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			applied, problems := attempt(names, func(name string) error { return u.unoffload(ctx, c, cmd.ErrOrStderr(), name) })
+			if u.dryRun {
+				return problems
+			}
 			done, waited := attempt(applied, func(name string) error {
 				return awaitOne(ctx, cmd.ErrOrStderr(), "namespace", name, timeout, func(ctx context.Context) (bool, string, error) { return withdrawn(ctx, c, name) })
 			})
@@ -54,14 +68,50 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 	}
 	command.Flags().StringVar(&selector, "ns-selector", "", "unoffload the namespaces with these labels, instead of naming them")
 	command.Flags().DurationVar(&timeout, "timeout", 120*time.Second, "how long to wait")
+	command.Flags().BoolVar(&u.dryRun, "dry-run", false, "check, and change nothing")
+	addDeleteDataFlag(command, &u.deleteData)
 	return command
 }
 
-func unoffload(ctx context.Context, c client.Client, namespace string) error {
+// unoffloading are the flags of "unoffload namespace", and the volumes with data on providers.
+type unoffloading struct {
+	deleteData, dryRun bool
+	volumes            remotedata.Volumes
+	// known: the user may list volumes.
+	known bool
+}
+
+func (u *unoffloading) findVolumes(ctx context.Context, c client.Client, out io.Writer) (err error) {
+	u.volumes, u.known, err = remoteVolumes(ctx, c, out)
+	return err
+}
+
+// unoffload deletes the NamespaceOffloading of a namespace, unless data would be lost.
+func (u *unoffloading) unoffload(ctx context.Context, c client.Client, out io.Writer, namespace string) error {
 	if err := mustExist(ctx, c, namespace); err != nil {
 		return err
 	}
 	nso := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
+	err := c.Get(ctx, client.ObjectKeyFromObject(nso), nso)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
+	}
+	volumes := u.volumes.In(namespace)
+	if err := refuseData(out, namespace, volumes, u.deleteData); err != nil {
+		return err
+	}
+	if u.dryRun {
+		fmt.Fprintf(out, "%s: would be unoffloaded; its remote namespace %s would be deleted\n", namespace, nso.Status.RemoteNamespaceName)
+		return nil
+	}
+	if u.deleteData && (len(volumes) > 0 || !u.known) {
+		if err := patchTo(ctx, c, nso, map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.DeleteDataAnnotation: "true"}}}); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
 	if err := client.IgnoreNotFound(c.Delete(ctx, nso)); err != nil {
 		return fmt.Errorf("deleting NamespaceOffloading in %s, %w", namespace, err)
 	}

@@ -79,9 +79,9 @@ func (k Kind) Decoding() onepass.Decoding {
 
 // Controller starts a controller with n workers that reconciles an object of the
 // kind whenever more than its status has changed.
-func (k Kind) Controller(mgr manager.Manager, name string, n int) *builder.Builder {
+func (k Kind) Controller(mgr manager.Manager, name string, n int, predicates ...predicate.Predicate) *builder.Builder {
 	return builder.ControllerManagedBy(mgr).
 		Named(name).
 		WithOptions(workers.Options(n)).
-		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed}))
+		For(k.New(), builder.WithPredicates(append(predicates, predicate.Funcs{UpdateFunc: workers.Changed})...))
 }

@@ -1,0 +1,76 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/remotedata"
+)
+
+const deleteDataFlag = "delete-data"
+
+// confirmFlag is how deletion of data is confirmed on the command line, for remotedata.Volumes.Remedy.
+const confirmFlag = "run the command again with --" + deleteDataFlag + " to delete it"
+
+func addDeleteDataFlag(command *cobra.Command, confirmed *bool) {
+	command.Flags().BoolVar(confirmed, deleteDataFlag, false,
+		"delete the data of volumes with the reclaim policy Delete that is in the remote namespaces; that of others is never deleted")
+}
+
+// refuseData returns an error if volumes would lose their data, and says which ones lose it if that is confirmed.
+func refuseData(out io.Writer, name string, volumes remotedata.Volumes, confirmed bool) error {
+	if held := volumes.Holding(confirmed); len(held) > 0 {
+		return fmt.Errorf("%s: nothing was changed, because the data of the volumes %s would be deleted: %s", name, held, held.Remedy(confirmFlag))
+	}
+	if len(volumes) > 0 && confirmed {
+		fmt.Fprintf(out, "%s: warning: the data of the volumes %s is deleted\n", name, volumes)
+	}
+	return nil
+}
+
+// remoteVolumes returns the volumes with data on providers. A user who may not list volumes is told that the controllers check them; known is false.
+func remoteVolumes(ctx context.Context, c client.Client, out io.Writer) (volumes remotedata.Volumes, known bool, err error) {
+	volumes, err = remotedata.List(ctx, c)
+	if apierrors.IsForbidden(err) {
+		fmt.Fprintln(out, "warning: you may not list PersistentVolumes. The controllers keep remote namespaces with data, and the NamespaceOffloading or VirtualNode then has the condition "+remotedata.HeldReason)
+		return nil, false, nil
+	}
+	return volumes, err == nil, err
+}
+
+// refuseClaims returns an error if remote namespaces of a consumer of this cluster have claims with data.
+func refuseClaims(ctx context.Context, c client.Client, tenant string) error {
+	mappings := &offloading.NamespaceMapList{}
+	if err := c.List(ctx, mappings, client.InNamespace(tenant)); err != nil {
+		return fmt.Errorf("listing NamespaceMaps in namespace %s, %w", tenant, err)
+	}
+	var held []string
+	for i := range mappings.Items {
+		for _, status := range mappings.Items[i].Status.CurrentMapping {
+			claims := &corev1.PersistentVolumeClaimList{}
+			if err := c.List(ctx, claims, client.InNamespace(status.RemoteNamespace)); err != nil {
+				return fmt.Errorf("listing PersistentVolumeClaims in namespace %s, %w", status.RemoteNamespace, err)
+			}
+			for k := range claims.Items {
+				if claims.Items[k].Spec.VolumeName != "" {
+					held = append(held, client.ObjectKeyFromObject(&claims.Items[k]).String())
+				}
+			}
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	return fmt.Errorf("nothing was changed, because the remote namespaces have claims with data: %s. Have the consumer copy it elsewhere, cordon the consumer meanwhile, or %s", strings.Join(held, ", "), confirmFlag)
+}

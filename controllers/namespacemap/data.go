@@ -1,0 +1,66 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/remotedata"
+)
+
+// maxNamedClaims is the maximum number of claims that an Event names.
+const maxNamedClaims = 8
+
+// keepsData reports whether a remote namespace stays though its map is deleted: the consumer has not withdrawn it, and it has data. Events on
+// the map and on the namespace, which outlives it, say so.
+func (c *Controller) keepsData(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (bool, error) {
+	if remotedata.IsConfirmed(nm) {
+		return false, nil
+	}
+	namespace := &corev1.Namespace{}
+	err := c.uncached.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("getting namespace %s, %w", remoteNamespace, err)
+	case !isRemoteNamespaceOf(namespace, nm, local) || namespace.DeletionTimestamp != nil:
+		return false, nil
+	}
+	claims, err := c.boundClaims(ctx, remoteNamespace)
+	if err != nil || len(claims) == 0 {
+		return false, err
+	}
+	named := strings.Join(claims[:min(len(claims), maxNamedClaims)], ", ")
+	if more := len(claims) - maxNamedClaims; more > 0 {
+		named += fmt.Sprintf(", %d more", more)
+	}
+	note := fmt.Sprintf("namespace %s of consumer %s is not deleted with NamespaceMap %s, because the consumer has not withdrawn it and claims have data: %s. The consumer uses it again with its next NamespaceMap; if nobody needs the data, delete the namespace",
+		remoteNamespace, nm.Labels[wire.OriginIDLabel], client.ObjectKeyFromObject(nm), named)
+	c.report.Warn(nm, remotedata.HeldReason, mapAction, note)
+	c.report.Warn(namespace, remotedata.HeldReason, mapAction, note)
+	return true, nil
+}
+
+// boundClaims returns the names of the claims in a namespace that have a volume.
+func (c *Controller) boundClaims(ctx context.Context, namespace string) (names []string, err error) {
+	claims := &corev1.PersistentVolumeClaimList{}
+	if err := c.uncached.List(ctx, claims, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing PersistentVolumeClaims in %s, %w", namespace, err)
+	}
+	for i := range claims.Items {
+		if claims.Items[i].Spec.VolumeName != "" {
+			names = append(names, claims.Items[i].Name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,94 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/remotedata"
+)
+
+// holdData records, for each provider that the namespace is to be withdrawn from, the volumes with data in the remote namespace, because of
+// which it is not. A provider that is declared dead deletes nothing any more.
+func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider, withdrawn func(*provider) bool) error {
+	loses := func(p *provider) bool { return p.wishes(nso.Namespace) && !p.dead && withdrawn(p) }
+	if !slices.ContainsFunc(providers, loses) {
+		return nil
+	}
+	all, err := remotedata.List(ctx, c.uncached)
+	if err != nil {
+		return err
+	}
+	for _, p := range providers {
+		if loses(p) {
+			p.held = all.On(p.id).In(nso.Namespace).Holding(remotedata.IsConfirmed(nso, p.mapping))
+		}
+	}
+	return nil
+}
+
+// isHeld reports whether the remote namespace is kept because of the data in it.
+func (p *provider) isHeld() bool { return len(p.held) > 0 }
+
+// describeHeld says which volumes hold a remote namespace, and what to do.
+func (p *provider) describeHeld(namespace string) string {
+	return fmt.Sprintf("Namespace %s of cluster %s is not deleted, because it has the data of the volumes %s: %s",
+		p.requested(namespace), p.id, p.held, p.held.Remedy(remotedata.Annotate("NamespaceOffloading")))
+}
+
+// describeAllHeld is describeHeld for all providers, "" if none is held.
+func describeAllHeld(namespace string, providers []*provider) string {
+	var held []string
+	for _, p := range providers {
+		if p.isHeld() {
+			held = append(held, p.describeHeld(namespace))
+		}
+	}
+	return strings.Join(held, ". ")
+}
+
+// nextHeld returns after which time to look at held remote namespaces again, 0 for none.
+func (c *Controller) nextHeld(nso *offloading.NamespaceOffloading, providers []*provider) (wait time.Duration) {
+	for _, p := range providers {
+		if !p.isHeld() {
+			continue
+		}
+		since := p.leaves
+		if nso.DeletionTimestamp != nil {
+			since = nso.DeletionTimestamp.Time
+		}
+		next := remotedata.RecheckInterval(c.options.Clock.Now().Sub(since))
+		wait = min(cmp.Or(wait, next), next)
+	}
+	return wait
+}
+
+// keepRetained lets go of remote namespaces that would outlive the namespace here, which is being deleted: those whose held volumes have lost
+// their claims. The mappings stay, and the volumes hold them. A namespace that is created under the same name gets the data back.
+func (c *Controller) keepRetained(ctx context.Context, namespace string, providers []*provider) error {
+	if !slices.ContainsFunc(providers, (*provider).isHeld) {
+		return nil
+	}
+	found := &corev1.Namespace{}
+	err := c.client.Get(ctx, client.ObjectKey{Name: namespace}, found)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("getting namespace %s, %w", namespace, err)
+	}
+	if err == nil && found.DeletionTimestamp == nil {
+		return nil
+	}
+	for _, p := range providers {
+		p.retained = p.isHeld() && p.held.AreReleased()
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/remotedata"
+)
+
+const (
+	retainPolicy = corev1.PersistentVolumeReclaimRetain
+	deletePolicy = corev1.PersistentVolumeReclaimDelete
+)
+
+// awaitHeld waits for the condition that names the volume because of which the remote namespace stays.
+func awaitHeld(t *testing.T, nso *offloading.NamespaceOffloading, provider, volume string) {
+	t.Helper()
+	controllertest.Eventually(t, "the condition that names "+volume, func() error {
+		consumer.Get(t, nso, nso.Namespace, nso.Name)
+		for _, condition := range nso.Status.RemoteNamespacesConditions[provider] {
+			if condition.Type == offloading.NamespaceOffloadingRequired && condition.Reason == remotedata.HeldReason && strings.Contains(condition.Message, volume) {
+				return nil
+			}
+		}
+		return fmt.Errorf("status is %+v", nso.Status)
+	})
+}
+
+// A NamespaceOffloading that is deleted stays as long as a volume has data, until the deletion of the data is confirmed. Other providers are left
+// at once.
+func TestDeletionIsHeldByData(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn, graceOf(time.Hour))
+	virtualNode(t, tenant, "node-trento", "trento", map[string]string{})
+	virtualNode(t, tenant, "node-udine", "udine", map[string]string{})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	answer(t, awaitMapped(t, tenant, "trento", namespace, namespace+"-consumer"), namespace, offloading.MappingAccepted)
+	awaitMapped(t, tenant, "udine", namespace, namespace+"-consumer")
+	_, volume := consumer.BoundClaim(t, "trento", namespace, deletePolicy)
+	consumer.BoundClaim(t, "trento", consumer.Namespace(t), deletePolicy) // of another namespace
+
+	consumer.Delete(t, nso)
+	awaitHeld(t, nso, "trento", volume.Name+" of claim "+namespace+"/data")
+	assert.Contains(t, consumer.AwaitEvent(t, namespace, offloading.NamespaceOffloadingKind, nso.Name, remotedata.HeldReason).Note, wire.DeleteDataAnnotation+"=true")
+	awaitMapped(t, tenant, "udine", namespace, "")
+	awaitMapped(t, tenant, "trento", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-trento", "node-udine")
+	assert.Equal(t, offloading.TerminatingOffloadingPhaseType, nso.Status.OffloadingPhase)
+
+	consumer.Patch(t, nso, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DeleteDataAnnotation))
+	answer(t, awaitMapped(t, tenant, "trento", namespace, ""), namespace, "")
+	consumer.AwaitGone(t, nso)
+}
+
+// A volume that is retained holds also when the deletion of data is confirmed. With the policy Delete and without its claim it does not.
+func TestDeletionIsHeldByRetainedVolumes(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn, graceOf(time.Hour))
+	virtualNode(t, tenant, "node-varese", "varese", map[string]string{})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	awaitMapped(t, tenant, "varese", namespace, namespace+"-consumer")
+	claim, volume := consumer.BoundClaim(t, "varese", namespace, retainPolicy)
+	consumer.Patch(t, nso, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DeleteDataAnnotation))
+	consumer.Delete(t, nso)
+	awaitHeld(t, nso, "varese", volume.Name)
+	consumer.ReleaseVolume(t, claim, volume)
+	consumer.Patch(t, nso, `{"metadata":{"annotations":{"plugins.refract.io/delete-data":null,"touched":"true"}}}`)
+	looked(t, tenant, "varese", offloading.NamespaceOffloadingSpec{})
+	awaitHeld(t, nso, "varese", "(Retain)")
+	awaitMapped(t, tenant, "varese", namespace, namespace+"-consumer")
+
+	consumer.Patch(t, volume, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
+	awaitMapped(t, tenant, "varese", namespace, "")
+}
+
+// A clusterSelector that matches no more withdraws no namespace with data, after any time, and the virtual kubelet keeps its access.
+func TestWithdrawalIsHeldByData(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn) // no grace
+	virtualNode(t, tenant, "node-vasto", "vasto", map[string]string{"zone": "south"})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "south")})
+	awaitMapped(t, tenant, "vasto", namespace, namespace+"-consumer")
+	_, volume := consumer.BoundClaim(t, "vasto", namespace, deletePolicy)
+
+	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["nouth"]}]}]}}}`)
+	awaitHeld(t, nso, "vasto", volume.Name)
+	consumer.AwaitEvent(t, namespace, offloading.NamespaceOffloadingKind, nso.Name, remotedata.HeldReason)
+	awaitMapped(t, tenant, "vasto", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-vasto")
+	consumer.Patch(t, nso, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DeleteDataAnnotation))
+	awaitMapped(t, tenant, "vasto", namespace, "")
+}
+
+// An entry without a NamespaceOffloading stays as long as a volume has data, and goes with the volume.
+func TestAnUnbackedEntryIsHeldByData(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	here := virtualNode(t, tenant, "node-viterbo", "viterbo", map[string]string{}).Namespace
+	_, volume := consumer.BoundClaim(t, "viterbo", namespace, retainPolicy)
+	nm := forged(t, here, "viterbo", "viterbo", map[string]string{namespace: namespace + "-consumer"})
+	consumer.StartManager(t, letsIn) // no grace
+	assert.Contains(t, consumer.AwaitEvent(t, here, "NamespaceMap", "viterbo", remotedata.HeldReason).Note, volume.Name)
+	awaitMapped(t, tenant, "viterbo", namespace, namespace+"-consumer")
+	consumer.Release(t, volume)
+	awaitUnmapped(t, nm, namespace)
+}
+
+// A namespace that is deleted does not wait for volumes that are retained: its mapping stays, and the data with it. Data whose claims have the
+// policy Delete goes with them.
+func TestADeletedNamespaceDoesNotWaitForRetainedVolumes(t *testing.T) {
+	tenant, kept, dropped := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn) // no grace
+	here := virtualNode(t, tenant, "node-zara", "zara", map[string]string{}).Namespace
+	volumes := map[string]*corev1.PersistentVolume{}
+	for namespace, policy := range map[string]corev1.PersistentVolumeReclaimPolicy{kept: retainPolicy, dropped: deletePolicy} {
+		offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+		answer(t, awaitMapped(t, tenant, "zara", namespace, namespace+"-consumer"), namespace, offloading.MappingAccepted)
+		_, volumes[namespace] = consumer.BoundClaim(t, "zara", namespace, policy)
+		consumer.Delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	}
+	answer(t, awaitMapped(t, tenant, "zara", dropped, ""), dropped, "")
+	for _, namespace := range []string{kept, dropped} {
+		consumer.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	}
+	assert.Contains(t, consumer.AwaitEvent(t, here, "NamespaceMap", "zara", remotedata.HeldReason).Note, volumes[kept].Name)
+	nm := awaitMapped(t, tenant, "zara", kept, kept+"-consumer")
+	consumer.Release(t, volumes[kept])
+	awaitUnmapped(t, nm, kept)
+}
+
+// A provider that is declared dead deletes nothing any more: its data holds nothing.
+func TestDataOfADeadProviderHoldsNothing(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn)
+	virtualNode(t, tenant, "node-zante", "zante", map[string]string{})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	answer(t, awaitMapped(t, tenant, "zante", namespace, namespace+"-consumer"), namespace, offloading.MappingAccepted)
+	_, volume := consumer.BoundClaim(t, "zante", namespace, deletePolicy)
+	consumer.Delete(t, nso)
+	awaitHeld(t, nso, "zante", volume.Name)
+	declareDead(t, "zante")
+	consumer.AwaitGone(t, nso)
+}

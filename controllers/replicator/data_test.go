@@ -1,0 +1,109 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package replicator_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/remotedata"
+)
+
+// edited replaces an entry of a map by hand, as a user does who knows no better.
+func edited(t *testing.T, local *offloading.NamespaceMap, namespace, remoteNamespace string) {
+	t.Helper()
+	value := fmt.Sprintf("%q", remoteNamespace)
+	if remoteNamespace == "" {
+		value = "null"
+	}
+	consumer.Patch(t, local, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:%s}}}`, namespace, value))
+}
+
+// requested replicates a map with two namespaces, of which the first has data, and returns its copy.
+func requested(t *testing.T, here, there, id, withData, without string) (local, copied *offloading.NamespaceMap, volume *corev1.PersistentVolume) {
+	t.Helper()
+	_, volume = consumer.BoundClaim(t, id, withData, corev1.PersistentVolumeReclaimDelete)
+	desired := map[string]string{withData: withData + "-home", without: without + "-home"}
+	local = outgoing(here, id, desired)
+	consumer.Create(t, local)
+	return local, awaitDesired(t, &provider, there, id, desired), volume
+}
+
+// An entry with data that is removed from a NamespaceMap, or changed, by hand stays on the provider until that is confirmed.
+func TestAnEditedMapLosesNoData(t *testing.T) {
+	here, there := peer(t, "fermo")
+	withData, without := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t)
+	local, _, volume := requested(t, here, there, "fermo", withData, without)
+	consumer.Patch(t, local, `{"metadata":{"labels":{"test":"edited"}}}`)
+
+	edited(t, local, withData, "")
+	edited(t, local, without, "")
+	awaitDesired(t, &provider, there, "fermo", map[string]string{withData: withData + "-home"})
+	event := consumer.AwaitEvent(t, here, offloading.NamespaceMapKind, "fermo", remotedata.HeldReason)
+	assert.Contains(t, event.Note, volume.Name)
+	assert.Contains(t, event.Note, withData+"-home of provider fermo")
+
+	edited(t, local, withData, "another")
+	edited(t, local, without, without+"-home")
+	awaitDesired(t, &provider, there, "fermo", map[string]string{withData: withData + "-home", without: without + "-home"})
+	consumer.Patch(t, local, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DeleteDataAnnotation))
+	awaitDesired(t, &provider, there, "fermo", map[string]string{withData: "another", without: without + "-home"})
+}
+
+// Of a NamespaceMap that is deleted the copy stays with the entries that have data, and the next map takes it over. Without data it goes.
+func TestADeletedMapLosesNoData(t *testing.T) {
+	here, there := peer(t, "forli")
+	withData, without := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t)
+	local, copied, volume := requested(t, here, there, "forli", withData, without)
+	provider.PatchStatus(t, copied, fmt.Sprintf(`{"status":{"currentMapping":{%q:{"remoteNamespace":%q,"phase":"Accepted"},%q:{"remoteNamespace":%q,"phase":"Accepted"}}}}`,
+		withData, withData+"-home", without, without+"-home"))
+
+	consumer.Delete(t, local)
+	kept := map[string]string{withData: withData + "-home"}
+	awaitDesired(t, &provider, there, "forli", kept)
+	if consumer.Get(t, local, here, "forli"); local.DeletionTimestamp == nil {
+		t.Error("the map does not wait for the other namespace to be deleted")
+	}
+	assert.Contains(t, consumer.AwaitEvent(t, here, offloading.NamespaceMapKind, "forli", remotedata.HeldReason).Note, volume.Name)
+	provider.PatchStatus(t, copied, fmt.Sprintf(`{"status":{"currentMapping":{%q:null}}}`, without))
+	consumer.AwaitGone(t, local)
+	if provider.Get(t, copied, there, "forli"); copied.DeletionTimestamp != nil {
+		t.Error("the copy is deleted though a namespace in it has data")
+	}
+
+	next := outgoing(here, "forli", kept)
+	consumer.Create(t, next)
+	controllertest.Eventually(t, "the new map to have the answer", func() error {
+		if consumer.Get(t, next, here, "forli"); next.Status.CurrentMapping[withData].Phase != offloading.MappingAccepted {
+			return fmt.Errorf("status is %+v", next.Status)
+		}
+		return nil
+	})
+	consumer.Release(t, volume)
+	consumer.Delete(t, next)
+	provider.AwaitGone(t, copied)
+	consumer.AwaitGone(t, next)
+}
+
+// The confirmation of a NamespaceOffloading is enough for its own namespace.
+func TestAConfirmedDeletionIsReplicated(t *testing.T) {
+	here, there := peer(t, "foggia")
+	withData, without := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t)
+	local, _, _ := requested(t, here, there, "foggia", withData, without)
+	nso := &offloading.NamespaceOffloading{}
+	nso.Namespace, nso.Name, nso.Annotations = withData, offloading.NamespaceOffloadingName, map[string]string{wire.DeleteDataAnnotation: "true"}
+	consumer.Create(t, nso)
+	t.Cleanup(func() { consumer.Release(t, nso) })
+	edited(t, local, withData, "")
+	awaitDesired(t, &provider, there, "foggia", map[string]string{without: without + "-home"})
+}

@@ -1,0 +1,197 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remotedata decides whether a remote namespace may be deleted with what is in it.
+//
+// The consumer knows which claims of its namespaces have their data on a provider: a PersistentVolume here represents each of them. The
+// reclaim policy of that volume decides, at every way in which a remote namespace can go:
+//
+//   - Retain: the data is kept, whoever wants the namespace gone, until the policy is changed or the volume is deleted.
+//   - Delete, and the claim exists: the data is kept unless its deletion is confirmed, by the annotation wire.DeleteDataAnnotation.
+//   - Delete, and the claim is gone: its user has asked for the end of the data.
+package remotedata
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// HeldReason is the reason of conditions and Events about remote namespaces that are kept because of the data in them.
+const HeldReason = "DataOnProvider"
+
+// How often held remote namespaces are looked at again, whose volumes no watch reports: each time lists the volumes of the cluster.
+const (
+	minRecheckInterval = time.Second
+	// MaxRecheckInterval is the interval for those that are held for long.
+	MaxRecheckInterval = time.Minute
+)
+
+// RecheckInterval returns after which time to look at a remote namespace again that has been held for some time: a quarter of that.
+func RecheckInterval(held time.Duration) time.Duration {
+	return min(max(held/4, minRecheckInterval), MaxRecheckInterval)
+}
+
+// IsConfirmed reports whether one of the objects has the annotation that confirms the deletion of data.
+func IsConfirmed(objects ...client.Object) bool {
+	return slices.ContainsFunc(objects, func(object client.Object) bool { return object.GetAnnotations()[wire.DeleteDataAnnotation] == "true" })
+}
+
+// Volume is a PersistentVolume of the consumer that represents data on a provider.
+type Volume struct {
+	Name string
+	// Providers are the clusters that may have the data: usually one.
+	Providers []string
+	// Claim is the claim that the volume is for, empty if it is for none.
+	Claim types.NamespacedName
+	// Retained: the reclaim policy is not Delete.
+	Retained bool
+	// Released: Kubernetes has found the claim to be gone.
+	Released bool
+}
+
+func (v Volume) String() string {
+	text := v.Name
+	if v.Claim.Name != "" {
+		text += " of claim " + v.Claim.String()
+	}
+	if v.Retained {
+		text += " (Retain)"
+	}
+	return text
+}
+
+// Volumes are PersistentVolumes of the consumer, by name.
+type Volumes []Volume
+
+// listPage limits the memory that a list of the volumes of a large cluster takes.
+const listPage = 500
+
+// List returns the volumes that represent data on any provider, as they are at the API server: live must not be cached.
+func List(ctx context.Context, live client.Reader) (volumes Volumes, err error) {
+	for next := ""; ; {
+		page := &corev1.PersistentVolumeList{}
+		if err := live.List(ctx, page, client.Limit(listPage), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("listing PersistentVolumes, %w", err)
+		}
+		for i := range page.Items {
+			if providers := providersOf(&page.Items[i]); len(providers) > 0 {
+				volumes = append(volumes, newVolume(&page.Items[i], providers))
+			}
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	slices.SortFunc(volumes, func(a, b Volume) int { return cmp.Compare(a.Name, b.Name) })
+	return volumes, nil
+}
+
+func newVolume(pv *corev1.PersistentVolume, providers []string) Volume {
+	v := Volume{
+		Name: pv.Name, Providers: providers,
+		Retained: pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete,
+		Released: pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed,
+	}
+	if claim := pv.Spec.ClaimRef; claim != nil {
+		v.Claim = types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+	}
+	return v
+}
+
+// providersOf returns the clusters that may have the data of a volume: by the label of the virtual kubelet that created it; without one, as
+// Liqo's have none, by the nodes that can use it.
+func providersOf(pv *corev1.PersistentVolume) (providers []string) {
+	if destination := pv.Labels[wire.DestinationLabel]; destination != "" {
+		return []string{destination}
+	}
+	if pv.Annotations[wire.ProvisionedByAnnotation] != wire.StorageProvisioner || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return nil
+	}
+	for _, term := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
+		for _, expression := range term.MatchExpressions {
+			if expression.Key == wire.RemoteClusterIDLabel && expression.Operator == corev1.NodeSelectorOpIn {
+				providers = append(providers, expression.Values...)
+			}
+		}
+	}
+	return providers
+}
+
+func (v Volumes) filter(keep func(Volume) bool) (kept Volumes) {
+	for _, volume := range v {
+		if keep(volume) {
+			kept = append(kept, volume)
+		}
+	}
+	return kept
+}
+
+// On returns the volumes with data on a provider.
+func (v Volumes) On(provider string) Volumes {
+	return v.filter(func(volume Volume) bool { return slices.Contains(volume.Providers, provider) })
+}
+
+// In returns the volumes with data in the remote namespace of a namespace. One that is for no claim may be for any.
+func (v Volumes) In(namespace string) Volumes {
+	return v.filter(func(volume Volume) bool { return volume.Claim.Namespace == namespace || volume.Claim.Namespace == "" })
+}
+
+// Holding returns the volumes because of which remote namespaces must not be deleted, none if they may be.
+func (v Volumes) Holding(confirmed bool) Volumes {
+	return v.filter(func(volume Volume) bool { return volume.Retained || !volume.Released && !confirmed })
+}
+
+// AreReleased reports whether the claims of all volumes are gone.
+func (v Volumes) AreReleased() bool {
+	return !slices.ContainsFunc(v, func(volume Volume) bool { return !volume.Released })
+}
+
+// Names returns the names of the volumes.
+func (v Volumes) Names() []string {
+	names := make([]string, len(v))
+	for i := range v {
+		names[i] = v[i].Name
+	}
+	return names
+}
+
+// maxNamed is the maximum number of volumes that a text names.
+const maxNamed = 8
+
+func (v Volumes) String() string {
+	texts := make([]string, 0, maxNamed+1)
+	for _, volume := range v[:min(len(v), maxNamed)] {
+		texts = append(texts, volume.String())
+	}
+	if more := len(v) - maxNamed; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Remedy says how volumes that hold remote namespaces cease to do so. confirm is how their deletion is confirmed, after "or".
+func (v Volumes) Remedy(confirm string) string {
+	var remedies []string
+	if inUse := v.filter(func(volume Volume) bool { return !volume.Retained }); len(inUse) > 0 {
+		remedies = append(remedies, "copy the data elsewhere and delete the claims, or "+confirm)
+	}
+	if retained := v.filter(func(volume Volume) bool { return volume.Retained }); len(retained) > 0 {
+		remedies = append(remedies, "for volumes with the reclaim policy Retain, set persistentVolumeReclaimPolicy to Delete, or delete the PersistentVolume")
+	}
+	return strings.Join(remedies, "; ")
+}
+
+// Annotate says how deletion is confirmed with the annotation on an object, for Remedy.
+func Annotate(object string) string {
+	return fmt.Sprintf("annotate the %s with %s=true to delete it", object, wire.DeleteDataAnnotation)
+}
