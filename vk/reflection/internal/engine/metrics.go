@@ -39,7 +39,7 @@ func newMetrics() *metrics {
 		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects of offloaded namespaces that were reconciled successfully.", liqo...),
 		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Reconciliations of objects of offloaded namespaces that failed.", liqo...),
 		objects:    counter("refract_reflection_objects_total", "Objects reconciled, by result: unchanged, written, deleted, failed.", "kind", "result"),
-		errors:     counter("refract_reflection_errors_total", "Errors by class.", "kind", "class"),
+		errors:     counter("refract_reflection_errors_total", "Errors by class and direction.", "kind", "class", "direction"),
 		chainSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "refract_plugin_duration_seconds", Help: "Time one plugin took for one object.", Buckets: chainBuckets,
 		}, []string{"kind", "hook", "plugin"}),
