@@ -146,7 +146,7 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
 			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, RangesOf: o.RangesOf, AddressMapper: reached,
-			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Policy: policy, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
+			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Policy: policy, Clock: o.Clock, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, RecountDelay: o.RecountDelay, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
@@ -260,6 +260,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		}
 		list, meant := c.Enforces()
 		enforced = append(enforced, metrics.Enforced{Controller: c.Name(), List: list, Meant: meant})
+		if braked, ok := c.(interface{ Quarantined() int }); ok {
+			if err := metrics.RegisterQuarantined(o.Registerer, c.Name(), braked.Quarantined); err != nil {
+				return fmt.Errorf("registering metrics, %w", err)
+			}
+		}
 	}
 	if err := metrics.RegisterObjects(o.Registerer, mgr.GetClient(), mgr.Elected(), enforced); err != nil {
 		return fmt.Errorf("registering metrics, %w", err)

@@ -69,6 +69,7 @@ type QuarantineError struct {
 	For    time.Duration // of the quarantine
 	Left   time.Duration // until it ends
 	Began  bool          // by this call
+	Grew   bool          // it is longer than the quarantine before it
 	Rival  string        // who reverts the writes, as far as known: see Guard.Blame
 }
 
@@ -98,7 +99,7 @@ func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	now := g.clock.Now()
 	if now.Before(h.until) {
 		if h.wrote(state) {
-			return h.quarantine(now, false)
+			return h.quarantine(now)
 		}
 		*h = history{cause: cause}
 		return nil
@@ -107,9 +108,12 @@ func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	if !h.fights(state, now) {
 		return nil
 	}
+	before := h.spell
 	h.spell = min(max(2*h.spell, g.limits.First), g.limits.Most)
 	h.until, h.rival = now.Add(h.spell), ""
-	return h.quarantine(now, true)
+	began := h.quarantine(now)
+	began.Began, began.Grew = true, h.spell > before
+	return began
 }
 
 // Wrote records a successful write; rejected ones do not count as oscillation.
@@ -172,8 +176,8 @@ func (g *Guard[K]) sweep(now time.Time) {
 	}
 }
 
-func (h *history) quarantine(now time.Time, began bool) error {
-	return &QuarantineError{Writes: h.count, For: h.spell, Left: h.until.Sub(now), Began: began, Rival: h.rival}
+func (h *history) quarantine(now time.Time) *QuarantineError {
+	return &QuarantineError{Writes: h.count, For: h.spell, Left: h.until.Sub(now), Rival: h.rival}
 }
 
 func (h *history) wrote(state uint64) bool {

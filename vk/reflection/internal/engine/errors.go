@@ -49,7 +49,7 @@ const (
 	PluginGuardReason      = "PluginForbiddenEdit"
 	PluginWarningReason    = "PluginWarning"
 	InvalidObjectReason    = "InvalidObject"
-	QuarantinedReason      = "ReflectionQuarantined"
+	QuarantinedReason      = wire.ReflectionQuarantinedReason
 	pluginErrorRetryNotice = "the remote object was left unchanged"
 	statusUnchangedNotice  = "the status was left unchanged"
 )

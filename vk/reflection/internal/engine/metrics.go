@@ -74,18 +74,24 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 	return errors.Join(faults...)
 }
 
-// depthCollector exports how many objects wait, kind by kind: kinds come and go.
-type depthCollector struct{ depths func() map[string]int }
+// countCollector exports a number for each kind: kinds come and go.
+type countCollector struct {
+	desc   *prometheus.Desc
+	counts func() map[string]int
+}
 
-var depthDesc = prometheus.NewDesc("refract_reflection_queue_depth", "Objects that wait to be evaluated.", []string{"kind"}, nil)
+var (
+	depthDesc       = prometheus.NewDesc("refract_reflection_queue_depth", "Objects that wait to be evaluated.", []string{"kind"}, nil)
+	quarantinedDesc = prometheus.NewDesc("refract_reflection_quarantined", "Objects that are left alone for a while because another client keeps reverting what is written.", []string{"kind"}, nil)
+)
 
 // Describe implements prometheus.Collector.
-func (depthCollector) Describe(descs chan<- *prometheus.Desc) { descs <- depthDesc }
+func (c countCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
 
 // Collect implements prometheus.Collector.
-func (c depthCollector) Collect(metrics chan<- prometheus.Metric) {
-	for kind, depth := range c.depths() {
-		metrics <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(depth), kind)
+func (c countCollector) Collect(metrics chan<- prometheus.Metric) {
+	for kind, count := range c.counts() {
+		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), kind)
 	}
 }
 
