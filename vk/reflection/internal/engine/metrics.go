@@ -54,7 +54,7 @@ func newMetrics() *metrics {
 }
 
 // register exports the metrics and the depth of each queue.
-func (m *metrics) register(registerer prometheus.Registerer, reachable func() bool, depths func() map[string]int) error {
+func (m *metrics) register(registerer prometheus.Registerer, reachable func() bool, depths, quarantined func() map[string]int) error {
 	if registerer == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 			}
 			return 0
 		}))
-	collectors = append(collectors, depthCollector{depths})
+	collectors = append(collectors, countCollector{depthDesc, depths}, countCollector{quarantinedDesc, quarantined})
 	var faults []error
 	for _, collector := range collectors {
 		faults = append(faults, registerer.Register(collector))
