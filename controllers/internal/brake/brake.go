@@ -6,7 +6,8 @@
 //
 // An object that another client keeps deleting is left alone for growing periods: nobody has more because it is missing. One that another
 // client keeps changing is still corrected, but only every few seconds: its content may restrict what a consumer can do, or direct
-// traffic, so a fight must not be a way to have it otherwise.
+// traffic, so a fight must not be a way to have it otherwise. So are objects that restrict consumers (Client), whether they are changed or
+// deleted. What admits a consumer or its pods at all, such as RoleBindings and the labels of namespaces, is corrected at once.
 package brake
 
 import (
@@ -100,14 +101,16 @@ func Wait(wait time.Duration, err error) (time.Duration, error) {
 
 // onlyFight returns the quarantine that an error consists of, nil if there is something else in it.
 func onlyFight(err error) (fight *oscillation.QuarantineError) {
-	joined, several := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the error itself may be several
-	if !several {
-		fight, _ = err.(*oscillation.QuarantineError) //nolint:errorlint // as above
-		return fight
-	}
-	for _, part := range joined.Unwrap() {
-		if fight = onlyFight(part); fight == nil {
-			return nil
+	switch e := err.(type) { //nolint:errorlint // errors.As would find one among others
+	case *oscillation.QuarantineError:
+		return e
+	case interface{ Unwrap() error }:
+		return onlyFight(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			if fight = onlyFight(part); fight == nil {
+				return nil
+			}
 		}
 	}
 	return fight
@@ -119,17 +122,18 @@ func (b *Brake) reported(ctx context.Context, request client.Object, action stri
 	var fight *oscillation.QuarantineError
 	if errors.As(err, &fight) && fight.Grew {
 		key := client.ObjectKeyFromObject(request)
-		fight.Rival = b.describeRival(ctx, key, request, patch)
+		fight.Rival = describeRival(ctx, b.live, b.kind, request, patch)
 		g.Blame(key, fight.Rival)
 		b.report.Warn(request, wire.ReflectionQuarantinedReason, action, b.kind.Kind+" "+key.String()+": "+fight.Error())
 	}
 	return err
 }
 
-func (b *Brake) describeRival(ctx context.Context, key types.NamespacedName, request client.Object, patch jsonpatch.Patch) string {
+// describeRival says who deletes, or writes, the object that has the name of the request, "" if that is not known.
+func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, request client.Object, patch jsonpatch.Patch) string {
 	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(b.kind)
-	switch err := b.live.Get(ctx, key, found); {
+	found.SetGroupVersionKind(kind)
+	switch err := live.Get(ctx, client.ObjectKeyFromObject(request), found); {
 	case apierrors.IsNotFound(err):
 		return oscillation.DescribeDeleter(request.GetLabels(), request.GetAnnotations())
 	case err != nil:
