@@ -32,8 +32,8 @@ var trackers = map[string]string{
 	"applyset.kubernetes.io/part-of":   "kubectl apply --prune",
 }
 
-// DescribeWriter says which client wrote an object that Refract writes, too, or its subresource, and which fields differ from what is
-// desired. Field managers of Refract are nobody else.
+// DescribeWriter describes the last other client that wrote an object, or its subresource, and the fields that differ from the desired ones.
+// Field managers of Refract are no other clients.
 func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, differing []string) string {
 	fields := "the fields that it changes are right again"
 	if len(differing) > 0 {
@@ -47,8 +47,8 @@ func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, dif
 		last.Manager, last.Operation, last.Time.UTC().Format(time.RFC3339), fields)
 }
 
-// DescribeDeleter says what is known of the client that deletes an object. An API server records the field managers of writes, but not who
-// deletes.
+// DescribeDeleter describes the client that deletes an object, as far as labels and annotations tell: an API server records the field managers
+// of writes, but not of deletions.
 func DescribeDeleter(labels, annotations map[string]string) string {
 	text := "another client deletes it; the audit log of that cluster (verb delete) names the client"
 	for _, key := range slices.Sorted(maps.Keys(trackers)) {

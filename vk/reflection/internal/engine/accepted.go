@@ -5,13 +5,14 @@ package engine
 
 import "sync"
 
-// acceptances remember what API servers stored that was not what was asked for: to ask again would change nothing. The zero value is
-// ready. Safe for concurrent use.
+// acceptances remember writes that an API server stored in another form: the same write again would change nothing. The zero value is ready.
+// Safe for concurrent use.
 type acceptances struct {
 	mu    sync.Mutex
 	byKey map[Key]acceptance
 }
 
+// acceptance has the hashes of a write and of its result.
 type acceptance struct{ asked, stored uint64 }
 
 // accept remembers how the API server normalized a write.
@@ -32,7 +33,7 @@ func (a *acceptances) accepted(key Key, asked, stored uint64) bool {
 	return ok && known == acceptance{asked, stored}
 }
 
-// forget drops what is remembered of an object that is gone.
+// forget drops the memory of a deleted object.
 func (a *acceptances) forget(key Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

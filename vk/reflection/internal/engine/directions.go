@@ -12,7 +12,7 @@ import (
 )
 
 // directedError has the errors of the two directions of the reflection of an object. They fail apart: an update that the provider refuses
-// says nothing about the status of the copy that is there.
+// does not affect the status of the existing copy.
 type directedError struct{ out, back error }
 
 func (e *directedError) Error() string { return errors.Join(e.out, e.back).Error() }
@@ -36,7 +36,7 @@ func directions(err error) map[Direction]error {
 	return map[Direction]error{Out: both.out, Back: both.back}
 }
 
-// attempt is what is tried again.
+// attempt is one direction of an object, for the rate limiter.
 type attempt struct {
 	key       Key
 	direction Direction

@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// cause is the hash of what the copy should depend on: what is asked for here, what its handler adds to the context, and those settings that
-// concern its kind.
+// cause is the hash of everything that the copy should depend on: the object without bookkeeping, the context of its handler, and the settings
+// that concern its kind.
 func (x *Desired) cause() uint64 {
 	s := x.r.m.settings.Load()
 	sum := intentHash(x.local) + FieldHash("patch", document.Of(s.patch)) + FieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
@@ -31,8 +31,8 @@ func (x *Desired) cause() uint64 {
 	return sum
 }
 
-// intentHash returns the hash of what is asked for in this cluster: the labels, annotations and reflected fields of an object, without what
-// Refract wrote there itself. That is a consequence of the copy, and would make each round of a fight look like a new request.
+// intentHash returns the hash of the labels, annotations and reflected fields of an object, without those that Refract writes. These follow
+// from the copy, and would make each round of a fight look like a new request.
 func intentHash(local *unstructured.Unstructured) uint64 {
 	return metadataHash(WithoutBookkeeping(raw.Labels(local.Object)), WithoutBookkeeping(raw.Annotations(local.Object))) + fieldsHash(local, nil)
 }

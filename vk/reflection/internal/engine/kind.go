@@ -106,7 +106,7 @@ type Status struct {
 	Handled bool
 	// Fields of it that come back, nil = all.
 	Fields []string
-	// Class are the paths of the fields by which an object chooses the controller that serves it, and writes Fields.
+	// Class lists the paths of the fields that choose the controller of an object, which writes Fields.
 	Class [][]string
 	// Subresource: the status of the source is written by itself.
 	Subresource bool

@@ -120,8 +120,8 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	}
 }
 
-// judge separates the directions that have failed, and has the object enqueued as those ask for that have not; again is after which
-// time, 0 for not.
+// judge returns the directions that have failed, and enqueues the object again for a direction with a RetryAfter; again is the shortest such
+// delay, 0 for none.
 func (r *reflector) judge(key Key, err error) (again time.Duration, failures map[Direction]error) {
 	failures = directions(err)
 	for direction, err := range failures {

@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// reconcile makes the copy of one object what the chain says, and nothing else, and shows the status of the copy. That a plugin fails, or
-// that the provider refuses an update, does not keep the status of the copy that is there from being shown.
+// reconcile applies the chain to one object, writes its copy, and reflects the status of the copy back. The status of the existing copy is
+// reflected even if a plugin fails or the provider refuses the update.
 func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
 	local := s.Object(key)
 	if owner := r.localName(r.remoteName(key.Name)); owner != key.Name {
@@ -43,7 +43,7 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	return Directed(sent, shown)
 }
 
-// reconcileCopy makes the copy of an object what the chain says, and reports whether there should be one, whose status is shown.
+// reconcileCopy applies the chain to an object and writes its copy. goesOn reports whether the object has a copy whose status is reflected.
 func (r *reflector) reconcileCopy(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured) (goesOn bool, err error) {
 	decided, err := r.handler.Decide(s, local)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *reflector) reconcileCopy(ctx context.Context, w *Worker, s *Scope, loca
 	return true, nil
 }
 
-// reconcileStatus shows the status of the copy, or takes back what was shown.
+// reconcileStatus reflects the status of the copy back, or removes a reflected status if the kind has none any more.
 func (r *reflector) reconcileStatus(ctx context.Context, w *Worker, s *Scope, local *unstructured.Unstructured) error {
 	switch {
 	case r.mute:

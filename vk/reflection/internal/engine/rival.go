@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// mayWrite returns *oscillation.QuarantineError if another client keeps reverting what is written to the copy; object is the next write.
+// mayWrite returns *oscillation.QuarantineError if another client keeps reverting writes to the copy; object is the next write.
 func (r *reflector) mayWrite(ctx context.Context, x *Desired, hash uint64, object *unstructured.Unstructured) error {
 	return blamed(x.scope.fights, x.Key, x.scope.fights.MayWrite(x.Key, x.cause(), hash), func() string { return r.describeRival(ctx, x, object) })
 }
@@ -38,7 +38,7 @@ func (r *reflector) mayShow(ctx context.Context, local *unstructured.Unstructure
 	})
 }
 
-// blamed completes the error of a quarantine that begins with who reverts the writes.
+// blamed adds the description of the rival to the error of a quarantine that begins.
 func blamed(g *oscillation.Guard[Key], key Key, err error, rival func() string) error {
 	var fight *oscillation.QuarantineError
 	if errors.As(err, &fight) && fight.Began {
@@ -48,7 +48,7 @@ func blamed(g *oscillation.Guard[Key], key Key, err error, rival func() string) 
 	return err
 }
 
-// describeRival says who deletes the copy, or writes it, and which fields; "" if that is not known.
+// describeRival describes the client that deletes or writes the copy, and the fields that differ; "" if that is not known.
 func (r *reflector) describeRival(ctx context.Context, x *Desired, object *unstructured.Unstructured) string {
 	found, err := r.read(ctx, x.scope, x.Name)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *reflector) describeRival(ctx context.Context, x *Desired, object *unstr
 	return oscillation.DescribeWriter(entries, "", oscillation.Differences(writtenFields(object), writtenFields(found), r.kind.Copy.Mode == Replace))
 }
 
-// writtenFields returns what is written of an object: its labels, its annotations and its content.
+// writtenFields returns the labels, the annotations and the content of an object.
 func writtenFields(object *unstructured.Unstructured) map[string]any {
 	fields := maps.Clone(object.Object)
 	maps.DeleteFunc(fields, func(key string, _ any) bool { return isOwn(key) })

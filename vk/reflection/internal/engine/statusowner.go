@@ -27,7 +27,7 @@ import (
 // that status is empty again, or another class of controllers is responsible.
 const StatusFromAnnotation = wire.StatusFromAnnotation
 
-// StatusHashAnnotation, beside StatusFromAnnotation, is a hash of what was shown: if the status says something else, it is looked up who
+// StatusHashAnnotation, beside StatusFromAnnotation, is a hash of the reflected status. If the status differs, the managedFields decide who
 // wrote it. Beside the id of this cluster, it is a hash of the fields that choose a controller.
 const StatusHashAnnotation = wire.StatusHashAnnotation
 
@@ -81,8 +81,8 @@ func (r *reflector) ownerOf(ctx context.Context, local *unstructured.Unstructure
 	return foreign, "", err
 }
 
-// claimsNothing reports whether a status says nothing in the fields that come back: whoever owned it has taken it back, or the API server
-// has cleared it, as it does when the type of a Service changes.
+// claimsNothing reports whether the reflected fields of a status are empty: its owner has removed them, or the API server has cleared them, as
+// it does when the type of a Service changes.
 func (r *reflector) claimsNothing(status map[string]any) bool {
 	for _, field := range r.kind.Status.Fields {
 		if !raw.IsEmpty(status[field]) {
@@ -103,7 +103,7 @@ func (r *reflector) hashShown(status map[string]any) string {
 	return strconv.FormatUint(document.Hash(fields), 16)
 }
 
-// hashClass is the hash of the fields by which an object chooses the controller that serves it.
+// hashClass returns the hash of the fields that choose the controller of an object.
 func (r *reflector) hashClass(local *unstructured.Unstructured) string {
 	var sum uint64
 	for _, path := range r.kind.Status.Class {
@@ -195,7 +195,7 @@ func (s *strangers) forget(key Key) {
 	delete(s.hashes, key)
 }
 
-// isLostStatus reports whether a status was written by a virtual kubelet although it has no annotation that says so.
+// isLostStatus reports whether a virtual kubelet wrote a status whose annotations were removed.
 func (r *reflector) isLostStatus(ctx context.Context, local *unstructured.Unstructured, present map[string]any) (bool, error) {
 	key, hash := raw.Key(local), r.hashShown(present)
 	if r.strangers.knows(key, hash) {
@@ -234,8 +234,8 @@ func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Un
 	return nil
 }
 
-// remark brings the annotations of a status up to date that is shown as it should be: the API server has changed its form, or another
-// client has removed them. A status that says nothing needs none.
+// remark updates the annotations of a status that is already right: the API server has changed its form, or another client has removed
+// them. An empty status needs none.
 func (r *reflector) remark(ctx context.Context, local *unstructured.Unstructured, present map[string]any) error {
 	have := raw.Annotations(local.Object)
 	if r.kind.Status.Fields == nil || r.claimsNothing(present) || have[StatusFromAnnotation] == r.m.options.RemoteClusterID && have[StatusHashAnnotation] == nil {
