@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,6 +34,7 @@ import (
 	"github.com/refract-project/refract/controllers/authentication"
 	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/foreigncluster"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/onepass"
@@ -139,6 +141,8 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 	virtualNodes := o.VirtualNodes
 	virtualNodes.Installation = virtualnode.Installation{ClusterID: o.ClusterID.String(), Namespace: o.Installation}
 	virtualNodes.Clock, virtualNodes.Failed = o.Clock, failed("virtualnode", &offloading.VirtualNode{})
+	restricting := brake.Client(c("namespacemap"), live, recorder("namespacemap"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
+		corev1.SchemeGroupVersion.WithKind("LimitRange"), networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"))
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: failed("shadowpod", &offloading.ShadowPod{}),
@@ -146,9 +150,9 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
 			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, RangesOf: o.RangesOf, AddressMapper: reached,
-			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Policy: policy, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
+			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Policy: policy, Clock: o.Clock, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
 		}),
-		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
+		namespacemap.NewController(restricting, live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, RecountDelay: o.RecountDelay, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
 			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange,
 		}),
@@ -260,6 +264,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		}
 		list, meant := c.Enforces()
 		enforced = append(enforced, metrics.Enforced{Controller: c.Name(), List: list, Meant: meant})
+		if braked, ok := c.(interface{ Quarantined() int }); ok {
+			if err := metrics.RegisterQuarantined(o.Registerer, c.Name(), braked.Quarantined); err != nil {
+				return fmt.Errorf("registering metrics, %w", err)
+			}
+		}
 	}
 	if err := metrics.RegisterObjects(o.Registerer, mgr.GetClient(), mgr.Elected(), enforced); err != nil {
 		return fmt.Errorf("registering metrics, %w", err)

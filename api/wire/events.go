@@ -14,6 +14,8 @@ const (
 	FailedDeletionReason = "FailedDeletion"
 	// ReflectionDisabledReason: policy, or a plugin, excludes it from reflection.
 	ReflectionDisabledReason = "ReflectionDisabled"
+	// ReflectionQuarantinedReason: another client keeps reverting what is written, so it is left alone for a while.
+	ReflectionQuarantinedReason = "ReflectionQuarantined"
 )
 
 // Reasons of the Events of the shadow controllers.

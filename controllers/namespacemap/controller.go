@@ -35,6 +35,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/memo"
@@ -134,7 +135,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	err = c.realize(ctx, nm)
-	return reconcile.Result{RequeueAfter: c.recountAfter(nm)}, err
+	wait, err := brake.Wait(c.recountAfter(nm), err)
+	return reconcile.Result{RequeueAfter: wait}, err
 }
 
 func isReplicated(nm client.Object) bool {
@@ -326,6 +328,14 @@ func (c *Controller) writeStatus(ctx context.Context, nm *offloading.NamespaceMa
 // Enforces returns the objects that the controller enforces, for metrics: the NamespaceMaps of consumers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, isReplicated
+}
+
+// Quarantined counts the objects that another client fights about, so that they are restored every few seconds only.
+func (c *Controller) Quarantined() int {
+	if restoring, ok := c.client.(*brake.RestoringClient); ok {
+		return restoring.Quarantined()
+	}
+	return 0
 }
 
 // Register adds the controller to mgr.

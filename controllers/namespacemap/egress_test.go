@@ -6,15 +6,20 @@ package namespacemap_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
@@ -93,4 +98,39 @@ func TestLimitRange(t *testing.T) {
 	provider.Patch(t, limits, `{"spec":{"limits":[{"type":"Container","defaultRequest":{"cpu":"2"}}]}}`)
 	provider.Delete(t, await())
 	await()
+}
+
+// A client of this cluster opens the NetworkPolicy of a remote namespace as often as it is restored. It is restored every few seconds, whatever
+// the client does, and the Event names it.
+func TestAnOpenedEgressPolicyIsAlwaysRestored(t *testing.T) {
+	home := tenant(t, "rome")
+	m := provider.StartManager(t)
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+	policy := awaitEgress(t, home+"-shop", "169.254.0.0/16", true)
+	open := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"egress":[{},{}]}}`))
+	told := func() bool {
+		for _, event := range provider.Events(t, home+"-shop", "NetworkPolicy", policy.Name) {
+			if event.Reason == wire.ReflectionQuarantinedReason && strings.Contains(event.Note, `"opener" (Update)`) {
+				return true
+			}
+		}
+		return false
+	}
+	for start := time.Now(); !told(); time.Sleep(100 * time.Millisecond) {
+		require.NoError(t, provider.Client.Patch(t.Context(), policy.DeepCopy(), open, client.FieldOwner("opener")))
+		if time.Since(start) > time.Minute {
+			t.Fatalf("there is no Event after the writes %q", m.Writes.About("PATCH", policy.Name))
+		}
+	}
+	before := len(m.Writes.About("PATCH", policy.Name))
+	for range 60 {
+		require.NoError(t, provider.Client.Patch(t.Context(), policy.DeepCopy(), open, client.FieldOwner("opener")))
+		time.Sleep(100 * time.Millisecond)
+	}
+	if writes := len(m.Writes.About("PATCH", policy.Name)) - before; writes > 5 {
+		t.Errorf("the policy was restored %d times within six seconds", writes)
+	}
+	awaitEgress(t, home+"-shop", "169.254.0.0/16", true)
 }

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,11 +60,15 @@ func (c *Controller) apply(ctx context.Context, shadow, desired *unstructured.Un
 
 func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
+	if err := c.brake.MayCreate(ctx, shadow, createAction); err != nil {
+		return err
+	}
 	// The client puts what the server made of it into the object it is given.
 	created := &unstructured.Unstructured{Object: maps.Clone(desired.Object)}
 	err := c.client.Create(ctx, created, client.FieldOwner(wire.ShadowEndpointSliceFieldManager))
 	switch {
 	case err == nil:
+		c.brake.Created(shadow)
 		c.settle(shadow, desired, created)
 		return nil
 	case apierrors.IsAlreadyExists(err):
@@ -116,6 +121,13 @@ func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstru
 
 func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstructured.Unstructured, changes jsonpatch.Patch) error {
 	key := client.ObjectKeyFromObject(shadow)
+	content, err := runtime.Encode(unstructured.UnstructuredJSONScheme, desired)
+	if err != nil {
+		return fmt.Errorf("encoding EndpointSlice %s, %w", key, err)
+	}
+	if err := c.brake.MayChange(ctx, shadow, updateAction, string(content), changes); err != nil {
+		return err
+	}
 	patch, err := changes.For(actual.GetUID())
 	if err != nil {
 		return err
@@ -126,6 +138,7 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowEndpointSliceFieldManager))
 	switch {
 	case err == nil:
+		c.brake.Changed(shadow, string(content), changes)
 		c.settle(shadow, desired, written)
 		return nil
 	case jsonpatch.IsRejected(err):

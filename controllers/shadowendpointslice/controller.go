@@ -21,12 +21,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/ownranges"
@@ -72,6 +74,8 @@ type Options struct {
 	RangesOf map[string]ipmap.Ranges
 	// Policy is what consumers may write here; nil allows everything.
 	Policy *tenancy.Policy
+	// Clock returns the time; nil is the real one.
+	Clock clock.PassiveClock
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
@@ -87,12 +91,15 @@ type Controller struct {
 	refused memo.Memo[refusal]
 	// invalid counts how often the API server has refused a slice.
 	invalid report.Refusals
+	// brake ends fights about EndpointSlices.
+	brake *brake.Brake
 }
 
 // NewController returns a controller that works through c, which must read
 // from a cache made with CacheOptions, and live, which must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
-	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
+	reporter := report.New(recorder)
+	return &Controller{client: c, uncached: live, report: reporter, options: options, brake: brake.New(newSlice().GroupVersionKind(), live, reporter, options.Clock)}
 }
 
 // Name of the controller in logs, metrics and Events.
@@ -139,11 +146,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Warn(shadow, tooLargeReason, forgeAction, fmt.Sprintf("the EndpointSlice was left unchanged: %s; divide it into several", excess))
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, c.enforce(ctx, shadow)
+	wait, err := brake.Wait(0, c.enforce(ctx, shadow))
+	return reconcile.Result{RequeueAfter: wait}, err
 }
 
 func (c *Controller) forget(key types.NamespacedName) {
 	c.accepted(key)
+	c.brake.Forget(key)
 	c.report.Clear(key)
 }
 
@@ -233,6 +242,9 @@ func (c *Controller) complain(shadow *unstructured.Unstructured, problems []prob
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }
+
+// Quarantined counts the EndpointSlices that another client fights about, so that they are left alone for a while.
+func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {

@@ -133,6 +133,9 @@ func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstr
 			return wait, nil
 		}
 	}
+	if err := c.brake.MayChange(ctx, shadow, updateAction, "", changes); err != nil {
+		return 0, err
+	}
 	patch, err := changes.For(pod.UID)
 	if err != nil {
 		return 0, err
@@ -151,6 +154,7 @@ func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstr
 	case err != nil:
 		return 0, fmt.Errorf("updating pod %s, %w", key, err)
 	}
+	c.brake.Changed(shadow, "", changes)
 	if last == nil && scope == complete {
 		c.reportUndecided(shadow, pod)
 	}

@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
@@ -103,12 +104,15 @@ type Controller struct {
 	ran memo.Memo[types.UID]
 	// forbidden counts attempts to create a pod that the API server forbade.
 	forbidden memo.Memo[int]
+	// brake ends fights about pods.
+	brake *brake.Brake
 }
 
 // NewController returns a controller that works through c, which must read
 // from a cache made with CacheOptions, and live, which must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
-	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
+	reporter := report.New(recorder)
+	return &Controller{client: c, uncached: live, report: reporter, options: options, brake: brake.New(corev1.SchemeGroupVersion.WithKind("Pod"), live, reporter, options.Clock)}
 }
 
 // Name of the controller in logs, metrics and Events.
@@ -121,13 +125,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
 		c.forgetQuota(request.NamespacedName)
+		c.brake.Forget(request.NamespacedName)
 		wait, err := c.endOrphan(ctx, request.NamespacedName)
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting ShadowPod %s, %w", request.NamespacedName, err)
 	}
-	wait, err := c.enforce(ctx, shadow)
+	wait, err := brake.Wait(c.enforce(ctx, shadow))
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
@@ -165,6 +170,9 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	case pod == nil:
 		if outdated, err := c.isOutdated(ctx, shadow); outdated || err != nil {
 			return outdatedRetry, err
+		}
+		if err := c.brake.MayCreate(ctx, shadow, createAction); err != nil {
+			return 0, err
 		}
 		if err := c.create(ctx, shadow); !errors.Is(err, errOverQuota) {
 			return 0, err
@@ -266,6 +274,9 @@ func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructur
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }
+
+// Quarantined counts the pods that another client fights about, so that they are left alone for a while.
+func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {

@@ -130,6 +130,7 @@ func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
 // expects, and an Event for it would be another write.
 func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.noteRan(shadow)
+	c.brake.Created(shadow)
 	c.report.Clear(client.ObjectKeyFromObject(shadow))
 	c.forbidden.Drop(client.ObjectKeyFromObject(shadow))
 	c.invalid.Drop(client.ObjectKeyFromObject(shadow))

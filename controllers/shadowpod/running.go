@@ -130,6 +130,9 @@ func (c *Controller) alignEphemeral(ctx context.Context, shadow *unstructured.Un
 
 // patchSubresource returns the pod that was written, nil if none was.
 func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, name string, changes jsonpatch.Patch) (*corev1.Pod, error) {
+	if err := c.brake.MayChange(ctx, shadow, updateAction, name, changes); err != nil {
+		return nil, err
+	}
 	patch, err := changes.For(pod.UID)
 	if err != nil {
 		return nil, err
@@ -138,6 +141,7 @@ func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.
 	err = c.client.SubResource(name).Patch(ctx, target, patch, client.FieldOwner(wire.ShadowPodFieldManager))
 	switch {
 	case err == nil:
+		c.brake.Changed(shadow, name, changes)
 		return target, nil
 	case isUnserved(err):
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, fmt.Sprintf(

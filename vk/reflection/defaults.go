@@ -53,14 +53,16 @@ func DefaultKinds() []Kind {
 		pod.Kind(),
 		{
 			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3, Tracked: true,
-			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: serviceStatus},
+			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: serviceStatus,
+				Class: [][]string{{"spec", "type"}, {"spec", "loadBalancerClass"}}},
 			Never: func(o *unstructured.Unstructured) bool {
 				return endpointslice.IsAPIServer(o.GetNamespace(), o.GetName())
 			},
 		},
 		{
 			Name: IngressKind, LiqoName: "Ingress", Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 3,
-			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: balancerStatus},
+			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: balancerStatus,
+				Class: [][]string{{"spec", "ingressClassName"}, {"metadata", "annotations", "kubernetes.io/ingress.class"}}},
 		},
 		{
 			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3, Tracked: true,

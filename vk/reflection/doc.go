@@ -41,8 +41,9 @@
 //     restart such a copy is written once), and an event that only echoes our own write is not evaluated.
 //   - Spin. Keys that arrive before a namespace is ready are dropped, and all are enqueued then. While the provider
 //     is unreachable (internal/breaker), writes fail at once, and both writes and watches resume when it is back,
-//     without a backoff. An object whose copy is written back and forth, without a change of the object, is
-//     quarantined (internal/oscillation). Other errors are retried after 5 ms to 30 s, per object.
+//     without a backoff. An object whose copy is written back and forth, or deleted, without a change of the object, is
+//     quarantined (internal/oscillation); what this process writes to the object is no change of it. Other errors are
+//     retried after 5 ms to 30 s, per object and direction: what the provider refuses stops no status.
 //   - Rely on a watch for what it may miss. A restarted watch does not report objects that were created and deleted
 //     in the meantime, so the object of a write that it has not confirmed after 10 s is enqueued again
 //     (internal/mutationcache).

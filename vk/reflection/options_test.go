@@ -68,7 +68,7 @@ func TestMetricsAreThere(t *testing.T) {
 	where := " " + l.ID + " " + l.Namespace + " " + l.Node + " Service"
 	for _, name := range []string{
 		"liqo_virtual_kubelet_reflection_item_counter" + where, "liqo_virtual_kubelet_reflection_error_counter" + where,
-		"refract_reflection_objects_total Service written", "refract_reflection_errors_total input Service", "refract_api_writes_total remote Service patch",
+		"refract_reflection_objects_total Service written", "refract_reflection_errors_total input out Service", "refract_api_writes_total remote Service patch",
 		"refract_crossing_seconds out Service", "refract_plugin_duration_seconds outgoing Service service", "refract_plugin_fuel_total outgoing Service service",
 		"refract_reflection_namespaces", "refract_provider_reachable",
 	} {
@@ -76,7 +76,7 @@ func TestMetricsAreThere(t *testing.T) {
 			t.Errorf("%s is %v", name, found[name])
 		}
 	}
-	for _, name := range []string{"refract_reflection_queue_depth Service", "refract_reflection_queue_depth EndpointSlice.discovery.k8s.io",
+	for _, name := range []string{"refract_reflection_queue_depth Service", "refract_reflection_quarantined Service", "refract_reflection_queue_depth EndpointSlice.discovery.k8s.io",
 		"refract_reflection_objects_total EndpointSlice.discovery.k8s.io written", "liqo_virtual_kubelet_reflection_item_counter" + strings.Replace(where, " Service", " EndpointSlice", 1)} {
 		if _, ok := found[name]; !ok {
 			t.Errorf("%s is missing in %v", name, found)

@@ -4,6 +4,7 @@
 package reflection_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/refract-project/refract/vk/reflection"
@@ -106,22 +107,88 @@ func TestALocalControllersStatusWins(t *testing.T) {
 		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
 		l.Settled()
 		l.Local.PatchYAML(t, kind, l.Namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
-		l.Event(l.Namespace, kind, "web", engine.StatusOverruledReason, "remove the annotation "+engine.StatusFromAnnotation)
+		l.Event(l.Namespace, kind, "web", engine.StatusOverruledReason, "field manager", "use a class that no controller of this cluster serves")
 		l.Settled()
 		l.Quiet("the provider's status of a "+kind, func() {
 			l.Remote.PatchYAML(t, kind, l.RemoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
 		})
-		l.Local.PatchYAML(t, kind, l.Namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
-		l.Settled()
-		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses(), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, "rome"), reflectiontest.Field("metadata.annotations/"+engine.StatusHashAnnotation, ""))
+		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses("198.51.100.1"), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, "rome"))
 		if copied := l.Remote.Get(t, kind, l.RemoteNS, "web"); raw.Annotations(copied.Object)[engine.StatusFromAnnotation] != nil || raw.Annotations(copied.Object)[engine.StatusHashAnnotation] != nil {
 			t.Error("annotations of the status crossed")
 		}
 	}
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
-	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: null}}}`)
-	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.8"))
+	for _, kind := range []string{"Service", "Ingress"} {
+		// It does not serve the object any more, so the status is the provider's again, without anybody's help.
+		l.Local.PatchYAML(t, kind, l.Namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
+		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses("192.0.2.8"), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, l.ID))
+	}
+}
+
+// A controller that wrote the status of an Ingress is not responsible any more once the Ingress has another class.
+func TestAnotherClassEndsALocalClaim(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.Local.Create(t, l.Namespace, ingress)
+	l.Start()
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web")
+	l.Remote.PatchYAML(t, "Ingress", l.RemoteNS, "web", served, "status")
+	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+	l.Local.PatchYAML(t, "Ingress", l.Namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
+	l.Event(l.Namespace, "Ingress", "web", engine.StatusOverruledReason)
+	l.Local.PatchYAML(t, "Ingress", l.Namespace, "web", `{metadata: {labels: {a: b}}}`)
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/a", "b"))
+	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("198.51.100.1"))
+	l.Local.PatchYAML(t, "Ingress", l.Namespace, "web", `{metadata: {annotations: {kubernetes.io/ingress.class: far}}}`)
+	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+}
+
+// The API server clears the status of a Service that is no load balancer any more. It is nobody's claim: the address of the provider is shown
+// once there is a load balancer again.
+func TestAnAddressComesBackWithTheType(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", served, "status")
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {type: ClusterIP}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.type", "ClusterIP"), reflectiontest.Addresses())
+	l.Settled()
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {type: LoadBalancer}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.type", "LoadBalancer"))
+	l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.9}]}}}`, "status")
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.9"), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, l.ID))
+	for _, event := range l.Events(l.Namespace, "Service", "web") {
+		t.Errorf("the Event %q", event)
+	}
+	// An owner for good that an earlier version has recorded, without a claim.
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: rome, plugins.refract.io/status-hash: null}}, status: {loadBalancer: {ingress: null}}}`, "status")
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.9"), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, l.ID))
+}
+
+// What a virtual kubelet wrote is no claim of another controller, even if a client has removed its annotations, or an API server stores
+// the status in another form than the one that was hashed.
+func TestOwnStatusIsNoClaim(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.Local.Create(t, l.Namespace, ingress)
+	l.Start()
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web")
+	l.Remote.PatchYAML(t, "Ingress", l.RemoteNS, "web", served, "status")
+	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+	for i, lost := range []string{`status-from: null, plugins.refract.io/status-hash: null`, `status-hash: "1"`} {
+		l.Settled()
+		l.Local.PatchYAML(t, "Ingress", l.Namespace, "web", `{metadata: {annotations: {plugins.refract.io/`+lost+`}}}`)
+		address := fmt.Sprintf("192.0.2.%d", 20+i)
+		l.Remote.PatchYAML(t, "Ingress", l.RemoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: `+address+`}]}}}`, "status")
+		l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses(address), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, l.ID))
+	}
+	for _, event := range l.Events(l.Namespace, "Ingress", "web") {
+		t.Errorf("the Event %q", event)
+	}
 }
 
 // Without statuses of the provider none is shown, and what was shown is taken back.

@@ -99,6 +99,13 @@ func (m *Metrics) Peer(cluster string, state Peer) {
 	}
 }
 
+// RegisterQuarantined exports how many objects of a controller are left alone because another client keeps reverting them.
+func RegisterQuarantined(registerer prometheus.Registerer, controller string, quarantined func() int) error {
+	return register(registerer, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_controller_quarantined",
+		Help:        "Objects that the controller leaves alone for a while because another client keeps reverting them.",
+		ConstLabels: prometheus.Labels{"controller": controller}}, func() float64 { return float64(quarantined()) }))
+}
+
 func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {
 	if registerer == nil {
 		return nil

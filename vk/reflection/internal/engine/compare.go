@@ -126,23 +126,6 @@ func (x *Desired) metadataHash() uint64 {
 	return metadataHash(merge(x.labels, x.r.added, x.r.kind.Copy.DropLabels), merge(x.annotations, x.Extra, x.r.kind.Copy.DropAnnotations))
 }
 
-// cause is the hash of what the copy should depend on: the object, what its handler adds to the context, and those settings that concern its kind.
-func (x *Desired) cause() uint64 {
-	s := x.r.m.settings.Load()
-	sum := ContentHash(x.local, nil) + FieldHash("patch", document.Of(s.patch)) + FieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
-		FieldHash("storageClass", document.Of(s.storageClass))
-	if x.r.kind.Follows.Network {
-		sum += FieldHash("nodes", document.Of(s.virtualNodes))
-	}
-	if x.r.kind.Follows.Namespaces {
-		sum += FieldHash("namespaces", document.Of(x.r.m.remoteNamespaces()))
-	}
-	if field, value := x.r.handler.Context(x.scope, x.local); len(value) > 0 {
-		sum += FieldHash(field, document.Of(value))
-	}
-	return sum
-}
-
 // stored returns the hash of an object as the provider has stored it.
 func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
 	return ContentHash(remote, r.kind.Copy.Into)
@@ -150,9 +133,13 @@ func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
 
 // ContentHash returns the hash of the labels, the annotations and the fields below the path. Without a path, these are the reflected fields.
 func ContentHash(object *unstructured.Unstructured, path []string) uint64 {
-	sum := metadataHash(raw.Labels(object.Object), raw.Annotations(object.Object))
+	return metadataHash(raw.Labels(object.Object), raw.Annotations(object.Object)) + fieldsHash(object, path)
+}
+
+// fieldsHash is ContentHash without labels and annotations.
+func fieldsHash(object *unstructured.Unstructured, path []string) (sum uint64) {
 	if digest, trimmed := digestOf(object); trimmed {
-		return sum + digest
+		return digest
 	}
 	fields, _ := raw.Nested(object.Object, path...).(map[string]any)
 	for key, value := range fields {

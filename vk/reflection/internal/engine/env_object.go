@@ -38,11 +38,11 @@ func (e ObjectWriter) Pace(key Key) time.Duration {
 
 // Accepted reports whether the API server has stored status before when asked was written; see Accept.
 func (e ObjectWriter) Accepted(key Key, asked, status uint64) bool {
-	return e.r.statuses.Accepted(key, asked, status)
+	return e.r.statuses.accepted(key, asked, status)
 }
 
 // Accept remembers what the API server has stored for a status.
-func (e ObjectWriter) Accept(key Key, asked, status uint64) { e.r.statuses.Accept(key, asked, status) }
+func (e ObjectWriter) Accept(key Key, asked, status uint64) { e.r.statuses.accept(key, asked, status) }
 
 // Forget drops what is remembered of an object that is gone.
 func (e ObjectWriter) Forget(key Key) { e.r.forget(key) }

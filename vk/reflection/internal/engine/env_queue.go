@@ -20,10 +20,7 @@ func (e Scheduler) EnqueueAfter(key Key, after time.Duration) { e.r.queue.AddAft
 func (e Scheduler) EnqueueAll() { e.r.enqueueAll() }
 
 // Tries counts the failures of an object since the last success.
-func (e Scheduler) Tries(key Key) int { return e.r.queue.NumRequeues(key) }
-
-// Failed reports an error of an object and plans the next try, beside the result of Reconcile.
-func (e Scheduler) Failed(key Key, err error) { e.r.failed(key, err) }
+func (e Scheduler) Tries(key Key) int { return e.r.retries.count(key, Out) }
 
 // QueueLen counts the objects that are enqueued.
 func (e Scheduler) QueueLen() int { return e.r.queue.Len() }

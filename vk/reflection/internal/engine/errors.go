@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/admission"
+	"github.com/refract-project/refract/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
-	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
@@ -49,8 +49,9 @@ const (
 	PluginGuardReason      = "PluginForbiddenEdit"
 	PluginWarningReason    = "PluginWarning"
 	InvalidObjectReason    = "InvalidObject"
-	QuarantinedReason      = "ReflectionQuarantined"
+	QuarantinedReason      = wire.ReflectionQuarantinedReason
 	pluginErrorRetryNotice = "the remote object was left unchanged"
+	statusUnchangedNotice  = "the status was left unchanged"
 )
 
 // Classified is an error with its own class and reason.

@@ -17,8 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/refract-project/refract/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
-	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
@@ -48,7 +48,7 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewBadRequest("x"), Refused, false},
 		{&ForeignError{kind: "Service", namespace: "shop", name: "web"}, Foreign, false},
 		{&policy.Error{Problem: "x"}, Input, false},
-		{&oscillation.QuarantineError{Flips: 4}, Quarantine, false},
+		{&oscillation.QuarantineError{Writes: 4}, Quarantine, false},
 	} {
 		if got, _ := Classify(tc.err); got != tc.class || breaker.Lost(tc.err) != tc.shuts {
 			t.Errorf("%v: class %s, opens the breaker %t; want %s, %t", tc.err, got, breaker.Lost(tc.err), tc.class, tc.shuts)

@@ -82,7 +82,7 @@ type Copy struct {
 
 	// Labels of the copy in addition to origin and destination.
 	Labels map[string]string
-	// DropLabels are bookkeeping of this cluster and never cross.
+	// DropLabels never cross, in addition to wire.Bookkeeping.
 	DropLabels []string
 	// DropAnnotations likewise.
 	DropAnnotations []string
@@ -106,6 +106,8 @@ type Status struct {
 	Handled bool
 	// Fields of it that come back, nil = all.
 	Fields []string
+	// Class lists the paths of the fields that choose the controller of an object, which writes Fields.
+	Class [][]string
 	// Subresource: the status of the source is written by itself.
 	Subresource bool
 	// Shown, when set, decides last about a status that comes back for an object of this cluster. It must not modify the status.

@@ -35,6 +35,20 @@ func (m *Manager) depths() map[string]int {
 	return depths
 }
 
+// quarantined counts the copies and statuses that are left alone because of a fight.
+func (m *Manager) quarantined() map[string]int {
+	counts := map[string]int{}
+	for _, r := range m.all() {
+		counts[r.kind.Name] = r.shown.Quarantined()
+		for _, t := range m.allExtensions() {
+			if s := t.of(r.kind.Name); s != nil {
+				counts[r.kind.Name] += s.fights.Quarantined()
+			}
+		}
+	}
+	return counts
+}
+
 // StartKind starts the reflection of a kind in every offloaded namespace, replacing one of the same name. It must not be
 // called before Run; what New was given cannot be replaced.
 func (m *Manager) StartKind(kind Kind) error {

@@ -27,7 +27,7 @@ func TestLogsNameAKindWithItsGroup(t *testing.T) {
 		Log:   slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)
-	m.reflector("Ingress.networking.k8s.io").failed(Key{Namespace: "shop", Name: "web"}, errors.New("no"))
+	m.reflector("Ingress.networking.k8s.io").failed(Key{Namespace: "shop", Name: "web"}, Out, errors.New("no"))
 	m.chainSwapped("Ingress.networking.k8s.io", host.Outgoing, 1)
 	if lines := strings.Count(log.String(), "kind=Ingress.networking.k8s.io "); lines != 2 {
 		t.Errorf("%d lines have the kind, want 2:\n%s", lines, &log)

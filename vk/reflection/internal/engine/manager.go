@@ -102,7 +102,7 @@ func New(options Options) (*Manager, error) {
 		}
 	}
 	m.followSettings()
-	if err := m.metrics.register(options.Registerer, m.Reachable, m.depths); err != nil {
+	if err := m.metrics.register(options.Registerer, m.Reachable, m.depths, m.quarantined); err != nil {
 		return nil, fmt.Errorf("registering metrics, %w", err)
 	}
 	return m, nil

@@ -39,7 +39,7 @@ func newMetrics() *metrics {
 		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects of offloaded namespaces that were reconciled successfully.", liqo...),
 		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Reconciliations of objects of offloaded namespaces that failed.", liqo...),
 		objects:    counter("refract_reflection_objects_total", "Objects reconciled, by result: unchanged, written, deleted, failed.", "kind", "result"),
-		errors:     counter("refract_reflection_errors_total", "Errors by class.", "kind", "class"),
+		errors:     counter("refract_reflection_errors_total", "Errors by class and direction.", "kind", "class", "direction"),
 		chainSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "refract_plugin_duration_seconds", Help: "Time one plugin took for one object.", Buckets: chainBuckets,
 		}, []string{"kind", "hook", "plugin"}),
@@ -54,7 +54,7 @@ func newMetrics() *metrics {
 }
 
 // register exports the metrics and the depth of each queue.
-func (m *metrics) register(registerer prometheus.Registerer, reachable func() bool, depths func() map[string]int) error {
+func (m *metrics) register(registerer prometheus.Registerer, reachable func() bool, depths, quarantined func() map[string]int) error {
 	if registerer == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 			}
 			return 0
 		}))
-	collectors = append(collectors, depthCollector{depths})
+	collectors = append(collectors, countCollector{depthDesc, depths}, countCollector{quarantinedDesc, quarantined})
 	var faults []error
 	for _, collector := range collectors {
 		faults = append(faults, registerer.Register(collector))
@@ -74,18 +74,24 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 	return errors.Join(faults...)
 }
 
-// depthCollector exports how many objects wait, kind by kind: kinds come and go.
-type depthCollector struct{ depths func() map[string]int }
+// countCollector exports a number for each kind: kinds come and go.
+type countCollector struct {
+	desc   *prometheus.Desc
+	counts func() map[string]int
+}
 
-var depthDesc = prometheus.NewDesc("refract_reflection_queue_depth", "Objects that wait to be evaluated.", []string{"kind"}, nil)
+var (
+	depthDesc       = prometheus.NewDesc("refract_reflection_queue_depth", "Objects that wait to be evaluated.", []string{"kind"}, nil)
+	quarantinedDesc = prometheus.NewDesc("refract_reflection_quarantined", "Objects that are left alone for a while because another client keeps reverting what is written.", []string{"kind"}, nil)
+)
 
 // Describe implements prometheus.Collector.
-func (depthCollector) Describe(descs chan<- *prometheus.Desc) { descs <- depthDesc }
+func (c countCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
 
 // Collect implements prometheus.Collector.
-func (c depthCollector) Collect(metrics chan<- prometheus.Metric) {
-	for kind, depth := range c.depths() {
-		metrics <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(depth), kind)
+func (c countCollector) Collect(metrics chan<- prometheus.Metric) {
+	for kind, count := range c.counts() {
+		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), kind)
 	}
 }
 

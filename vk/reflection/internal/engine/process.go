@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -16,9 +17,9 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
-	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
 
 // terminatingTries is how often writing to a namespace that is being deleted fails before it is reported: about a second of
@@ -99,17 +100,12 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
 	r.evaluated.Add(1)
-	metrics := r.m.metrics
-	var later *RetryAfter
-	if err == nil || errors.As(err, &later) {
-		r.countFor(key.Namespace, metrics.items)
-		metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
-		r.queue.Forget(key)
-		if later != nil {
-			r.queue.AddAfter(key, later.After)
-		}
+	again, failures := r.judge(key, err)
+	if len(failures) == 0 {
+		r.countFor(key.Namespace, r.m.metrics.items)
+		r.m.metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
 		// A look that is asked for soon belongs to the same change; one that is due in an hour, to renew a token, is about another one.
-		if later == nil || w.out || w.back || later.After > sameChange {
+		if again == 0 || w.out || w.back || again > sameChange {
 			r.passed(w, key)
 		}
 		return
@@ -117,9 +113,32 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.countFor(key.Namespace, metrics.itemErrors)
-	metrics.objects.WithLabelValues(r.kind.Name, "failed").Inc()
-	r.failed(key, err)
+	r.countFor(key.Namespace, r.m.metrics.itemErrors)
+	r.m.metrics.objects.WithLabelValues(r.kind.Name, "failed").Inc()
+	for direction, err := range failures {
+		r.failed(key, direction, err)
+	}
+}
+
+// judge returns the directions that have failed, and enqueues the object again for a direction with a RetryAfter; again is the shortest such
+// delay, 0 for none.
+func (r *reflector) judge(key Key, err error) (again time.Duration, failures map[Direction]error) {
+	failures = directions(err)
+	for direction, err := range failures {
+		var later *RetryAfter
+		if err != nil && !errors.As(err, &later) {
+			continue
+		}
+		delete(failures, direction)
+		r.retries.succeeded(key, direction)
+		if later != nil {
+			r.queue.AddAfter(key, later.After)
+			if again == 0 || later.After < again {
+				again = later.After
+			}
+		}
+	}
+	return again, failures
 }
 
 // countFor counts an evaluation for a namespace, as long as it is offloaded.
@@ -168,13 +187,15 @@ func (r *reflector) isActive() bool {
 	return r.m.leading.Load()
 }
 
-// failed reports an error where the user looks and plans the next try.
-func (r *reflector) failed(key Key, err error) {
+// failed reports an error of one direction where the user looks, and plans the next try.
+func (r *reflector) failed(key Key, direction Direction, err error) {
 	kind, reason := Classify(err)
-	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
-	r.m.log.Debug("Object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "err", err)
-	r.noteLag(key, kind, err)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.queue.NumRequeues(key) >= terminatingTries {
+	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind), string(direction)).Inc()
+	r.m.log.Debug("Object was not reflected", "kind", r.kind.Name, "object", key.String(), "direction", direction, "class", kind, "err", err)
+	if direction == Out {
+		r.noteLag(key, kind, err)
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.retries.count(key, direction) >= terminatingTries {
 		reason = wire.FailedReflectionReason
 	}
 	if reason == wire.FailedReflectionReason && r.kind.FailureReason != "" {
@@ -184,38 +205,42 @@ func (r *reflector) failed(key Key, err error) {
 		reason = ""
 	}
 	if reason != "" {
-		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
+		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, direction, err))
 	}
+	var fight *oscillation.QuarantineError
 	switch kind {
 	case Foreign, Quarantine, Plugin, Input: // which another client must end first
 		r.arrivals.take(key)
+		r.retries.succeeded(key, direction)
 	}
 	switch kind {
 	case Unreachable:
 		r.park(key)
 	case Throttled:
-		r.queue.Forget(key)
+		r.retries.succeeded(key, direction)
 		r.queue.AddAfter(key, pause(err))
 	case Foreign:
-		r.queue.Forget(key)
 		r.queue.AddAfter(key, r.m.options.RecheckAfter)
 	case Quarantine:
-		r.queue.Forget(key)
-		r.queue.AddAfter(key, oscillation.Quarantine)
+		if errors.As(err, &fight) {
+			r.queue.AddAfter(key, fight.Left)
+		}
 	case Plugin, Input:
-		r.queue.Forget(key)
 	default:
-		r.queue.AddRateLimited(key)
+		r.queue.AddAfter(key, r.retries.next(key, direction))
 	}
 }
 
-func (r *reflector) message(kind Class, err error) string {
-	text := fmt.Sprintf("cluster %s: %v", r.m.options.RemoteClusterID, err)
+func (r *reflector) message(kind Class, direction Direction, err error) string {
+	text, unchanged := fmt.Sprintf("to cluster %s: %v", r.m.options.RemoteClusterID, err), pluginErrorRetryNotice
+	if direction == Back {
+		text, unchanged = fmt.Sprintf("status from cluster %s: %v", r.m.options.RemoteClusterID, err), statusUnchangedNotice
+	}
 	if hint := remedy(err); hint != "" {
 		text += ": " + hint
 	}
 	if kind == Plugin {
-		text += " (" + pluginErrorRetryNotice + ")"
+		text += " (" + unchanged + ")"
 	}
 	return text
 }
@@ -232,7 +257,7 @@ func (r *reflector) park(key Key) {
 
 func (r *reflector) unpark() {
 	for key := range r.takeParked() {
-		r.queue.AddRateLimited(key)
+		r.queue.AddAfter(key, r.retries.next(key, Out))
 	}
 }
 

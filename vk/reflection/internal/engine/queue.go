@@ -11,11 +11,9 @@ import (
 )
 
 // newQueue makes the queue of a reflector. There is no limit over all objects: one that fails must not slow down those that do not.
-func newQueue(clock clock.WithTicker, isUrgent func(Key) bool, arrived func(Key)) workqueue.TypedRateLimitingInterface[Key] {
+func newQueue(clock clock.WithTicker, isUrgent func(Key) bool, arrived func(Key)) workqueue.TypedDelayingInterface[Key] {
 	lanes := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Clock: clock, Queue: &lanes{isUrgent: isUrgent, arrived: arrived}})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{Clock: clock, Queue: lanes})
-	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
-		workqueue.TypedRateLimitingQueueConfig[Key]{Clock: clock, DelayingQueue: delaying})
+	return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{Clock: clock, Queue: lanes})
 }
 
 // urgentInARow is how many urgent keys are taken before one of the others, when both wait.

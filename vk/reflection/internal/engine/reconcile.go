@@ -13,7 +13,8 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// reconcile makes the copy of one object what the chain says, and nothing else.
+// reconcile applies the chain to one object, writes its copy, and reflects the status of the copy back. The status of the existing copy is
+// reflected even if a plugin fails or the provider refuses the update.
 func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
 	local := s.Object(key)
 	if owner := r.localName(r.remoteName(key.Name)); owner != key.Name {
@@ -31,51 +32,63 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 		return w.removed(nil)
 	}
 	r.misspelt(w, local)
+	goesOn, sent := r.reconcileCopy(ctx, w, s, local, remote)
+	if !goesOn {
+		return sent
+	}
+	shown := r.reconcileStatus(ctx, w, s, local)
+	if sent == nil && shown == nil && !w.Warned {
+		r.m.events.OK(r.kind.Name, local.GetUID())
+	}
+	return Directed(sent, shown)
+}
+
+// reconcileCopy applies the chain to an object and writes its copy. goesOn reports whether the object has a copy whose status is reflected.
+func (r *reflector) reconcileCopy(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured) (goesOn bool, err error) {
 	decided, err := r.handler.Decide(s, local)
 	if err != nil {
-		return err
+		return true, err
 	}
 	if !decided.Cross {
-		return w.removed(r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason))
+		return false, w.removed(r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason))
 	}
 	whole, err := r.whole(ctx, local)
 	if err != nil || whole == nil {
-		return err
+		return err != nil, err
 	}
 	if whole != local { // which may be newer: until the watch delivers that, doubt changes nothing
 		if decided, err := r.handler.Decide(s, whole); err != nil || !decided.Cross {
-			return nil
+			return false, nil
 		}
 		local = whole
 	}
-	outcome, err := r.mutate(ctx, w, host.Outgoing, key.Namespace, local.Object, s.outgoing(local))
+	outcome, err := r.mutate(ctx, w, host.Outgoing, local.GetNamespace(), local.Object, s.outgoing(local))
 	if err != nil {
-		return err
+		return true, err
 	}
 	r.warnings(w, local, outcome)
 	if outcome.Skipped {
 		if outcome.Skipper == r.kind.Chain.RoutineSkipper {
-			return w.removed(r.remove(ctx, w, s, remote))
+			return false, w.removed(r.remove(ctx, w, s, remote))
 		}
-		return w.removed(r.disable(ctx, w, s, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason)))
+		return false, w.removed(r.disable(ctx, w, s, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason)))
 	}
 	if err := r.converge(ctx, w, s, local, remote); err != nil {
-		return err
+		return true, err
 	}
 	w.converged(remote)
+	return true, nil
+}
+
+// reconcileStatus reflects the status of the copy back, or removes a reflected status if the kind has none any more.
+func (r *reflector) reconcileStatus(ctx context.Context, w *Worker, s *Scope, local *unstructured.Unstructured) error {
 	switch {
 	case r.mute:
-		err = r.retractStatus(ctx, w, local)
-	case r.kind.Status.Back:
-		err = r.writeStatusBack(ctx, w, s, local)
+		return r.retractStatus(ctx, w, local)
+	case !r.kind.Status.Back:
+		return nil
 	}
-	if err != nil {
-		return err
-	}
-	if !w.Warned {
-		r.m.events.OK(r.kind.Name, local.GetUID())
-	}
-	return nil
+	return r.writeStatusBack(ctx, w, s, local)
 }
 
 // leaveOut reports that an object is not reflected, because the name of its copy is reserved for the copy of another object, the owner, whether that
@@ -111,12 +124,15 @@ func (r *reflector) disable(ctx context.Context, w *Worker, s *Scope, local, rem
 
 // forget drops what is remembered of an object that is gone.
 func (s *Scope) forget(key Key) {
-	s.memory.Forget(key)
+	s.fights.Forget(key)
+	s.accepted.forget(key)
 	s.r.forget(key)
 }
 
 func (r *reflector) forget(key Key) {
-	r.statuses.Forget(key)
+	r.statuses.forget(key)
+	r.strangers.forget(key)
+	r.shown.Forget(key)
 	r.paces.forget(key)
 }
 

@@ -18,11 +18,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
-	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -47,7 +48,8 @@ type reflector struct {
 	there, here map[string]string
 	trimCopy    informer.Trim
 	handler     Handler
-	queue       workqueue.TypedRateLimitingInterface[Key]
+	queue       workqueue.TypedDelayingInterface[Key]
+	retries     retries
 	arrivals    *arrivals      // of what waits in the queue
 	cancel      func()         // ends the workers
 	wg          sync.WaitGroup // of the workers
@@ -57,7 +59,9 @@ type reflector struct {
 	informers []*informer.Informer
 
 	localWrites *mutationcache.Cache
-	statuses    *oscillation.Memory
+	statuses    acceptances             // of what is written here
+	shown       *oscillation.Guard[Key] // about the statuses that come back
+	strangers   strangers
 	paces       paces         // of the statuses that come back
 	evaluated   atomic.Uint64 // objects so far
 	swaps       atomic.Uint64 // of its chains
@@ -94,9 +98,9 @@ func NewWorker(log *slog.Logger) *Worker {
 func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
 		m: m, kind: kind, mute: slices.Contains(m.options.WithoutStatus, kind.Name), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
-		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
+		localWrites: mutationcache.New(m.options.Clock), shown: oscillation.New[Key](m.options.Clock, oscillation.Standard),
 	}
-	r.arrivals = newArrivals()
+	r.arrivals, r.retries = newArrivals(), newRetries()
 	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrived)
 	r.trimCopy = trimmer(kind.Cache.Copies, kind.Copy.Into)
 	var err error
@@ -106,9 +110,8 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	for key, value := range kind.Copy.Labels {
 		r.added[key] = value
 	}
-	if kind.Status.Back {
-		r.kind.Copy.DropAnnotations = append(slices.Clone(kind.Copy.DropAnnotations), StatusFromAnnotation, StatusHashAnnotation)
-	}
+	r.kind.Copy.DropLabels = append(slices.Clone(kind.Copy.DropLabels), wire.Bookkeeping()...)
+	r.kind.Copy.DropAnnotations = append(slices.Clone(kind.Copy.DropAnnotations), wire.Bookkeeping()...)
 	if kind.Copy.Rename != nil {
 		r.there, r.here = kind.Copy.Rename(m.options.LocalClusterID), map[string]string{}
 		for local, remote := range r.there {

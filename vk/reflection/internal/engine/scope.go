@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
-	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -49,7 +49,8 @@ type Scope struct {
 	steps                   steps
 	deniedHere, deniedThere denial
 	writes                  *mutationcache.Cache
-	memory                  *oscillation.Memory
+	accepted                acceptances
+	fights                  *oscillation.Guard[Key] // about the copies
 	cancel                  context.CancelFunc
 	wg                      sync.WaitGroup
 }
@@ -204,7 +205,7 @@ func (s *Scope) runFor(f func()) {
 func (r *reflector) newScope(t *extension) *Scope {
 	s := &Scope{
 		r: r, namespace: t,
-		writes: mutationcache.New(r.m.options.Clock), memory: oscillation.New(r.m.options.Clock),
+		writes: mutationcache.New(r.m.options.Clock), fights: oscillation.New[Key](r.m.options.Clock, oscillation.Standard),
 	}
 	if !r.kind.Reverse {
 		s.watchObjects()

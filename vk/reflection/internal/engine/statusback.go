@@ -5,48 +5,32 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"maps"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// StatusFromAnnotation, on objects of this cluster whose status comes from a provider, is its cluster id. An object has
-// one status and may have copies on several providers, and a controller of its own here: the first to write it owns
-// it until it takes it back or its cluster is no longer known here.
-//
-// The id of this cluster itself says that a controller here owns the status for good: it wrote after the provider, see yield.
-const StatusFromAnnotation = wire.StatusFromAnnotation
-
-// StatusHashAnnotation, beside StatusFromAnnotation, is a hash of what was shown: whatever else the status says was written by
-// a controller of this cluster.
-const StatusHashAnnotation = wire.StatusHashAnnotation
-
-// StatusOverruledReason is the reason of the Event that a provider's status is not shown any more.
-const StatusOverruledReason = "StatusOverruled"
-
 // writeStatusBack writes the status of the copy to the object here.
 func (r *reflector) writeStatusBack(ctx context.Context, w *Worker, s *Scope, local *unstructured.Unstructured) error {
 	remote, going := s.Copy(local.GetName())
-	if remote == nil || going || local.GetDeletionTimestamp() != nil {
+	if remote == nil || going || local.GetDeletionTimestamp() != nil || StandsForAnother(remote, local) {
 		return nil
 	}
 	present, _ := local.Object["status"].(map[string]any)
-	if r.overruled(local, present) {
-		return r.yield(ctx, w, local)
-	}
-	if !r.ownsStatus(local, present) {
-		return nil
+	owner, by, err := r.ownerOf(ctx, local, present)
+	switch {
+	case err != nil || owner == foreign:
+		return err
+	case owner == overruled:
+		return r.yield(ctx, w, local, by)
 	}
 	next, err := r.backStatus(ctx, w, s, local, remote)
-	if err != nil || next == nil {
+	if err != nil || next == nil || owner == free && r.claimsNothing(next) {
 		return err
 	}
 	next = r.generations(w, local, remote).Translate(next, present)
@@ -55,7 +39,7 @@ func (r *reflector) writeStatusBack(ctx context.Context, w *Worker, s *Scope, lo
 		merged = r.mergeStatus(present, next)
 	}
 	if raw.Equal(merged, present) {
-		return nil
+		return r.remark(ctx, local, present)
 	}
 	if wait := r.paces.wait(raw.Key(local), r.m.options.Clock.Now()); wait > 0 {
 		return &RetryAfter{wait}
@@ -92,77 +76,11 @@ func (r *reflector) backStatus(ctx context.Context, w *Worker, s *Scope, local, 
 	return CutStatus(next), nil
 }
 
-// overruled reports whether a controller of this cluster has written the status after us.
-func (r *reflector) overruled(local *unstructured.Unstructured, present map[string]any) bool {
-	annotations := raw.Annotations(local.Object)
-	said, _ := annotations[StatusHashAnnotation].(string)
-	return annotations[StatusFromAnnotation] == r.m.options.RemoteClusterID && said != "" && said != r.hashShown(present)
-}
-
-// hashShown is the hash of the fields that come back.
-func (r *reflector) hashShown(status map[string]any) string {
-	fields := map[string]any{}
-	for _, field := range r.kind.Status.Fields {
-		if !raw.IsEmpty(status[field]) {
-			fields[field] = status[field]
-		}
-	}
-	return strconv.FormatUint(document.Hash(fields), 16)
-}
-
-// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other forever; only
-// the user knows which of the two is right, and the Event lists the options.
-func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Unstructured) error {
-	patch := unchanged(local)
-	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
-	patch = AddEntries(patch, "/metadata/annotations", raw.Annotations(local.Object), map[string]string{StatusFromAnnotation: r.m.options.LocalClusterID})
-	stored, err := r.patchLocal(ctx, local, patch, r.statusSubresource()...)
-	if err != nil || stored == nil {
-		return err
-	}
-	w.Result, w.Warned = "written", true
-	r.m.events.Warn(r.kind.Name, local, StatusOverruledReason, fmt.Sprintf(
-		"a controller of this cluster updated the status; the status from cluster %s is no longer shown. To show it again, use a class that no controller of this cluster serves and remove the annotation %s",
-		r.m.options.RemoteClusterID, StatusFromAnnotation))
-	return nil
-}
-
 func (r *reflector) statusSubresource() []string {
 	if r.kind.Status.Subresource {
 		return []string{"status"}
 	}
 	return nil
-}
-
-// ownsStatus reports whether the status is ours to write.
-func (r *reflector) ownsStatus(local *unstructured.Unstructured, present map[string]any) bool {
-	from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string)
-	switch {
-	case from == r.m.options.RemoteClusterID:
-		return true
-	case from == r.m.options.LocalClusterID:
-		return false
-	case from != "":
-		return !r.m.knowsCluster(from)
-	case r.kind.Status.Fields == nil:
-		return true // a user has enabled it, and knows whether a controller of this cluster owns the status
-	}
-	for _, field := range r.kind.Status.Fields {
-		if !raw.IsEmpty(present[field]) {
-			return false
-		}
-	}
-	return true
-}
-
-// knowsCluster reports whether this cluster has a virtual node for it.
-func (m *Manager) knowsCluster(id string) bool {
-	for _, cluster := range m.settings.Load().virtualNodes {
-		if cluster == id {
-			return true
-		}
-	}
-	return false
 }
 
 // mergeStatus replaces the fields that come back and keeps the others.
@@ -207,11 +125,16 @@ func (r *reflector) marked(status map[string]any) map[string]string {
 // putStatus writes the status together with something else, and remembers what the API server made of it.
 func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured, status map[string]any, with jsonpatch.Patch) error {
 	key := raw.Key(local)
+	// What an API server makes of a status depends on the rest of the object: a Service without a load balancer keeps no address.
 	asked := document.Hash(status)
-	if r.statuses.Accepted(key, asked, document.Hash(local.Object["status"])) {
+	known := asked ^ intentHash(local)
+	if r.statuses.accepted(key, known, document.Hash(local.Object["status"])) {
 		return nil
 	}
 	if err := CheckStatusSize(status); err != nil {
+		return err
+	}
+	if err := r.mayShow(ctx, local, status, known); err != nil {
 		return err
 	}
 	with = append(with, unchanged(local)...)
@@ -221,15 +144,15 @@ func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructure
 		return err
 	}
 	w.Wrote(Back)
+	r.shown.Wrote(key, known, known)
 	if got := document.Hash(stored.Object["status"]); got != asked {
-		r.statuses.Accept(key, asked, got)
+		r.statuses.accept(key, known, got)
 	}
-	if made, _ := stored.Object["status"].(map[string]any); r.overruled(stored, made) {
-		// The API server made something else of it: that is what was shown.
-		right := AddEntries(unchanged(stored), "/metadata/annotations", raw.Annotations(stored.Object), r.marked(made))
-		_, err = r.patchLocal(ctx, stored, right, r.statusSubresource()...)
+	if _, marked := raw.Annotations(stored.Object)[StatusHashAnnotation]; !marked {
+		return nil
 	}
-	return err
+	made, _ := stored.Object["status"].(map[string]any)
+	return r.remark(ctx, stored, made) // the API server may have made something else of it: that is what was shown
 }
 
 // retractStatus takes back what came from a copy that goes. What a whole status was before nobody knows, so that stays, and
@@ -247,7 +170,11 @@ func (r *reflector) retractStatus(ctx context.Context, w *Worker, local *unstruc
 	var subresources []string
 	if r.kind.Status.Subresource && r.kind.Status.Fields != nil {
 		subresources = r.statusSubresource()
-		if !r.overruled(local, present) {
+		owner, _, err := r.ownerOf(ctx, local, present)
+		if err != nil {
+			return err
+		}
+		if owner == owned {
 			patch.Add("/status", r.mergeStatus(present, nil))
 		}
 	}

@@ -90,12 +90,12 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 
 // update sends what is desired, unless the API server has shown that it changes nothing, or another client keeps reverting it.
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
-	key, hash, known := x.Key, x.hash(w), x.scope.memory
-	if known.Accepted(key, hash, r.stored(remote)) {
+	key, hash := x.Key, x.hash(w)
+	if x.scope.accepted.accepted(key, hash, r.stored(remote)) {
 		w.matched = remote.GetGeneration()
 		return nil
 	}
-	if err := known.MayWrite(key, x.cause(), hash); err != nil {
+	if err := r.mayWrite(ctx, x, hash, object); err != nil {
 		return err
 	}
 	defer r.writing(x.scope.writes, key)()
@@ -177,9 +177,9 @@ func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *un
 	}
 	key, s := x.Key, x.scope
 	s.writes.Wrote(key, before, stored)
-	s.memory.Wrote(key, x.cause(), hash)
+	s.fights.Wrote(key, x.cause(), hash)
 	if !x.same(w, stored) {
-		s.memory.Accept(key, hash, r.stored(stored))
+		s.accepted.accept(key, hash, r.stored(stored))
 	}
 	w.Wrote(Out)
 	w.matched = stored.GetGeneration()
@@ -188,10 +188,10 @@ func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *un
 // create makes the copy where none of ours is known. An existing object of that name is never overwritten.
 func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	key, hash := x.Key, x.hash(w)
-	if err := x.scope.memory.MayWrite(key, x.cause(), hash); err != nil {
+	object := x.Build(w, nil)
+	if err := r.mayWrite(ctx, x, hash, object); err != nil {
 		return err
 	}
-	object := x.Build(w, nil)
 	defer r.writing(x.scope.writes, key)()
 	stored, err := r.sendNew(ctx, x, object)
 	if apierrors.IsConflict(err) && r.kind.Copy.Mode == Apply {

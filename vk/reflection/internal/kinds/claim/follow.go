@@ -32,14 +32,7 @@ func (h *handler) followClaim(ctx context.Context, w *engine.Worker, v *claimVie
 		reason = wire.VolumeResizeFailedReason
 	}
 	kept := refused(reason, h.reflectClaim(ctx, w, v))
-	shown := h.showClaim(ctx, w, v)
-	if kept == nil {
-		return shown
-	}
-	if shown != nil {
-		h.Failed(v.key, shown)
-	}
-	return kept
+	return engine.Directed(kept, h.showClaim(ctx, w, v))
 }
 
 // lostClaim reports whether the provider's claim is gone. Making it again would show an empty volume where there was data.

@@ -82,7 +82,7 @@ func (h *handler) Extend(s *engine.Scope) {
 // serviceChanged enqueues the slices of a Service, whose annotations decide about them. Those that are its own go
 // with it: without it they would be judged by the policy alone, and may cross just before they are gone.
 func serviceChanged(s *engine.Scope, before, service *unstructured.Unstructured, deleted bool) {
-	if before != nil && !deleted && raw.Equal(raw.Annotations(before.Object), raw.Annotations(service.Object)) {
+	if before != nil && !deleted && raw.Equal(requested(before), requested(service)) {
 		return
 	}
 	for _, slice := range s.ObjectsBy(serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
@@ -96,6 +96,11 @@ func ownedBy(object, owner *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
 }
 
+// requested returns the annotations of a Service without what this virtual kubelet wrote there with its status.
+func requested(service *unstructured.Unstructured) map[string]any {
+	return engine.WithoutBookkeeping(raw.Annotations(service.Object))
+}
+
 // service returns the annotations of the Service of a slice, and whether there is one.
 func service(s *engine.Scope, slice *unstructured.Unstructured) (annotations map[string]any, exists bool) {
 	services, _ := s.State.(*informer.Informer)
@@ -103,7 +108,7 @@ func service(s *engine.Scope, slice *unstructured.Unstructured) (annotations map
 	if service == nil {
 		return nil, false
 	}
-	return raw.Annotations(service.Object), true
+	return requested(service), true
 }
 
 // Decide implements engine.Handler: a slice crosses as its Service does.

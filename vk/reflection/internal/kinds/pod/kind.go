@@ -33,8 +33,8 @@ func Kind() engine.Kind {
 		Copy: engine.Copy{
 			GVR: offloadingv1beta1.ShadowPodGVR, GVK: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind), Mode: engine.Replace,
 			Payload: "spec", Into: []string{"spec", "pod"},
-			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation, RemoteReferencesAnnotation},
-			KeepLabels: []string{wire.CreatorUserLabel},
+			DropAnnotations: []string{RemoteGatesAnnotation, RemoteReferencesAnnotation},
+			KeepLabels:      []string{wire.CreatorUserLabel},
 		},
 		Status:  engine.Status{Handled: true},
 		Follows: engine.Follows{APIServer: true}, Cache: engine.Cache{Copies: keep},

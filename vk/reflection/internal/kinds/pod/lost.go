@@ -5,7 +5,6 @@ package pod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -39,7 +38,7 @@ func (h *Handler) showRefusal(ctx context.Context, w *engine.Worker, v *podView,
 	if wait := RefusalGrace - now.Sub(v.state.refused); wait > 0 {
 		h.EnqueueAfter(v.key, wait)
 		if err := h.showInterruption(ctx, w, v, "the provider's pod is gone, and the provider refuses to run it again: see the Events of the pod"); err != nil {
-			return errors.Join(refusal, err)
+			return engine.Directed(refusal, err)
 		}
 		return refusal
 	}

@@ -24,15 +24,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// RestartsAnnotation, on pods of this cluster, says as JSON which pod of the provider was counted last, and what was counted
-// for earlier ones: so restart counts never fall, whichever process was down when the pod was recreated. It is written together with
-// the status and never crosses.
-const RestartsAnnotation = "plugins.refract.io/restarts"
-
-// GatesAnnotation, on pods of this cluster, says as JSON which conditions of readiness gates, and others that no kubelet
-// writes, were taken over from the provider, each with a hash of what it said: all others were written in this cluster. It is written
-// and kept here likewise.
-const GatesAnnotation = "plugins.refract.io/readiness-gates"
+// Annotations of pods of this cluster, written together with the status, so that restart counts never fall and conditions of this cluster
+// are never overwritten, whichever process was down when the pod was recreated.
+const (
+	RestartsAnnotation = wire.RestartsAnnotation
+	GatesAnnotation    = wire.ReadinessGatesAnnotation
+)
 
 // RemoteGatesAnnotation, on pods of this cluster, names the readiness gates that something on the provider opens, separated by
 // commas, or "*" for all. Whether any other gate is open is for this cluster to say: a provider makes no pod ready by it.
@@ -137,23 +134,17 @@ func (h *Handler) runPod(ctx context.Context, w *engine.Worker, v *podView) erro
 	}
 	goesOn, failed := h.keepShadow(ctx, w, v)
 	if !goesOn {
+		if class, _ := engine.Classify(failed); failed != nil && class == engine.Quarantine {
+			return engine.Directed(failed, h.showAbsence(ctx, w, v))
+		}
 		return h.showRefusal(ctx, w, v, failed)
 	}
 	v.state.refused = time.Time{}
 	shown := h.showStatus(ctx, w, v)
-	var later *engine.RetryAfter
-	switch {
-	case failed == nil:
-		if shown == nil && !w.Warned {
-			h.OK(v.local.GetUID())
-		}
-		return shown
-	case errors.As(shown, &later):
-		h.EnqueueAfter(v.key, later.After)
-	case shown != nil:
-		h.Failed(v.key, shown)
+	if failed == nil && shown == nil && !w.Warned {
+		h.OK(v.local.GetUID())
 	}
-	return failed
+	return engine.Directed(failed, shown)
 }
 
 // keepShadow makes the ShadowPod what it should be, and reports whether there is one whose status goes on being shown.

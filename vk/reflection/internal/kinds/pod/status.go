@@ -139,6 +139,17 @@ func (h *Handler) showInterruption(ctx context.Context, w *engine.Worker, v *pod
 	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
 }
 
+// showAbsence shows that a pod is not ready which has run and whose ShadowPod another client keeps deleting.
+func (h *Handler) showAbsence(ctx context.Context, w *engine.Worker, v *podView) error {
+	switch {
+	case v.shadow != nil || pods.Untouched(v.status):
+		return nil
+	case v.remote != nil:
+		return h.showStatus(ctx, w, v)
+	}
+	return h.showInterruption(ctx, w, v, "another client of the provider deletes the ShadowPod, so it is not recreated at the moment: see the Events of the pod")
+}
+
 // showEnd takes, when the provider's pod is gone for good, its final phase from the ShadowPod. A pod that is
 // gone for a moment is not ready: the provider makes it again.
 func (h *Handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) error {

@@ -1,0 +1,109 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oscillation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// fieldsMost is how many differing fields an Event lists.
+const fieldsMost = 5
+
+// trackers are labels and annotations by which a tool that synchronizes clusters finds the objects that it owns: it deletes copies that
+// bear them, too.
+var trackers = map[string]string{
+	"argocd.argoproj.io/tracking-id":   "Argo CD",
+	"argocd.argoproj.io/instance":      "Argo CD",
+	"app.kubernetes.io/instance":       "Argo CD",
+	"kustomize.toolkit.fluxcd.io/name": "Flux",
+	"helm.toolkit.fluxcd.io/name":      "Flux",
+	"fleet.cattle.io/bundle-id":        "Fleet",
+	"kapp.k14s.io/app":                 "kapp",
+	"applyset.kubernetes.io/part-of":   "kubectl apply --prune",
+}
+
+// DescribeWriter describes the last other client that wrote an object, or its subresource, and the fields that differ from the desired ones.
+// Field managers of Refract are no other clients.
+func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, differing []string) string {
+	fields := "the fields that it changes are right again"
+	if len(differing) > 0 {
+		fields = "differing: " + strings.Join(differing, ", ")
+	}
+	last := lastWriter(entries, subresource)
+	if last == nil {
+		return "no other field manager is recorded, so a plugin is not idempotent, or another client replaces or recreates the object; " + fields
+	}
+	return fmt.Sprintf("field manager %q (%s) wrote the same object at %s; %s; stop that client or let it ignore the object",
+		last.Manager, last.Operation, last.Time.UTC().Format(time.RFC3339), fields)
+}
+
+// DescribeDeleter describes the client that deletes an object, as far as labels and annotations tell: an API server records the field managers
+// of writes, but not of deletions.
+func DescribeDeleter(labels, annotations map[string]string) string {
+	text := "another client deletes it; the audit log of that cluster (verb delete) names the client"
+	for _, key := range slices.Sorted(maps.Keys(trackers)) {
+		for _, has := range []map[string]string{labels, annotations} {
+			if value, ok := has[key]; ok {
+				return fmt.Sprintf("%s. It bears %s=%s, by which %s may take it for its own: exclude it there", text, key, value, trackers[key])
+			}
+		}
+	}
+	return text
+}
+
+// lastWriter returns the entry of the client, other than Refract, that wrote the object, or its subresource, last, nil for none.
+func lastWriter(entries []metav1.ManagedFieldsEntry, subresource string) (last *metav1.ManagedFieldsEntry) {
+	for i := range entries {
+		entry := &entries[i]
+		if entry.Subresource != subresource || entry.Time == nil || wire.IsFieldManager(entry.Manager) {
+			continue
+		}
+		if last == nil || last.Time.Before(entry.Time) {
+			last = entry
+		}
+	}
+	return last
+}
+
+// Differences returns the paths of the fields that differ from what is desired, or are missing, at most fieldsMost. Lists are compared as
+// a whole. Fields that are not desired are no difference unless exact is true.
+func Differences(desired, actual map[string]any, exact bool) (paths []string) {
+	walkDifferences("", desired, actual, exact, func(path string) { paths = append(paths, path) })
+	slices.Sort(paths)
+	if len(paths) > fieldsMost {
+		paths = append(paths[:fieldsMost], "…")
+	}
+	return paths
+}
+
+func walkDifferences(path string, desired, actual map[string]any, exact bool, differs func(string)) {
+	for key, value := range desired {
+		at := strings.TrimPrefix(path+"."+key, ".")
+		below, isMap := value.(map[string]any)
+		present, alsoMap := actual[key].(map[string]any)
+		switch {
+		case isMap && alsoMap:
+			walkDifferences(at, below, present, exact, differs)
+		case !equality.Semantic.DeepEqual(value, actual[key]):
+			differs(at)
+		}
+	}
+	if !exact {
+		return
+	}
+	for key := range actual {
+		if _, ok := desired[key]; !ok {
+			differs(strings.TrimPrefix(path+"."+key, "."))
+		}
+	}
+}

@@ -1,0 +1,110 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+)
+
+// fight repeats a round until an Event says that the object is quarantined, and fails after more rounds than that takes.
+func fight(l *lab, kind, name string, round func(i int)) {
+	l.Helper()
+	for i := range 40 {
+		if slices.ContainsFunc(l.Events(l.Namespace, kind, name), func(event string) bool { return strings.Contains(event, engine.QuarantinedReason) }) {
+			return
+		}
+		round(i)
+		time.Sleep(200 * time.Millisecond) // the rounds of a client that does not wait for us
+	}
+	l.Fatalf("%s %s is not quarantined, its Events are %q", kind, name, l.Events(l.Namespace, kind, name))
+}
+
+// A client on the provider deletes each ShadowPod of a pod that is shown to run. What the virtual kubelet notes on the pod each time is no
+// reason to begin again: the pod is left alone, an Event names what the client may go by, and the pod is not shown to be ready.
+func TestDeletedShadowPodsAreQuarantined(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.Start()
+	l.Pod("web")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {app.kubernetes.io/instance: shop}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/app.kubernetes.io/instance", "shop"))
+	deleted := 0
+	fight(l, "Pod", "web", func(i int) {
+		if l.Remote.Get(t, "Pod", l.RemoteNS, "web") == nil && l.Remote.Get(t, "ShadowPod", l.RemoteNS, "web") != nil {
+			l.RunRemote("web", running(i))
+			l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
+			l.Remote.DeleteNow(t, "Pod", l.RemoteNS, "web")
+		}
+		if err := l.Remote.Of("ShadowPod", l.RemoteNS).Delete(t.Context(), "web", metav1.DeleteOptions{}); err == nil {
+			deleted++
+		} else if !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+	})
+	l.Event(l.Namespace, "Pod", "web", "Warning", engine.QuarantinedReason, "to cluster "+l.ID, "another client deletes it", "app.kubernetes.io/instance=shop", "Argo CD")
+	if deleted > 12 {
+		t.Errorf("%d ShadowPods were deleted before the quarantine", deleted)
+	}
+	l.Present(l.Local, "Pod", l.Namespace, "web", func(pod *unstructured.Unstructured) error {
+		if ready := pods.Condition(raw.Status(pod), corev1.PodReady); ready["status"] != "False" {
+			return fmt.Errorf("the pod is shown with %v, want it not ready", ready)
+		}
+		return nil
+	})
+}
+
+// A client on the provider reverts a Service. The quarantine of its spec does not keep its addresses from being shown, and ends when the
+// Service changes here.
+func TestAddressesComeBackDuringAQuarantine(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	fight(l, "Service", "web", func(i int) {
+		_, err := l.Remote.Of("Service", l.RemoteNS).Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"selector":{"app":"other"}}}`), metav1.PatchOptions{FieldManager: "gitops"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 { // so does a status that comes back
+			l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", fmt.Sprintf(`{status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}}`, 100+i), "status")
+		}
+	})
+	l.Event(l.Namespace, "Service", "web", "Warning", engine.QuarantinedReason, `"gitops" (Update)`, "spec.selector.app")
+	l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", served, "status")
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.selector.app", "other"))
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.selector.app", "web"), reflectiontest.Field("spec.sessionAffinity", "ClientIP"))
+}
+
+// Neither an annotation that is invalid nor an outgoing plugin that fails keeps the status of an Ingress from being shown, and the Event of a
+// status that the chain fails on says that it is about the status.
+func TestDirectionsFailApart(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.IngressKind) })
+	l.Local.Create(t, l.Namespace, ingress)
+	l.Start()
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web")
+	l.Local.PatchYAML(t, "Ingress", l.Namespace, "web", `{metadata: {annotations: {liqo.io/skip-reflection: "maybe"}}}`)
+	l.Event(l.Namespace, "Ingress", "web", "Warning", engine.InvalidObjectReason, "to cluster "+l.ID)
+	l.Remote.PatchYAML(t, "Ingress", l.RemoteNS, "web", served, "status")
+	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+}

@@ -1,0 +1,41 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import "sync"
+
+// acceptances remember writes that an API server stored in another form: the same write again would change nothing. The zero value is ready.
+// Safe for concurrent use.
+type acceptances struct {
+	mu    sync.Mutex
+	byKey map[Key]acceptance
+}
+
+// acceptance has the hashes of a write and of its result.
+type acceptance struct{ asked, stored uint64 }
+
+// accept remembers how the API server normalized a write.
+func (a *acceptances) accept(key Key, asked, stored uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byKey == nil {
+		a.byKey = map[Key]acceptance{}
+	}
+	a.byKey[key] = acceptance{asked, stored}
+}
+
+// accepted reports whether the same write had this result before.
+func (a *acceptances) accepted(key Key, asked, stored uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known, ok := a.byKey[key]
+	return ok && known == acceptance{asked, stored}
+}
+
+// forget drops the memory of a deleted object.
+func (a *acceptances) forget(key Key) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.byKey, key)
+}
