@@ -331,6 +331,17 @@ func (h *held) confines(manager client.Client) {
 		})
 	}
 	h.refused(manager, binding(remoteNamespace, remote, account), "only in namespaces that were created for them")
+	// Subjects that an administrator has added stay; others are not added with them.
+	audited := binding(remoteNamespace, remote, group("auditors"))
+	audited.Name = "audited"
+	h.must(h.admin.Create(h.Context(), audited))
+	for subject, says := range map[string]string{"rome": "", "milan": "only in namespaces that were created for them"} {
+		h.attempt("adding "+subject, says, func() error {
+			changed := audited.DeepCopy()
+			changed.Subjects = append(changed.Subjects, group(subject))
+			return manager.Patch(h.Context(), changed, client.MergeFrom(audited), client.DryRunAll)
+		})
+	}
 
 	h.must(h.admin.Create(h.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "web", Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}))

@@ -109,7 +109,7 @@ func vanished(sent, stored map[string]any) (fields []string) {
 				}
 			}
 		default:
-			if !present && !isZero(wanted) {
+			if !present && !isOmitted(key, wanted) {
 				fields = append(fields, key)
 			}
 		}
@@ -139,5 +139,7 @@ func namedItems(list any) map[string]map[string]any {
 	return named
 }
 
-// isZero reports whether a value means the same as its absence.
-func isZero(value any) bool { return value == nil || reflect.ValueOf(value).IsZero() }
+// isOmitted reports whether a value of a field means the same as its absence.
+func isOmitted(field string, value any) bool {
+	return value == nil || field != "hostUsers" && reflect.ValueOf(value).IsZero()
+}

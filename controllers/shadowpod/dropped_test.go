@@ -23,12 +23,12 @@ func TestVanished(t *testing.T) {
 		"containers": []any{map[string]any{"name": "sidecar"}, map[string]any{"name": "main", "env": []any{map[string]any{"name": "A"}}}},
 	}
 	got := vanished(sent, stored)
-	want := []string{"hostAliases", "hostnameOverride", "initContainers/proxy/restartPolicy", "priority", "resources/limits/cpu"}
+	want := []string{"hostAliases", "hostUsers", "hostnameOverride", "initContainers/proxy/restartPolicy", "priority", "resources/limits/cpu"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	kept := slices.DeleteFunc(got, func(field string) bool { return !isEssential(field) })
-	if diff := cmp.Diff([]string{"hostnameOverride", "initContainers/proxy/restartPolicy", "resources/limits/cpu"}, kept); diff != "" {
+	if diff := cmp.Diff([]string{"hostUsers", "hostnameOverride", "initContainers/proxy/restartPolicy", "resources/limits/cpu"}, kept); diff != "" {
 		t.Errorf("essential ones (-want +got):\n%s", diff)
 	}
 	if fields := vanished(sent, sent); len(fields) > 0 {
