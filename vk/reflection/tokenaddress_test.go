@@ -84,7 +84,9 @@ func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	l.Start() // and has read it, before any pod is evaluated
 	l.userPod("needs", vaultToken)
 	l.Pod("needs-none")
-	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs-none")
+	if variables, _ := environment(l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs-none")); variables["KUBERNETES_SERVICE_HOST"] != "" {
+		t.Errorf("a pod without a token got the environment %v, which leads nowhere", variables)
+	}
 	l.Event(l.Namespace, "Pod", "needs", "Warning", engine.PluginFailedReason, "has not reported yet at which address", "liqo.io/api-server-support")
 	l.Settled()
 	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "needs") != nil {
