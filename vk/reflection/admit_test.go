@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
@@ -37,6 +39,12 @@ func TestPodsThatAKubeletRejects(t *testing.T) {
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", tc.reason))
 		l.Event(l.Namespace, "Pod", name, "Warning", tc.reason, tc.word)
 	}
+	// A pod that was resized makes room.
+	resize := `[{"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "500m"}]`
+	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(t.Context(), "first", types.JSONPatchType, []byte(resize), metav1.PatchOptions{}, "resize"))(t)
+	l.Settled()
+	l.reader("resized", `containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "resized")
 	// The node shrinks, and gets other labels: what runs goes on.
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {zone: b}}}`)
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "1", memory: 1Gi, pods: "6"}}}`, "status")
@@ -52,8 +60,10 @@ func TestPodsThatAKubeletRejects(t *testing.T) {
 	}
 	// What leaves makes room.
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "2", memory: 1Gi, pods: "6"}}}`, "status")
-	l.Local.DeleteNow(t, "Pod", l.Namespace, "first")
-	l.Absent(l.Local, "Pod", l.Namespace, "first")
+	for _, name := range []string{"first", "resized"} {
+		l.Local.DeleteNow(t, "Pod", l.Namespace, name)
+		l.Absent(l.Local, "Pod", l.Namespace, name)
+	}
 	l.Settled()
 	l.reader("next", `containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 8080}], resources: {requests: {cpu: 1500m}}}]`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "next")

@@ -240,7 +240,7 @@ func wake(waiters map[waiter]bool) {
 // server denies or that another virtual kubelet reflects.
 func (s *Scope) Lags(references []Reference, key Key) (lags []Lag) {
 	m, who := s.r.m, waiter{s.r, key}
-	if m.electing.Load() {
+	if len(references) > 0 && m.electing.Load() {
 		if m.starting.add(who); m.electing.Load() {
 			return []Lag{{}}
 		}

@@ -46,24 +46,26 @@ type taken struct {
 }
 
 // admit rejects a new pod that does not fit on the node, and reports whether it did. Every pod is checked once, before its ShadowPod is created.
+// When its spec changes, as by a resize, the resources that it uses are recorded again.
 func (h *Handler) admit(ctx context.Context, w *engine.Worker, v *podView) (rejected bool, err error) {
-	if v.state.admitted {
+	generation := v.local.GetGeneration()
+	if v.state.admitted && v.state.generation == generation {
 		return false, nil
 	}
 	pod := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(v.local.Object, pod); err != nil {
 		return false, fmt.Errorf("reading the pod, %w", err)
 	}
-	node, isNew := h.admitted.readNode(h.Node()), v.shadow == nil && v.remote == nil && v.state.shadow == asked{} && pods.Untouched(v.status)
-	if !isNew {
-		node = nil
+	var node *corev1.Node // stays nil for pods that have begun, or were resized: they are not checked
+	if !v.state.admitted && v.shadow == nil && v.remote == nil && v.state.shadow == (asked{}) && pods.Untouched(v.status) {
+		node = h.admitted.readNode(h.Node())
 	}
 	refusal := reject(pod, node)
 	if refusal == nil {
 		refusal = h.admitted.take(v.key, pod, node)
 	}
 	if refusal == nil {
-		v.state.admitted = true
+		v.state.admitted, v.state.generation = true, generation
 		return false, nil
 	}
 	h.tellTokens(v, nil)

@@ -37,18 +37,19 @@ const RemoteGatesAnnotation = "plugins.refract.io/remote-readiness-gates"
 
 // podState is what is remembered about a pod. One worker at a time has it.
 type podState struct {
-	uid      types.UID
-	restarts pods.Restarts
-	held     types.UID // the provider's pod whose status is not shown yet
-	since    time.Time
-	due      time.Time // when a changed status may be written, zero without a change: see batches
-	lacking  time.Time // since when a Secret is awaited, see TokenArrival
-	admitted bool      // see admit
-	awaiting time.Time // since when its references are awaited, zero if they are not
-	shadow   asked
-	kept     kept
-	hastened int64     // the grace period that the provider's pod was given last, in seconds
-	refused  time.Time // since when the provider refuses to run the pod again, zero if it does not: see showRefusal
+	uid        types.UID
+	restarts   pods.Restarts
+	held       types.UID // the provider's pod whose status is not shown yet
+	since      time.Time
+	due        time.Time // when a changed status may be written, zero without a change: see batches
+	lacking    time.Time // since when a Secret is awaited, see TokenArrival
+	admitted   bool      // see admit; generation is that of the pod at the time
+	generation int64
+	awaiting   time.Time // since when its references are awaited, zero if they are not
+	shadow     asked
+	kept       kept
+	hastened   int64     // the grace period that the provider's pod was given last, in seconds
+	refused    time.Time // since when the provider refuses to run the pod again, zero if it does not: see showRefusal
 }
 
 // kept is what a ShadowPod was right for when its pod's chain has run last: until something of that changes, it is. The chain
