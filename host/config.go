@@ -22,7 +22,8 @@ type Config struct {
 func NewConfig() Config { return Config{} }
 
 // WithCacheDir keeps compiled modules in dir, which is made when missing: a module seen before loads in milliseconds.
-// Several processes may share the directory. Files of other wazero versions are ignored.
+// Several processes may share the directory. Whatever is wrong with it, modules load, in the time that compiling takes; a
+// warning is logged, and Host.CacheFailures counts it. It grows to 256 MiB at most.
 func (c Config) WithCacheDir(dir string) Config { c.cacheDir = dir; return c }
 
 // WithLogger sets the logger of plugins for calls whose Env has none.
@@ -79,10 +80,13 @@ type PluginConfig struct {
 	// Config is the config root that the plugin reads; JSON types as in an unstructured object. Not to be modified later.
 	Config map[string]any
 	Limits Limits
-	// Writes narrows the paths that the manifest allows: an edit must be below one of both. Nil leaves the manifest's.
+	// Writes narrows the paths that the manifest allows: an edit must be below one of both. Nil leaves the manifest's; empty
+	// allows none.
 	Writes []string
-	// Kinds, and Capabilities, of a module of the portable tier, which has no manifest. Others have theirs.
-	Kinds, Capabilities []string
+	// Capabilities narrows those of the manifest. Nil leaves them; empty is none.
+	Capabilities []string
+	// Kinds of a module of the portable tier, which has no manifest, hence no Writes and Capabilities but these either.
+	Kinds []string
 	// Fresh puts the instance back to its start before each call, also within a domain (see Env.Domain).
 	Fresh bool
 	// IgnoreFailure drops the edits of a failed call and lets the chain go on, with a warning, instead of failing it.

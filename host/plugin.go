@@ -15,20 +15,23 @@ import (
 
 // Plugin is one loaded module with its configuration and a pool of instances. Safe for concurrent use.
 type Plugin struct {
-	host     *Host
-	name     string
-	digest   string
-	manifest *Manifest
-	portable bool
-	config   map[string]any
-	limits   Limits
-	writes   []string // that narrow the manifest's; nil = do not
-	skips    bool     // it has the capability
-	declared Manifest // by the options, for a module that has none
-	ignore   bool
-	fresh    bool
-	initial  *state // of each instance; nil when they cannot be put back
-	compiled wazero.CompiledModule
+	host         *Host
+	name         string
+	digest       string
+	manifest     *Manifest
+	portable     bool
+	config       map[string]any
+	limits       Limits
+	writes       []string // that narrow the manifest's; nil = do not
+	skips        bool     // it has the capability
+	capabilities []string // that narrow the manifest's; nil = do not
+	warnings     []string // about what it declares, or its configuration, without effect
+	declared     Manifest // by the options, for a module that has none
+	ignore       bool
+	fresh        bool
+	initial      *state // of each instance; nil when they cannot be put back
+	compiled     wazero.CompiledModule
+	runtime      wazero.Runtime // that compiled it
 
 	// hot is the instance that the next call takes without a lock, if it is not busy. It stays until it is discarded.
 	hot    atomic.Pointer[instance]
@@ -55,6 +58,9 @@ func (p *Plugin) Version() string { return p.manifest.Version }
 
 // Manifest returns the manifest of the module. It must not be modified.
 func (p *Plugin) Manifest() *Manifest { return p.manifest }
+
+// Warnings returns what the manifest or the PluginConfig say without effect, for people.
+func (p *Plugin) Warnings() []string { return p.warnings }
 
 // Digest returns "sha256:<hex>" of the module passed to Load.
 func (p *Plugin) Digest() string { return p.digest }

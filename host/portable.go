@@ -57,13 +57,8 @@ func (i *instance) takeOutput(text []byte) error {
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &out); err != nil {
 		return i.badOutput("decoding its output, " + err.Error())
 	}
-	if reason, ok := out["skip"]; ok && len(out) == 1 {
-		if !i.plugin.skips {
-			return i.badOutput(undeclaredSkip)
-		}
-		i.skipped = true
-		i.reason, _ = reason.(string)
-		return nil
+	if answer, ok := out["skip"]; ok && len(out) == 1 {
+		return i.takeSkip(answer)
 	}
 	if len(out) == 0 {
 		return i.badOutput(`its output is neither an object nor {"skip": "reason"}`)
@@ -72,6 +67,23 @@ func (i *instance) takeOutput(text []byte) error {
 	if err := i.doc.Root().Assign("", out); err != nil {
 		return i.classify(i.documentError("output_set", err))
 	}
+	return nil
+}
+
+// takeSkip takes the answer {"skip": …}: the reason, or true without one. False leaves the object as it is: whoever writes
+// {skip: isPrivate(object)} means it.
+func (i *instance) takeSkip(answer any) error {
+	reason, isText := answer.(string)
+	if answer == false {
+		return nil
+	}
+	if answer != true && (!isText || reason == "") {
+		return i.badOutput(`its output has a skip that is neither the reason, a string that is not empty, nor true or false`)
+	}
+	if !i.plugin.skips {
+		return i.badOutput(undeclaredSkip)
+	}
+	i.skipped, i.reason = true, i.printable(reason)
 	return nil
 }
 
