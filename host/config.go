@@ -16,6 +16,7 @@ type Config struct {
 	cacheDir string
 	logger   *slog.Logger
 	timeout  time.Duration
+	onLeak   func(plugin string, err error)
 }
 
 // NewConfig has no cache directory, logs to slog.Default(), and has the limits of DefaultLimits.
@@ -32,6 +33,16 @@ func (c Config) WithLogger(l *slog.Logger) Config { c.logger = l; return c }
 // WithChainTimeout limits how long a chain may take in wall-clock time. Fuel stops a plugin far earlier, at the same place on
 // every machine; this is for what fuel does not foresee. It is checked when a plugin calls the host. 5 s.
 func (c Config) WithChainTimeout(d time.Duration) Config { c.timeout = d; return c }
+
+// WithLeakReporter has report called for plugins whose calls fail in instances that have run before and succeed in fresh ones: at
+// the first such call of a plugin, and then at most every ten minutes. It must not block. Host logs the same.
+func (c Config) WithLeakReporter(report func(plugin string, err error)) Config {
+	c.onLeak = report
+	return c
+}
+
+// leakReportInterval limits what is said of a plugin that leaks.
+const leakReportInterval = 10 * time.Minute
 
 // Limits of one plugin. A zero field means the default.
 type Limits struct {

@@ -46,6 +46,7 @@ type instance struct {
 	random     uint64 // state of WASI's random_get
 	domain     string // of the last call
 	ran        bool   // code of the module, since it was put back
+	inherits   bool   // state of an earlier call
 	globals    []api.MutableGlobal
 	// startOutput are the bytes put out before any object was there.
 	startOutput int

@@ -31,8 +31,8 @@ import (
 func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
 	digest := sha256.Sum256(wasm)
 	p := &Plugin{
-		lines: rate.NewLimiter(logLinesPerSecond, logBurst),
-		host:  h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
+		lines: rate.NewLimiter(logLinesPerSecond, logBurst), leaked: rate.Sometimes{First: 1, Interval: leakReportInterval},
+		host: h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
 		config: pc.Config, limits: pc.Limits.or(DefaultLimits()), writes: pc.Writes, ignore: pc.IgnoreFailure, fresh: pc.Fresh, capabilities: pc.Capabilities,
 		declared: Manifest{Kinds: pc.Kinds, Writes: pc.Writes, Capabilities: pc.Capabilities},
 	}

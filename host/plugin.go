@@ -37,6 +37,9 @@ type Plugin struct {
 	hot    atomic.Pointer[instance]
 	closed atomic.Bool
 
+	leaks  atomic.Int64 // calls that only a fresh instance could do
+	leaked rate.Sometimes
+
 	lines   *rate.Limiter // of the log
 	dropped atomic.Int64  // lines since the last that was written
 
@@ -62,6 +65,21 @@ func (p *Plugin) Manifest() *Manifest { return p.manifest }
 // Warnings returns what the manifest or the PluginConfig say without effect, for people.
 func (p *Plugin) Warnings() []string { return p.warnings }
 
+// Leaks returns how many calls failed in an instance that had run before and succeeded in a fresh one.
+func (p *Plugin) Leaks() int64 { return p.leaks.Load() }
+
+// leak reports such a call: the plugin fills its memory from call to call, or keeps other state that it trips over.
+func (p *Plugin) leak(err error) {
+	p.leaks.Add(1)
+	p.leaked.Do(func() {
+		p.host.logger.Warn("A plugin failed in an instance that had run before and succeeded in a fresh one: it keeps memory or other state from call to call; `fresh: true` in its options resets it before each call",
+			"plugin", p.name, "version", p.Version(), "leaks", p.leaks.Load(), "err", err)
+		if p.host.config.onLeak != nil {
+			p.host.config.onLeak(p.name, err)
+		}
+	})
+}
+
 // Digest returns "sha256:<hex>" of the module passed to Load.
 func (p *Plugin) Digest() string { return p.digest }
 
@@ -83,7 +101,24 @@ func (p *Plugin) take(ctx context.Context, domain string) (*instance, error) {
 		p.replace(i, fresh)
 		i = fresh
 	}
+	i.inherits = i.ran
 	i.domain, i.ran = domain, true
+	return i, nil
+}
+
+// takeFresh gives an instance as it is after the start in the place of one that the caller has, which is thrown away, or put back
+// when it came to its regular end.
+func (p *Plugin) takeFresh(ctx context.Context, old *instance, isIntact bool) (*instance, error) {
+	i, domain := old, old.domain
+	if !isIntact || !old.putBack() {
+		fresh, err := p.instantiate(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.replace(old, fresh)
+		i = fresh
+	}
+	i.domain, i.ran, i.inherits = domain, true, false
 	return i, nil
 }
 

@@ -26,6 +26,7 @@ const (
 	pluginLoadedReason      = "PluginLoaded"
 	pluginWarningReason     = "PluginWarning"
 	pluginFileIgnoredReason = "PluginFileIgnored"
+	pluginLeaksReason       = "PluginLeaks"
 )
 
 // plugins are the chains of this process and where they come from.
@@ -42,7 +43,7 @@ type plugins struct {
 // the first object that crosses is mutated by all of them.
 func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	p := &plugins{}
-	config := host.NewConfig().WithLogger(slog.Default())
+	config := host.NewConfig().WithLogger(slog.Default()).WithLeakReporter(k.reportLeak)
 	if k.PluginCacheDir != "" {
 		p.compiled = filepath.Join(k.PluginCacheDir, "compiled")
 		p.lastGood = filepath.Join(k.PluginCacheDir, "last-good")
@@ -101,9 +102,15 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 	}
 }
 
+func (k *kubelet) reportLeak(plugin string, err error) {
+	k.report.warn(pluginLeaksReason, fmt.Sprintf("Plugin %s failed in an instance that had run before and succeeded in a fresh one, so no object is affected. It keeps memory or other state from call to call: mend it, or set `fresh: true` in its options. The failure was: %v", plugin, err))
+}
+
 var (
 	// pluginInfo shows which version of each plugin runs: a rollout of plugins can be followed over all virtual kubelets.
 	pluginInfo = prometheus.NewDesc("refract_plugin_info", "1 for each plugin that is loaded, with the version and the digest of its module.", []string{"plugin", "version", "digest"}, nil)
+
+	pluginLeaks = prometheus.NewDesc("refract_plugin_leaks_total", "Calls of a plugin that failed in an instance that had run before and succeeded in a fresh one.", []string{"plugin"}, nil)
 
 	pluginFiles = prometheus.NewDesc("refract_plugin_files",
 		"Files of the plugin directory by state: Loaded, Failed (an earlier version may run), Ignored (neither a module nor options), and Warning (loaded, but something in the manifest or options has no effect).", []string{"state"}, nil)
@@ -114,7 +121,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (p *plugins) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{pluginInfo, pluginFiles, pluginCacheFailures} {
+	for _, desc := range []*prometheus.Desc{pluginInfo, pluginLeaks, pluginFiles, pluginCacheFailures} {
 		descs <- desc
 	}
 }
@@ -122,13 +129,18 @@ func (p *plugins) Describe(descs chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
 	collected := map[[3]string]bool{} // a series that came twice would fail the whole scrape
+	leaks := map[string]int64{}
 	for _, plugin := range p.chains.Plugins() {
+		leaks[plugin.Name()] += plugin.Leaks()
 		series := [3]string{plugin.Name(), plugin.Version(), plugin.Digest()}
 		if collected[series] {
 			continue
 		}
 		collected[series] = true
 		metrics <- prometheus.MustNewConstMetric(pluginInfo, prometheus.GaugeValue, 1, series[:]...)
+	}
+	for name, count := range leaks {
+		metrics <- prometheus.MustNewConstMetric(pluginLeaks, prometheus.CounterValue, float64(count), name)
 	}
 	if p.dir != nil {
 		for state, count := range countFiles(p.dir.Statuses()) {

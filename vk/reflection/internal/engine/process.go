@@ -105,6 +105,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 		r.countFor(key.Namespace, metrics.items)
 		metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
 		r.queue.Forget(key)
+		r.pluginRetries.Forget(key)
 		if later != nil {
 			r.queue.AddAfter(key, later.After)
 		}
@@ -202,7 +203,10 @@ func (r *reflector) failed(key Key, err error) {
 	case Quarantine:
 		r.queue.Forget(key)
 		r.queue.AddAfter(key, oscillation.Quarantine)
-	case Plugin, Input:
+	case Plugin:
+		r.queue.Forget(key)
+		r.queue.AddAfter(key, r.pluginRetries.When(key))
+	case Input:
 		r.queue.Forget(key)
 	default:
 		r.queue.AddRateLimited(key)

@@ -48,9 +48,11 @@ type reflector struct {
 	trimCopy    informer.Trim
 	handler     Handler
 	queue       workqueue.TypedRateLimitingInterface[Key]
-	arrivals    *arrivals      // of what waits in the queue
-	cancel      func()         // ends the workers
-	wg          sync.WaitGroup // of the workers
+	arrivals    *arrivals // of what waits in the queue
+
+	pluginRetries workqueue.TypedRateLimiter[Key] // see newPluginRetries
+	cancel        func()                          // ends the workers
+	wg            sync.WaitGroup                  // of the workers
 	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each offloaded namespace
 	ofNode *informer.Informer
 	// what its handler watches in all namespaces
@@ -96,7 +98,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 		m: m, kind: kind, mute: slices.Contains(m.options.WithoutStatus, kind.Name), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
 		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
 	}
-	r.arrivals = newArrivals()
+	r.arrivals, r.pluginRetries = newArrivals(), newPluginRetries()
 	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrived)
 	r.trimCopy = trimmer(kind.Cache.Copies, kind.Copy.Into)
 	var err error
