@@ -164,7 +164,11 @@ func (c *Chain) end(p *Plugin, i *instance, err error, out *Outcome) error {
 		p.discard(i)
 		return err
 	}
-	p.release(i)
+	if uint64(len(i.memory.bytes)) > i.ownMemory() { // of a large object, see grantForInput
+		p.discard(i)
+	} else {
+		p.release(i)
+	}
 	return err
 }
 

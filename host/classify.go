@@ -23,7 +23,7 @@ func (i *instance) classify(err error) error {
 		return &OutOfFuelError{Plugin: p.name, During: i.during, Fuel: i.budget}
 	}
 	if errors.Is(err, errMemoryRefused) {
-		return i.limitError(LimitMemory, p.limits.MemoryPages)
+		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
 	var exit *sys.ExitError
 	if errors.As(err, &exit) {
@@ -39,7 +39,7 @@ func (i *instance) classify(err error) error {
 		return i.limitError(LimitCallDepth, 0)
 	}
 	if i.memory.refused {
-		return i.limitError(LimitMemory, p.limits.MemoryPages)
+		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
 	return &TrapError{Plugin: p.name, During: i.during, Err: err}
 }

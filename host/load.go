@@ -259,7 +259,7 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 // recovered makes an error of a panic in the instantiation. Only that of the allocator is expected.
 func (i *instance) recovered(r any) error {
 	if err, ok := r.(error); ok && errors.Is(err, errMemoryRefused) {
-		return i.limitError(LimitMemory, i.plugin.limits.MemoryPages)
+		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
 	return &TrapError{Plugin: i.plugin.name, During: i.during, Err: panicError("runtime", r)}
 }
