@@ -229,6 +229,7 @@ func (i *instance) query(name string) (uint64, error) {
 	if err := i.mod.ExportedFunction(name).CallWithStack(i, i.stack[:]); err != nil {
 		return 0, i.classify(err)
 	}
+	i.endLines()
 	return i.stack[0], nil
 }
 
@@ -293,5 +294,6 @@ func (i *instance) startWith(name string) error {
 	if err := f.CallWithStack(i, i.stack[:]); err != nil {
 		return i.classify(err)
 	}
+	i.endLines()
 	return nil
 }
