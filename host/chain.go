@@ -85,6 +85,9 @@ func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Docume
 	}
 	out := &env.out
 	i, err := c.call(ctx, p, doc, env)
+	if err != nil && i != nil && i.inherits && mayBeInherited(err) {
+		i, err = c.repeat(ctx, i, err, doc, env)
+	}
 	if err = c.end(p, i, err, out); err == nil && !out.Skipped {
 		err = c.guard.check(doc, n)
 	}
@@ -113,14 +116,41 @@ func (c *Chain) call(ctx context.Context, p *Plugin, doc *document.Document, env
 	if err != nil {
 		return nil, err
 	}
-	err = i.run(c.hook, doc, env, call)
+	return i, c.runOn(i, doc, env, call)
+}
+
+func (c *Chain) runOn(i *instance, doc *document.Document, env *Env, call *Call) error {
+	err := i.run(c.hook, doc, env, call)
 	if env.out.warned > maxWarnings {
-		env.out.endWarnings(p.name)
+		env.out.endWarnings(i.plugin.name)
 	}
 	if env.Measure {
-		call.Duration = env.lap()
+		call.Duration += env.lap()
+	}
+	return err
+}
+
+// repeat does a call once more, on a fresh instance, which failed in one that had run before: a failure of what earlier calls left
+// behind is none of the object. The error is that of the fresh instance.
+func (c *Chain) repeat(ctx context.Context, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
+	p := used.plugin
+	i, err := p.takeFresh(ctx, used, intact(cause))
+	if err != nil {
+		return used, cause
+	}
+	doc.Rollback()
+	env.out.forgetWarnings()
+	err = c.runOn(i, doc, env, &env.out.Calls[len(env.out.Calls)-1])
+	if err == nil {
+		p.leak(cause)
 	}
 	return i, err
+}
+
+// mayBeInherited reports whether a fresh instance may succeed: all but the time of the chain is new to it.
+func mayBeInherited(err error) bool {
+	limit, ok := err.(*LimitError)
+	return !ok || limit.Limit != LimitTime
 }
 
 // end puts the instance back, or throws it away when it may be broken.
@@ -134,7 +164,11 @@ func (c *Chain) end(p *Plugin, i *instance, err error, out *Outcome) error {
 		p.discard(i)
 		return err
 	}
-	p.release(i)
+	if uint64(len(i.memory.bytes)) > i.ownMemory() { // of a large object, see grantForInput
+		p.discard(i)
+	} else {
+		p.release(i)
+	}
 	return err
 }
 

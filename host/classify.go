@@ -15,6 +15,7 @@ import (
 
 // classify makes a typed error of what ended a call.
 func (i *instance) classify(err error) error {
+	i.endLines()
 	if typed := typedError(err); typed != nil {
 		return typed
 	}
@@ -23,11 +24,11 @@ func (i *instance) classify(err error) error {
 		return &OutOfFuelError{Plugin: p.name, During: i.during, Fuel: i.budget}
 	}
 	if errors.Is(err, errMemoryRefused) {
-		return i.limitError(LimitMemory, p.limits.MemoryPages)
+		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
 	var exit *sys.ExitError
 	if errors.As(err, &exit) {
-		return &TrapError{Plugin: p.name, During: i.during, Err: fmt.Errorf("it exited with status %d", exit.ExitCode())}
+		return &TrapError{Plugin: p.name, During: i.during, Err: i.withPanic(fmt.Errorf("it exited with status %d", exit.ExitCode()))}
 	}
 	switch i.stopped() {
 	case fuel.OutOfFuel:
@@ -39,9 +40,9 @@ func (i *instance) classify(err error) error {
 		return i.limitError(LimitCallDepth, 0)
 	}
 	if i.memory.refused {
-		return i.limitError(LimitMemory, p.limits.MemoryPages)
+		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
-	return &TrapError{Plugin: p.name, During: i.during, Err: err}
+	return &TrapError{Plugin: p.name, During: i.during, Err: i.withPanic(err)}
 }
 
 func (i *instance) limitError(l Limit, n int) error {

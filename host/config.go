@@ -16,13 +16,15 @@ type Config struct {
 	cacheDir string
 	logger   *slog.Logger
 	timeout  time.Duration
+	onLeak   func(plugin string, err error)
 }
 
 // NewConfig has no cache directory, logs to slog.Default(), and has the limits of DefaultLimits.
 func NewConfig() Config { return Config{} }
 
 // WithCacheDir keeps compiled modules in dir, which is made when missing: a module seen before loads in milliseconds.
-// Several processes may share the directory. Files of other wazero versions are ignored.
+// Several processes may share the directory. Whatever is wrong with it, modules load, in the time that compiling takes; a
+// warning is logged, and Host.CacheFailures counts it. It grows to 256 MiB at most.
 func (c Config) WithCacheDir(dir string) Config { c.cacheDir = dir; return c }
 
 // WithLogger sets the logger of plugins for calls whose Env has none.
@@ -32,10 +34,21 @@ func (c Config) WithLogger(l *slog.Logger) Config { c.logger = l; return c }
 // every machine; this is for what fuel does not foresee. It is checked when a plugin calls the host. 5 s.
 func (c Config) WithChainTimeout(d time.Duration) Config { c.timeout = d; return c }
 
+// WithLeakReporter has report called for plugins whose calls fail in instances that have run before and succeed in fresh ones: at
+// the first such call of a plugin, and then at most every ten minutes. It must not block. Host logs the same.
+func (c Config) WithLeakReporter(report func(plugin string, err error)) Config {
+	c.onLeak = report
+	return c
+}
+
+// leakReportInterval limits what is said of a plugin that leaks.
+const leakReportInterval = 10 * time.Minute
+
 // Limits of one plugin. A zero field means the default.
 type Limits struct {
 	// Fuel of one call, and of the start of an instance: about one unit an instruction, 64 a host call and what its work
-	// is worth. 50 million ≈ 50 ms of a guest's own code, and half a second at most of work that the host does for it.
+	// is worth. 50 million: 2–5 ms of a guest's own code, half a second at most of work that the host does for it. In the portable
+	// tier the input adds to it, and to MemoryPages.
 	Fuel int64
 	// MemoryPages of 64 KiB that one instance may have. 256 = 16 MiB.
 	MemoryPages int
@@ -79,10 +92,13 @@ type PluginConfig struct {
 	// Config is the config root that the plugin reads; JSON types as in an unstructured object. Not to be modified later.
 	Config map[string]any
 	Limits Limits
-	// Writes narrows the paths that the manifest allows: an edit must be below one of both. Nil leaves the manifest's.
+	// Writes narrows the paths that the manifest allows: an edit must be below one of both. Nil leaves the manifest's; empty
+	// allows none.
 	Writes []string
-	// Kinds, and Capabilities, of a module of the portable tier, which has no manifest. Others have theirs.
-	Kinds, Capabilities []string
+	// Capabilities narrows those of the manifest. Nil leaves them; empty is none.
+	Capabilities []string
+	// Kinds of a module of the portable tier, which has no manifest, hence no Writes and Capabilities but these either.
+	Kinds []string
 	// Fresh puts the instance back to its start before each call, also within a domain (see Env.Domain).
 	Fresh bool
 	// IgnoreFailure drops the edits of a failed call and lets the chain go on, with a warning, instead of failing it.

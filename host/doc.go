@@ -31,7 +31,8 @@
 // that host/fuel builds into the module: the same input stops at the same instruction everywhere, and an instance
 // needs no watchdog. Handles, pointers, lengths and paths are untrusted; an invalid one ends the call with a typed
 // error (errors.go) by a panic through the guest's stack, which the runtime turns into an error of the call. An
-// instance that did not end normally is discarded, because its memory cannot be trusted.
+// instance that did not end normally is discarded, because its memory cannot be trusted. If it had run before, the call is made
+// once more in a fresh one.
 //
 // There are no files, sockets, environment, clock or entropy: a call depends only on the object, the context and the
 // configuration.

@@ -43,6 +43,7 @@ type Outcome struct {
 	Calls []Call
 
 	warned int // warnings of the present call
+	before int // warnings of the calls before it
 }
 
 // maxWarnings of a call; a plugin that warns for each of a thousand endpoints says nothing more with the last.
@@ -88,7 +89,7 @@ func (o *Outcome) reset() {
 
 // begin adds a call, in the place of one of an earlier run if there is one.
 func (o *Outcome) begin(plugin string) *Call {
-	o.warned = 0
+	o.warned, o.before = 0, len(o.Warnings)
 	n := len(o.Calls)
 	if n < cap(o.Calls) {
 		o.Calls = o.Calls[:n+1]
@@ -109,6 +110,9 @@ func (o *Outcome) pluginWarns(plugin, message string) {
 		o.warn(plugin, message)
 	}
 }
+
+// forgetWarnings drops those of the present call.
+func (o *Outcome) forgetWarnings() { o.Warnings, o.warned = o.Warnings[:o.before], 0 }
 
 // endWarnings reports what pluginWarns counted.
 func (o *Outcome) endWarnings(plugin string) {

@@ -4,8 +4,12 @@
 package host
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
+	"syscall"
 )
 
 // LoadError is returned for a module that was not accepted. It may wrap one of the other errors: a start function may run out of fuel.
@@ -126,3 +130,33 @@ func (e *GuardError) Error() string {
 type ClosedError struct{ Plugin string }
 
 func (e *ClosedError) Error() string { return fmt.Sprintf("plugin %q is closed", e.Plugin) }
+
+// enginePanic is a panic of wazero. Running out of address space is one.
+type enginePanic struct {
+	of    string
+	cause error
+}
+
+func panicError(of string, cause any) error {
+	err, ok := cause.(error)
+	if !ok {
+		err = fmt.Errorf("%v", cause)
+	}
+	return &enginePanic{of, err}
+}
+
+func (e *enginePanic) Error() string { return "the " + e.of + " panicked: " + e.cause.Error() }
+
+func (e *enginePanic) Unwrap() error { return e.cause }
+
+// IsTransient reports whether Load may accept the same bytes later: the cause is the machine (memory, disk, file descriptors,
+// time), or is not known, as of a panic of the compiler.
+func IsTransient(err error) bool {
+	var (
+		errno  syscall.Errno
+		path   *fs.PathError
+		panics *enginePanic
+	)
+	return errors.As(err, &errno) || errors.As(err, &path) || errors.As(err, &panics) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

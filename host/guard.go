@@ -21,7 +21,7 @@ type Guard struct {
 	// Off are booleans that are absent or false in every result. Setting one is an error; one that the object had is
 	// removed.
 	Off []string
-	// AllowedPaths narrow what all plugins of the chain may write. Empty = what their manifests say.
+	// AllowedPaths narrow what all plugins of the chain may write. Nil = what their manifests say, empty = nothing.
 	AllowedPaths []string
 }
 
@@ -138,7 +138,7 @@ func (r *rule) protects() bool {
 }
 
 func orAll(paths []string) []string {
-	if len(paths) == 0 {
+	if paths == nil {
 		return []string{"*"}
 	}
 	return paths

@@ -6,23 +6,27 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// Host compiles and runs plugins in one wazero runtime. Safe for concurrent use.
+// Host compiles and runs plugins. Safe for concurrent use.
 type Host struct {
 	config  Config
 	logger  *slog.Logger
 	timeout time.Duration // of a chain
-	runtime wazero.Runtime
-	cache   wazero.CompilationCache
 	imports imports
+	cache   *codeCache // nil without a folder for it
+
+	mu      sync.Mutex
+	runtime wazero.Runtime // of the modules that are not compiled with the cache; made when first needed
 }
 
 // New starts a host, which must be closed.
@@ -31,39 +35,85 @@ func New(ctx context.Context, c Config) (*Host, error) {
 	if h.logger == nil {
 		h.logger = slog.Default()
 	}
-	rc := wazero.NewRuntimeConfigCompiler().WithDebugInfoEnabled(false)
-	if c.cacheDir != "" {
-		if err := h.openCache(); err != nil {
-			return nil, err
-		}
-		rc = rc.WithCompilationCache(h.cache)
+	if c.cacheDir == "" {
+		_, err := h.uncached(ctx)
+		return h, err
 	}
-	h.runtime = wazero.NewRuntimeWithConfig(ctx, rc)
-	if err := h.imports.instantiate(ctx, h.runtime); err != nil {
-		return nil, fmt.Errorf("instantiating the host modules, %w", err)
+	dir, err := filepath.Abs(c.cacheDir)
+	if err != nil {
+		return nil, fmt.Errorf("finding the folder of compiled plugins, %w", err)
 	}
+	h.cache = &codeCache{dir: dir, logger: h.logger, imports: h.imports}
 	return h, nil
 }
 
-func (h *Host) openCache() error {
-	if err := os.MkdirAll(h.config.cacheDir, 0o700); err != nil {
-		return fmt.Errorf("making the compilation cache directory, %w", err)
-	}
-	cache, err := wazero.NewCompilationCacheWithDir(h.config.cacheDir)
-	if err != nil {
-		return fmt.Errorf("opening the compilation cache in %s, %w", h.config.cacheDir, err)
-	}
-	h.cache = cache
-	return nil
+func runtimeConfig() wazero.RuntimeConfig {
+	return wazero.NewRuntimeConfigCompiler().WithDebugInfoEnabled(false)
 }
 
-// Close closes the runtime and its plugins. No call may be running.
-func (h *Host) Close(ctx context.Context) error {
-	err := h.runtime.Close(ctx)
+// uncached returns the runtime that compiles in memory alone.
+func (h *Host) uncached(ctx context.Context) (wazero.Runtime, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.runtime != nil {
+		return h.runtime, nil
+	}
+	r := wazero.NewRuntimeWithConfig(ctx, runtimeConfig())
+	if err := h.imports.instantiate(ctx, r); err != nil {
+		return nil, errors.Join(fmt.Errorf("instantiating the host modules, %w", err), r.Close(ctx))
+	}
+	h.runtime = r
+	return r, nil
+}
+
+// compile returns the module and the runtime that it belongs to. The error is that of the module, or of the machine
+// (see IsTransient), never of the cache.
+func (h *Host) compile(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
+	var cacheErr error
 	if h.cache != nil {
-		if cacheErr := h.cache.Close(ctx); err == nil {
-			err = cacheErr
+		compiled, r, err := h.cache.compile(ctx, wasm)
+		if err == nil {
+			return compiled, r, nil
 		}
+		cacheErr = err
+	}
+	r, err := h.uncached(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	compiled, err := compileIn(ctx, r, wasm)
+	if err == nil && cacheErr != nil {
+		h.cache.fail(cacheErr)
+	}
+	return compiled, r, err
+}
+
+// compileIn keeps a panic of the compiler, which reads bytes of unknown origin, from spreading.
+func compileIn(ctx context.Context, r wazero.Runtime, wasm []byte) (_ wazero.CompiledModule, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = panicError("compiler", cause)
+		}
+	}()
+	return r.CompileModule(ctx, wasm)
+}
+
+// CacheFailures returns how often the folder of Config.WithCacheDir could not be used as it was.
+func (h *Host) CacheFailures() int64 {
+	if h.cache == nil {
+		return 0
+	}
+	return h.cache.failures.Load()
+}
+
+// Close closes the runtimes and their plugins. No call may be running.
+func (h *Host) Close(ctx context.Context) error {
+	var err error
+	if h.runtime != nil {
+		err = h.runtime.Close(ctx)
+	}
+	if h.cache != nil {
+		err = errors.Join(err, h.cache.close(ctx))
 	}
 	return err
 }

@@ -44,8 +44,11 @@ type instance struct {
 	keyScratch []string
 	kernel     kernel
 	random     uint64 // state of WASI's random_get
+	slept      int64  // nanoseconds by which WASI's clock was moved
+	output     output
 	domain     string // of the last call
 	ran        bool   // code of the module, since it was put back
+	inherits   bool   // state of an earlier call
 	globals    []api.MutableGlobal
 	// startOutput are the bytes put out before any object was there.
 	startOutput int
@@ -88,6 +91,7 @@ func (i *instance) run(hook Hook, doc *document.Document, env *Env, call *Call) 
 		i.generation = generationStep
 	}
 	err := i.invoke(i.hooks[hook])
+	i.endLines()
 	i.doc, i.env = nil, nil
 	if i.encodedFor.Exists() {
 		i.encodedFor = document.View{}
@@ -129,6 +133,7 @@ func (i *instance) begin(during string, budget int64) {
 	i.during, i.budget = during, budget
 	i.skipped, i.failed, i.reason = false, false, ""
 	i.memory.refused = false
+	i.output.panicky = ""
 	i.owed = 0
 	if i.kernel.used {
 		i.kernel.reset()

@@ -31,9 +31,9 @@ import (
 func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
 	digest := sha256.Sum256(wasm)
 	p := &Plugin{
-		lines: rate.NewLimiter(logLinesPerSecond, logBurst),
-		host:  h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
-		config: pc.Config, limits: pc.Limits.or(DefaultLimits()), writes: pc.Writes, ignore: pc.IgnoreFailure, fresh: pc.Fresh,
+		lines: rate.NewLimiter(logLinesPerSecond, logBurst), leaked: rate.Sometimes{First: 1, Interval: leakReportInterval},
+		host: h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
+		config: pc.Config, limits: pc.Limits.or(DefaultLimits()), writes: pc.Writes, ignore: pc.IgnoreFailure, fresh: pc.Fresh, capabilities: pc.Capabilities,
 		declared: Manifest{Kinds: pc.Kinds, Writes: pc.Writes, Capabilities: pc.Capabilities},
 	}
 	if err := p.load(ctx, wasm, pc.unmetered); err != nil {
@@ -81,6 +81,9 @@ func (p *Plugin) checkConfig() error {
 		p.limits.OutputBytes < 0 || p.limits.ModuleBytes < 0 || p.limits.Handles < 0 {
 		return fmt.Errorf("a limit is negative or above what WebAssembly has: %+v", p.limits)
 	}
+	if err := checkCapabilities(p.capabilities); err != nil {
+		return err
+	}
 	return checkPaths(p.writes)
 }
 
@@ -96,14 +99,8 @@ func (p *Plugin) instrument(wasm []byte) ([]byte, error) {
 	})
 }
 
-// compile keeps a panic of the compiler, which reads bytes of unknown origin, from spreading.
 func (p *Plugin) compile(ctx context.Context, wasm []byte) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the compiler panicked: %v", r)
-		}
-	}()
-	p.compiled, err = p.host.runtime.CompileModule(ctx, exportStart(wasm))
+	p.compiled, p.runtime, err = p.host.compile(ctx, exportStart(wasm))
 	return err
 }
 
@@ -141,8 +138,8 @@ func (p *Plugin) checkPortable(exports map[string]api.FunctionDefinition) error 
 		m.Hooks = append(m.Hooks, hook)
 	}
 	if len(m.Hooks) > 0 {
-		if len(m.Kinds) == 0 || m.Writes == nil {
-			return errors.New("it has no manifest, so its options must say what it is for and what it may change: set kinds and writes")
+		if m.Kinds == nil || m.Writes == nil {
+			return errors.New("it has no manifest, so its options must say what it is for and what it may change: set kinds and writes ([] is none)")
 		}
 		p.manifest = m
 		return m.check()
@@ -179,7 +176,8 @@ func (p *Plugin) ask(ctx context.Context) error {
 			return err
 		}
 	}
-	p.skips = slices.Contains(p.manifest.Capabilities, CapabilitySkip)
+	p.skips = slices.Contains(p.manifest.Capabilities, CapabilitySkip) && (p.capabilities == nil || slices.Contains(p.capabilities, CapabilitySkip))
+	p.warnings = append(p.warnings, p.ineffective()...)
 	p.hot.Store(i)
 	return nil
 }
@@ -214,7 +212,7 @@ func (p *Plugin) readManifest(i *instance) error {
 		return fmt.Errorf("%d bytes at %#x are outside its memory", size, ptr)
 	}
 	text := i.memory.bytes[ptr : ptr+size]
-	if p.manifest, err = parseManifest(text); err != nil {
+	if p.manifest, p.warnings, err = parseManifest(text); err != nil {
 		return err
 	}
 	for _, hook := range p.manifest.Hooks {
@@ -231,6 +229,7 @@ func (i *instance) query(name string) (uint64, error) {
 	if err := i.mod.ExportedFunction(name).CallWithStack(i, i.stack[:]); err != nil {
 		return 0, i.classify(err)
 	}
+	i.endLines()
 	return i.stack[0], nil
 }
 
@@ -248,7 +247,7 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 	// No code of the module runs yet, so this context is not asked for the instance.
 	memory := experimental.WithMemoryAllocator(context.Background(), &i.memory)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
-	if i.mod, err = p.host.runtime.InstantiateModule(memory, p.compiled, config); err != nil {
+	if i.mod, err = p.runtime.InstantiateModule(memory, p.compiled, config); err != nil {
 		return nil, i.classify(err)
 	}
 	if err := i.start(); err != nil {
@@ -261,9 +260,9 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 // recovered makes an error of a panic in the instantiation. Only that of the allocator is expected.
 func (i *instance) recovered(r any) error {
 	if err, ok := r.(error); ok && errors.Is(err, errMemoryRefused) {
-		return i.limitError(LimitMemory, i.plugin.limits.MemoryPages)
+		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
-	return &TrapError{Plugin: i.plugin.name, During: i.during, Err: fmt.Errorf("the runtime panicked: %v", r)}
+	return &TrapError{Plugin: i.plugin.name, During: i.during, Err: panicError("runtime", r)}
 }
 
 func (i *instance) start() error {
@@ -295,5 +294,6 @@ func (i *instance) startWith(name string) error {
 	if err := f.CallWithStack(i, i.stack[:]); err != nil {
 		return i.classify(err)
 	}
+	i.endLines()
 	return nil
 }

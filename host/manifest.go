@@ -4,10 +4,11 @@
 package host
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+
+	"sigs.k8s.io/json"
 
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/printable"
@@ -22,7 +23,8 @@ type Manifest struct {
 	Kinds []string `json:"kinds"`
 	// Hooks that it has: "outgoing", "incoming".
 	Hooks []string `json:"hooks"`
-	// Writes are the paths at and below which it may write; "*" is everything that the guard leaves.
+	// Writes are the paths at and below which it may write; "*" is everything that the guard leaves, an empty or absent list
+	// nothing.
 	Writes []string `json:"writes"`
 	// Capabilities are additional permissions: "skip".
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -60,25 +62,35 @@ var groupOfDefault = map[string]string{
 // maxManifestBytes is more than a generous configuration schema needs.
 const maxManifestBytes = 1 << 18
 
-func parseManifest(text []byte) (*Manifest, error) {
+// parseManifest also returns warnings: of fields that this host does not know, which a later one may, and of repeated ones.
+func parseManifest(text []byte) (_ *Manifest, warnings []string, err error) {
 	m := &Manifest{}
-	if err := json.Unmarshal(text, m); err != nil {
-		return nil, fmt.Errorf("decoding its JSON, %w", err)
+	unknown, err := json.UnmarshalStrict(text, m)
+	if err != nil {
+		return nil, nil, fmt.Errorf("decoding its JSON, %w", err)
 	}
+	for _, problem := range unknown {
+		warnings = append(warnings, "manifest: "+printable.Shorten(printable.Text(problem.Error()), maxManifestText))
+	}
+	return m, warnings, m.validate()
+}
+
+// validate checks the manifest of a module.
+func (m *Manifest) validate() error {
 	switch {
 	case m.Name == "":
-		return nil, errors.New("it has no name")
+		return errors.New("it has no name")
 	case len(m.Kinds) == 0:
-		return nil, errors.New(`it lists no kinds ("*" is any)`)
+		return errors.New(`it lists no kinds ("*" is any)`)
 	case len(m.Hooks) == 0:
-		return nil, errors.New("it lists no hooks")
+		return errors.New("it lists no hooks")
 	}
 	for _, h := range m.Hooks {
 		if !slices.Contains(hookNames[:], h) {
-			return nil, fmt.Errorf("unknown hook %q (there are outgoing and incoming)", h)
+			return fmt.Errorf("unknown hook %q (there are outgoing and incoming)", h)
 		}
 	}
-	return m, m.check()
+	return m.check()
 }
 
 // maxWrites of a manifest: each is compared with every edit.
@@ -94,12 +106,19 @@ func (m *Manifest) check() error {
 	if len(m.Writes) > maxWrites {
 		return fmt.Errorf("it has %d entries of writes, more than %d: name a path above them", len(m.Writes), maxWrites)
 	}
-	for _, c := range m.Capabilities {
+	if err := checkCapabilities(m.Capabilities); err != nil {
+		return err
+	}
+	return checkPaths(m.Writes)
+}
+
+func checkCapabilities(capabilities []string) error {
+	for _, c := range capabilities {
 		if c != CapabilitySkip {
 			return fmt.Errorf("unknown capability %q (there is %s)", c, CapabilitySkip)
 		}
 	}
-	return checkPaths(m.Writes)
+	return nil
 }
 
 // checkTexts refuses texts that a terminal would not show unchanged: people decide by them whether they trust a module.

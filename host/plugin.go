@@ -15,24 +15,30 @@ import (
 
 // Plugin is one loaded module with its configuration and a pool of instances. Safe for concurrent use.
 type Plugin struct {
-	host     *Host
-	name     string
-	digest   string
-	manifest *Manifest
-	portable bool
-	config   map[string]any
-	limits   Limits
-	writes   []string // that narrow the manifest's; nil = do not
-	skips    bool     // it has the capability
-	declared Manifest // by the options, for a module that has none
-	ignore   bool
-	fresh    bool
-	initial  *state // of each instance; nil when they cannot be put back
-	compiled wazero.CompiledModule
+	host         *Host
+	name         string
+	digest       string
+	manifest     *Manifest
+	portable     bool
+	config       map[string]any
+	limits       Limits
+	writes       []string // that narrow the manifest's; nil = do not
+	skips        bool     // it has the capability
+	capabilities []string // that narrow the manifest's; nil = do not
+	warnings     []string // about what it declares, or its configuration, without effect
+	declared     Manifest // by the options, for a module that has none
+	ignore       bool
+	fresh        bool
+	initial      *state // of each instance; nil when they cannot be put back
+	compiled     wazero.CompiledModule
+	runtime      wazero.Runtime // that compiled it
 
 	// hot is the instance that the next call takes without a lock, if it is not busy. It stays until it is discarded.
 	hot    atomic.Pointer[instance]
 	closed atomic.Bool
+
+	leaks  atomic.Int64 // calls that only a fresh instance could do
+	leaked rate.Sometimes
 
 	lines   *rate.Limiter // of the log
 	dropped atomic.Int64  // lines since the last that was written
@@ -56,6 +62,24 @@ func (p *Plugin) Version() string { return p.manifest.Version }
 // Manifest returns the manifest of the module. It must not be modified.
 func (p *Plugin) Manifest() *Manifest { return p.manifest }
 
+// Warnings returns what the manifest or the PluginConfig say without effect, for people.
+func (p *Plugin) Warnings() []string { return p.warnings }
+
+// Leaks returns how many calls failed in an instance that had run before and succeeded in a fresh one.
+func (p *Plugin) Leaks() int64 { return p.leaks.Load() }
+
+// leak reports such a call: the plugin fills its memory from call to call, or keeps other state that it trips over.
+func (p *Plugin) leak(err error) {
+	p.leaks.Add(1)
+	p.leaked.Do(func() {
+		p.host.logger.Warn("A plugin failed in an instance that had run before and succeeded in a fresh one: it keeps memory or other state from call to call; `fresh: true` in its options resets it before each call",
+			"plugin", p.name, "version", p.Version(), "leaks", p.leaks.Load(), "err", err)
+		if p.host.config.onLeak != nil {
+			p.host.config.onLeak(p.name, err)
+		}
+	})
+}
+
 // Digest returns "sha256:<hex>" of the module passed to Load.
 func (p *Plugin) Digest() string { return p.digest }
 
@@ -77,7 +101,24 @@ func (p *Plugin) take(ctx context.Context, domain string) (*instance, error) {
 		p.replace(i, fresh)
 		i = fresh
 	}
+	i.inherits = i.ran
 	i.domain, i.ran = domain, true
+	return i, nil
+}
+
+// takeFresh gives an instance as it is after the start in the place of one that the caller has, which is thrown away, or put back
+// when it came to its regular end.
+func (p *Plugin) takeFresh(ctx context.Context, old *instance, isIntact bool) (*instance, error) {
+	i, domain := old, old.domain
+	if !isIntact || !old.putBack() {
+		fresh, err := p.instantiate(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.replace(old, fresh)
+		i = fresh
+	}
+	i.domain, i.ran, i.inherits = domain, true, false
 	return i, nil
 }
 

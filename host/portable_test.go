@@ -69,15 +69,20 @@ func TestPortable(t *testing.T) {
 		want map[string]any
 		says string
 	}{
-		"object":    {portableAnswer("output_set", `{"kind":"Service","spec":{"a":1,"c":2.5}}`), map[string]any{"kind": "Service", "spec": map[string]any{"a": int64(1), "c": 2.5}}, ""},
-		"nothing":   {portableAnswer("output_set", ``), object, ""},
-		"skip":      {portableAnswer("output_set", `{"skip":"why"}`), object, ""},
-		"echo":      {portableModule().bytes(), nil, "neither"},
-		"error":     {portableAnswer("error_set", `bad weather`), nil, "bad weather"},
-		"no JSON":   {portableAnswer("output_set", `{"kind"`), nil, "decoding its output"},
-		"no object": {portableAnswer("output_set", `[1]`), nil, "decoding its output"},
-		"empty":     {portableAnswer("output_set", `{}`), nil, "neither an object"},
-		"guarded":   {portableAnswer("output_set", `{"kind":"Other","spec":{}}`), nil, "may not change kind"},
+		"object":     {portableAnswer("output_set", `{"kind":"Service","spec":{"a":1,"c":2.5}}`), map[string]any{"kind": "Service", "spec": map[string]any{"a": int64(1), "c": 2.5}}, ""},
+		"nothing":    {portableAnswer("output_set", ``), object, ""},
+		"skip":       {portableAnswer("output_set", `{"skip":"why"}`), object, ""},
+		"no skip":    {portableAnswer("output_set", `{"skip":false}`), object, ""},
+		"null skip":  {portableAnswer("output_set", `{"skip":null}`), nil, "skip that is neither"},
+		"0 skip":     {portableAnswer("output_set", `{"skip":0}`), nil, "skip that is neither"},
+		"empty skip": {portableAnswer("output_set", `{"skip":""}`), nil, "skip that is neither"},
+		"list skip":  {portableAnswer("output_set", `{"skip":[]}`), nil, "skip that is neither"},
+		"echo":       {portableModule().bytes(), nil, "neither"},
+		"error":      {portableAnswer("error_set", `bad weather`), nil, "bad weather"},
+		"no JSON":    {portableAnswer("output_set", `{"kind"`), nil, "decoding its output"},
+		"no object":  {portableAnswer("output_set", `[1]`), nil, "decoding its output"},
+		"empty":      {portableAnswer("output_set", `{}`), nil, "neither an object"},
+		"guarded":    {portableAnswer("output_set", `{"kind":"Other","spec":{}}`), nil, "may not change kind"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := mustLoad(t, h, "p", c.wasm, declared)

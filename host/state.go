@@ -18,6 +18,7 @@ type state struct {
 	memory  []byte
 	globals []uint64
 	random  uint64
+	slept   int64
 }
 
 // findGlobals looks for what package fuel exports of a module whose state can be put back.
@@ -36,7 +37,7 @@ func (i *instance) save() *state {
 	if len(i.globals) == 0 {
 		return nil
 	}
-	s := &state{memory: slices.Clone(i.memory.bytes), random: i.random}
+	s := &state{memory: slices.Clone(i.memory.bytes), random: i.random, slept: i.slept}
 	for _, g := range i.globals {
 		s.globals = append(s.globals, g.Get())
 	}
@@ -54,7 +55,7 @@ func (i *instance) putBack() bool {
 	for n, g := range i.globals {
 		g.Set(s.globals[n])
 	}
-	i.random, i.startOutput = s.random, 0
+	i.random, i.slept, i.startOutput = s.random, s.slept, 0
 	i.generation = generationStep // the value in a new instance; handles contain it
 	i.kernel.reset()
 	i.ran = false

@@ -5,7 +5,6 @@ package host
 
 import (
 	"encoding/binary"
-	"log/slog"
 	"strings"
 
 	"github.com/tetratelabs/wazero/api"
@@ -13,7 +12,7 @@ import (
 )
 
 // The part of WASI preview 1 that compiler runtimes need: there are no files, no arguments and no environment; the
-// clock stands still and randomness has a fixed seed, so that a call depends on its input alone; output is logged.
+// clock stands still while the module does not sleep, which takes no time; randomness has a fixed seed, so that a call depends on its input alone; output is logged.
 
 const (
 	wasiSuccess = 0
@@ -85,9 +84,10 @@ func wasiCalls() map[string]wasiCall {
 		"environ_sizes_get": wasiNothing,
 		"sched_yield":       func(*instance, []uint64) uint64 { return wasiSuccess },
 		"clock_res_get":     func(i *instance, s []uint64) uint64 { return i.wasiStore(s[1], 1) },
-		"clock_time_get":    func(i *instance, s []uint64) uint64 { return i.wasiStore(s[2], wasiTime) },
+		"clock_time_get":    func(i *instance, s []uint64) uint64 { return i.wasiStore(s[2], uint64(wasiTime+i.slept)) },
 		"random_get":        wasiRandom,
 		"fd_write":          wasiWrite,
+		"poll_oneoff":       wasiPoll,
 		"fd_fdstat_get":     wasiStat,
 	}
 }
@@ -121,14 +121,11 @@ func wasiRandom(i *instance, stack []uint64) uint64 {
 	return wasiSuccess
 }
 
-// wasiWrite logs what goes to standard output (info) and standard error (error: panics report there).
+// wasiWrite logs what goes to standard output (info) and standard error (error), line by line, and the text of a panic as a
+// warning.
 func wasiWrite(i *instance, stack []uint64) uint64 {
-	level := slog.LevelInfo
-	switch uint32(stack[0]) {
-	case 1:
-	case 2:
-		level = slog.LevelError
-	default:
+	file := uint32(stack[0])
+	if file != 1 && file != 2 {
 		return wasiBadFile
 	}
 	const vectorBytes = 8
@@ -137,17 +134,59 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 		return wasiInvalid // the size overflowed
 	}
 	i.charge(int64(len(vectors)))
-	var text []byte
+	written := 0
 	for ; len(vectors) > 0; vectors = vectors[vectorBytes:] {
 		ptr, size := binary.LittleEndian.Uint32(vectors), binary.LittleEndian.Uint32(vectors[4:])
 		part := i.bytes("fd_write", uint64(ptr), uint64(size))
 		i.spend("fd_write", len(part))
-		text = append(text, part...)
+		i.write(int(file-1), part)
+		written += len(part)
 	}
 	i.spend("fd_write", lineBytes)
-	i.print(level, string(text))
-	binary.LittleEndian.PutUint32(i.bytes("fd_write", stack[3], 4), uint32(len(text)))
+	binary.LittleEndian.PutUint32(i.bytes("fd_write", stack[3], 4), uint32(written))
 	return wasiSuccess
+}
+
+// Sizes and offsets of what poll_oneoff reads and writes.
+const (
+	subscriptionBytes = 48
+	eventBytes        = 32
+	maxSleep          = 1 << 60 // nanoseconds, of all sleeps together
+)
+
+// wasiPoll answers at once: a clock has moved to the time that was waited for, and no file has anything to say.
+func wasiPoll(i *instance, stack []uint64) uint64 {
+	n := uint64(uint32(stack[2]))
+	if n == 0 || n > 1<<16 {
+		return wasiInvalid
+	}
+	subscriptions := i.bytes("poll_oneoff", stack[0], n*subscriptionBytes)
+	i.charge(int64(n) * 16)
+	answers := make([]byte, 0, n*eventBytes)
+	for ; len(subscriptions) > 0; subscriptions = subscriptions[subscriptionBytes:] {
+		event := make([]byte, eventBytes)
+		copy(event, subscriptions[:8]) // user data
+		event[10] = subscriptions[8]   // type
+		if event[10] == 0 {
+			i.sleep(binary.LittleEndian.Uint64(subscriptions[24:]), subscriptions[40]&1 != 0)
+		} else {
+			event[8] = wasiBadFile
+		}
+		answers = append(answers, event...)
+	}
+	copy(i.bytes("poll_oneoff", stack[1], n*eventBytes), answers)
+	binary.LittleEndian.PutUint32(i.bytes("poll_oneoff", stack[3], 4), uint32(n))
+	return wasiSuccess
+}
+
+// sleep moves the clock, by a duration or to a time.
+func (i *instance) sleep(nanoseconds uint64, isTime bool) {
+	switch {
+	case !isTime:
+		i.slept = min(i.slept+int64(min(nanoseconds, maxSleep)), maxSleep)
+	case nanoseconds > uint64(wasiTime+i.slept):
+		i.slept = int64(min(nanoseconds-wasiTime, maxSleep))
+	}
 }
 
 // wasiStat reports that standard output is a character device, and that nothing else is open.

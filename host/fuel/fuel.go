@@ -31,7 +31,7 @@ const maxState = 64
 
 // Defaults of Options.
 const (
-	DefaultStart       = 50_000_000 // ≈ 50 ms
+	DefaultStart       = 50_000_000 // 2–5 ms
 	DefaultCallDepth   = 65_536
 	DefaultMemoryPages = 256 // 16 MiB
 )

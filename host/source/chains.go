@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/refract-project/refract/host"
 )
@@ -44,7 +46,10 @@ type Chains struct {
 
 	applying sync.Mutex // one Apply at a time; held while modules compile
 	refused  map[string]refusal
-	kept     map[string][sha256.Size]byte // digests of what lastGood has
+	notKept  string // why LastGoodDir could not be used the last time
+	failures atomic.Int64
+	hostLoad func(ctx context.Context, name string, wasm []byte, pc host.PluginConfig) (*host.Plugin, error)
+	now      func() time.Time
 
 	mu       sync.Mutex          // never held while a module compiles
 	podSpecs map[string][]string // by kind, see AddKind
@@ -61,12 +66,27 @@ type running struct {
 	options Options
 	plugin  *host.Plugin
 	kinds   []string // those it is in the chains of
+
+	warnings []string // what its options say without effect
 }
 
-// refusal remembers that the host did not accept a module, so that it is not compiled again until it changes.
+// refusal remembers that the host did not accept a module. It is not compiled again until it changes, or, when the module may not
+// be the cause, until retryAt.
 type refusal struct {
-	digest [sha256.Size]byte
-	err    error
+	digest  [sha256.Size]byte
+	err     error
+	tries   int
+	retryAt time.Time // zero: never
+}
+
+const (
+	minRetryDelay = 5 * time.Second
+	maxRetryDelay = 5 * time.Minute
+)
+
+// retryDelay is the time until a module is tried again after so many attempts.
+func retryDelay(tries int) time.Duration {
+	return min(minRetryDelay<<min(tries, 10), maxRetryDelay)
 }
 
 // NewChains loads the default plugins and puts the first chains into the registry. The error is that of a
@@ -79,7 +99,9 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 		config.Logger = slog.Default()
 	}
 	c := &Chains{
-		config: config, lastGood: lastGood{config.LastGoodDir}, extra: map[string]*running{}, podSpecs: map[string][]string{}, refused: map[string]refusal{}, kept: map[string][sha256.Size]byte{}, present: map[chainKey][]*host.Plugin{},
+		config: config, lastGood: lastGood{dir: config.LastGoodDir, marks: map[string]mark{}},
+		refused: map[string]refusal{}, hostLoad: config.Host.Load, now: time.Now,
+		extra: map[string]*running{}, podSpecs: map[string][]string{}, present: map[chainKey][]*host.Plugin{},
 	}
 	for _, m := range config.Defaults {
 		r, err := c.load(ctx, m)
@@ -166,6 +188,7 @@ func (c *Chains) earlier(ctx context.Context, name string, old *running) *runnin
 	m, err := c.lastGood.recall(name)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
+			c.failures.Add(1)
 			c.config.Logger.Warn("The last good version of a plugin cannot be used", "plugin", name, "err", err)
 		}
 		return nil
@@ -178,23 +201,28 @@ func (c *Chains) earlier(ctx context.Context, name string, old *running) *runnin
 	return r
 }
 
-// remember keeps what is good for the next start. A failure costs nothing now, so it is only logged.
+// remember keeps what is good for the next start. A failure costs nothing now: it is logged once, counted, and the next Apply
+// tries again.
 func (c *Chains) remember(modules []Module, problems map[string]error) {
 	err := c.lastGood.forget(modules)
-	for _, m := range modules {
-		if problems[m.Name] != nil || c.kept[m.Name] == m.digest() {
-			continue
+	for i := range modules {
+		if problems[modules[i].Name] == nil {
+			err = errors.Join(err, c.lastGood.keep(&modules[i]))
 		}
-		if keepErr := c.lastGood.keep(m); keepErr != nil {
-			err = errors.Join(err, keepErr)
-			continue
-		}
-		c.kept[m.Name] = m.digest()
 	}
-	if err != nil {
-		c.config.Logger.Warn("Plugins could not be cached for the next start", "folder", c.config.LastGoodDir, "err", err)
+	if err == nil {
+		c.notKept = ""
+		return
+	}
+	c.failures.Add(1)
+	if c.notKept != err.Error() {
+		c.notKept = err.Error()
+		c.config.Logger.Warn("Plugins could not be kept for the next start, trying again at each look at the plugin directory", "folder", c.config.LastGoodDir, "err", err)
 	}
 }
+
+// LastGoodFailures returns how often ChainsConfig.LastGoodDir could not be used as it was.
+func (c *Chains) LastGoodFailures() int64 { return c.failures.Load() }
 
 // stay keeps the chains as they are when next could not be built, and closes what was loaded for it.
 func (c *Chains) stay(ctx context.Context, next map[string]*running, problems map[string]error, err error) map[string]*running {
@@ -213,7 +241,6 @@ func (c *Chains) forget(modules []Module) {
 		return !slices.ContainsFunc(modules, func(m Module) bool { return m.Name == name })
 	}
 	maps.DeleteFunc(c.refused, func(name string, _ refusal) bool { return gone(name) })
-	maps.DeleteFunc(c.kept, func(name string, _ [sha256.Size]byte) bool { return gone(name) })
 }
 
 // accept returns the running plugin of a module: the old one when nothing changed.
@@ -224,7 +251,11 @@ func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, 
 	if old != nil && old.digest == m.digest() {
 		return old, nil
 	}
-	if refused := c.refused[m.Name]; refused.err != nil && refused.digest == m.digest() {
+	refused := c.refused[m.Name]
+	if refused.digest != m.digest() {
+		refused = refusal{digest: m.digest()}
+	}
+	if refused.err != nil && (refused.retryAt.IsZero() || c.now().Before(refused.retryAt)) {
 		return nil, refused.err
 	}
 	if err := c.checkNames(m); err != nil {
@@ -233,9 +264,19 @@ func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, 
 	r, err := c.load(ctx, m)
 	delete(c.refused, m.Name)
 	if err != nil && ctx.Err() == nil {
-		c.refused[m.Name] = refusal{m.digest(), err}
+		c.refused[m.Name] = refused.again(err, c.now())
 	}
 	return r, err
+}
+
+// again is the refusal after one more attempt.
+func (r refusal) again(err error, now time.Time) refusal {
+	r.err, r.retryAt = err, time.Time{}
+	if host.IsTransient(err) {
+		r.retryAt = now.Add(retryDelay(r.tries))
+		r.tries++
+	}
+	return r
 }
 
 func (c *Chains) checkNames(m Module) error {
@@ -256,7 +297,7 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 	if m.Err != nil {
 		return nil, m.Err
 	}
-	plugin, err := c.config.Host.Load(ctx, m.Name, m.Wasm, m.Options.PluginConfig())
+	plugin, err := c.hostLoad(ctx, m.Name, m.Wasm, m.Options.PluginConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +308,36 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 			strings.Join(plugin.Manifest().Kinds, ", "), strings.Join(m.Options.Kinds, ", "))
 		return nil, errors.Join(err, plugin.Close(ctx))
 	}
+	r.warnings = slices.Concat(m.warnings, plugin.Warnings(), c.ineffective(r))
 	return r, nil
+}
+
+// ineffective lists what the options of a plugin say in vain.
+func (c *Chains) ineffective(r *running) (warnings []string) {
+	for _, kind := range r.options.Kinds {
+		candidates := slices.Concat([]string{kind}, r.plugin.Manifest().Kinds, c.kinds())
+		if !slices.ContainsFunc(r.among(candidates), func(k string) bool { return isNamedBy(k, kind) }) {
+			warnings = append(warnings, fmt.Sprintf("kinds: %s has no effect, the plugin is for %s", kind, strings.Join(r.plugin.Manifest().Kinds, ", ")))
+		}
+	}
+	for _, d := range c.defaults {
+		if d.name == r.options.Replaces && !d.general() && len(r.among(d.plugin.Manifest().Kinds)) == 0 {
+			warnings = append(warnings, fmt.Sprintf("replaces: %s has no effect, the plugin is for none of its kinds (%s)", d.name, strings.Join(d.plugin.Manifest().Kinds, ", ")))
+		}
+	}
+	return warnings
+}
+
+// isNamedBy reports whether an entry of the option kinds stands for a kind.
+func isNamedBy(kind, entry string) bool {
+	name, group, _ := strings.Cut(kind, ".")
+	return host.MatchesKind([]string{entry}, name, group)
+}
+
+func (c *Chains) kinds() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.config.Kinds
 }
 
 // matches reports whether the plugin belongs in the chain.

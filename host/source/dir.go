@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -46,9 +47,12 @@ type Dir struct {
 	watcher *fsnotify.Watcher // nil when the system has none left: then only Poll finds changes
 	watched os.FileInfo       // the directory that is being watched
 
-	mu       sync.Mutex
+	published atomic.Pointer[[]Status]
+
+	mu       sync.Mutex // held while modules compile
 	statuses []Status
-	read     map[string]seen // by path
+	read     map[string]seen // by name
+	found    folder          // as it was read last
 }
 
 // NewDir requires that the directory exists. Changes are noticed from now on, and applied by Sync and Run.
@@ -102,69 +106,104 @@ func (d *Dir) concerns(e fsnotify.Event) bool {
 	return e.Name == d.config.Path || filepath.Dir(e.Name) == d.config.Path
 }
 
-// Sync reads the directory and applies its content. Call it once before the first object is reflected. The
+// Sync reads the directory as soon as it is quiet, and applies its content. Call it once before the first object is reflected. The
 // error is about the directory; modules report through their status.
 func (d *Dir) Sync(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watch()
-	modules, err := d.modules()
+	found, modules, err := d.modules(ctx)
 	if err != nil {
 		return fmt.Errorf("reading plugin directory, its plugins stay as they are, %w", err)
 	}
 	before := d.statuses
-	d.statuses = d.config.Chains.Apply(ctx, modules)
+	d.statuses = append(d.config.Chains.Apply(ctx, modules), found.ignored()...)
+	statuses := slices.Clone(d.statuses)
+	d.published.Store(&statuses)
 	d.report(before)
+	return nil
+}
+
+// Statuses returns those of the last Sync: one for each module, and one for each file that is not read.
+// They must not be modified.
+func (d *Dir) Statuses() []Status {
+	if statuses := d.published.Load(); statuses != nil {
+		return *statuses
+	}
 	return nil
 }
 
 // seen is a module as it was read, with what its files looked like then.
 type seen struct {
-	module        Module
-	wasm, options os.FileInfo // nil when there was none
+	module Module
+	files  []os.FileInfo
+	at     time.Time
 }
 
-// modules is ReadDir that reads again only what has changed since the last time.
-func (d *Dir) modules() ([]Module, error) {
-	entries, err := os.ReadDir(d.config.Path)
-	if err != nil {
-		return nil, err
-	}
-	var modules []Module
-	read := map[string]seen{}
-	for _, name := range candidates(entries) {
-		file := filepath.Join(d.config.Path, name)
-		now := seen{wasm: stat(file), options: stat(optionsOf(file))}
-		if known, ok := d.read[file]; ok && known.module.Err == nil && sameFile(known.wasm, now.wasm) && sameFile(known.options, now.options) {
-			now.module = known.module
-		} else {
-			var ok bool
-			if now.module, ok = readModule(os.DirFS(d.config.Path), name, file); !ok {
-				continue
-			}
+// unchanged reports whether reading again would give the same.
+func (s seen) unchanged(files []os.FileInfo) bool {
+	return s.module.Err == nil && slices.EqualFunc(s.files, files, sameFile) &&
+		!slices.ContainsFunc(files, func(info os.FileInfo) bool { return !isConclusive(info, s.at) })
+}
+
+// modules is ReadDir of a quiet directory that reads again only what has changed since the last time. Files that change while they
+// are read are read again, so that a module and its options belong together.
+func (d *Dir) modules(ctx context.Context) (folder, []Module, error) {
+	end := time.Now().Add(patience * d.config.Quiet)
+	found, err := look(d.config.Path)
+	for {
+		if err == nil {
+			found, err = d.awaitQuiet(ctx, found, end)
 		}
-		read[file] = now
+		if err != nil {
+			return found, nil, err
+		}
+		modules, read := d.readChanged(found)
+		now, err := look(d.config.Path)
+		if err != nil {
+			return found, nil, err
+		}
+		if now.sameAs(found) || !time.Now().Before(end) {
+			d.read, d.found = read, found
+			return found, modules, nil
+		}
+		found = now
+	}
+}
+
+// awaitQuiet returns the directory when it has not changed for the Quiet time, or as it was read last. It does not wait beyond end.
+func (d *Dir) awaitQuiet(ctx context.Context, found folder, end time.Time) (folder, error) {
+	for !found.sameAs(d.found) && time.Now().Before(end) {
+		select {
+		case <-time.After(d.config.Quiet):
+		case <-ctx.Done():
+			return found, ctx.Err()
+		}
+		now, err := look(d.config.Path)
+		if err != nil || now.sameAs(found) {
+			return now, err
+		}
+		found = now
+	}
+	return found, nil
+}
+
+func (d *Dir) readChanged(found folder) (modules []Module, read map[string]seen) {
+	read = map[string]seen{}
+	for _, name := range found.modules() {
+		now := seen{at: time.Now(), files: []os.FileInfo{found.files[name]}}
+		for _, suffix := range optionsSuffixes {
+			now.files = append(now.files, found.files[stemOf(name)+suffix])
+		}
+		if known, ok := d.read[name]; ok && known.unchanged(now.files) && checkSpelling(stemOf(name), found.names()) == nil {
+			now = known
+		} else {
+			now.module = found.read(name)
+		}
+		read[name] = now
 		modules = append(modules, now.module)
 	}
-	d.read = read
-	return modules, nil
-}
-
-func stat(file string) os.FileInfo {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil
-	}
-	return info
-}
-
-// sameFile reports whether a file looks as it did. One that was written within the second before it was read may have been
-// written again within the grain of its time stamp.
-func sameFile(was, is os.FileInfo) bool {
-	if was == nil || is == nil {
-		return was == nil && is == nil
-	}
-	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime()) && time.Since(was.ModTime()) > time.Second
+	return modules, read
 }
 
 func (d *Dir) report(before []Status) {
@@ -202,29 +241,18 @@ func (d *Dir) Run(ctx context.Context) error {
 			if !d.concerns(e) {
 				continue
 			}
-			d.settle(ctx, events)
+			drain(events)
 		}
 		d.pass(ctx)
 	}
 }
 
-// settle waits until the directory has been quiet for a while, but not forever.
-func (d *Dir) settle(ctx context.Context, events <-chan fsnotify.Event) {
-	quiet := time.NewTimer(d.config.Quiet)
-	defer quiet.Stop()
-	end := time.NewTimer(patience * d.config.Quiet)
-	defer end.Stop()
+// drain drops the notifications that the next look covers.
+func drain(events <-chan fsnotify.Event) {
 	for {
 		select {
-		case e := <-events:
-			if d.concerns(e) {
-				quiet.Reset(d.config.Quiet)
-			}
-		case <-quiet.C:
-			return
-		case <-end.C:
-			return
-		case <-ctx.Done():
+		case <-events:
+		default:
 			return
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/internal/wattest"
 )
@@ -26,8 +27,14 @@ import (
 // plugin is a module for the kinds, in both directions, that sets the label "by" to its version.
 func plugin(t testing.TB, version string, kinds ...string) []byte {
 	t.Helper()
-	manifest := fmt.Sprintf(`{"name":"test","version":%q,"kinds":["%s"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"]}`,
-		version, strings.Join(kinds, `","`))
+	return withManifest(t, fmt.Sprintf(`{"name":"test","version":%q,"kinds":["%s"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"]}`,
+		version, strings.Join(kinds, `","`)), version)
+}
+
+// withManifest is such a module with another manifest.
+func withManifest(t testing.TB, manifest string, label ...string) []byte {
+	t.Helper()
+	version := strings.Join(label, "")
 	body := fmt.Sprintf(`(call $set_string (i32.const 1) (i32.const 0) (i32.const 18) (i32.const 64) (i32.const %d)) (i32.const 0)`, len(version))
 	wasm, err := wattest.Assemble(wattest.Plugin(manifest,
 		`(import "refract" "set_string" (func $set_string (param i32 i32 i32 i32 i32)))`,
@@ -36,6 +43,18 @@ func plugin(t testing.TB, version string, kinds ...string) []byte {
 		(export "outgoing" (func $hook)) (export "incoming" (func $hook))`, version, body)))
 	require.NoError(t, err)
 	return wasm
+}
+
+// labelSet runs the outgoing chain of a kind on an object, and returns the metadata or the error.
+func labelSet(w *world, kind string) string {
+	w.t.Helper()
+	name, _, _ := strings.Cut(kind, ".")
+	doc := document.New()
+	doc.Reset(map[string]any{"apiVersion": "v1", "kind": name, "metadata": map[string]any{"name": "x"}})
+	if _, err := w.registry.Run(context.Background(), kind, host.Outgoing, doc, &host.Env{}); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(doc.Value()["metadata"])
 }
 
 // world is a host with a registry for three kinds, each with a default plugin but ConfigMap.

@@ -4,108 +4,158 @@
 package source
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/refract-project/refract/host/internal/atomicfile"
 )
 
 // lastGood is a folder with the last good version of each plugin, so that a file which breaks while the process is down
-// does not let objects cross without what the plugin did to them. The zero value keeps nothing.
-type lastGood struct{ dir string }
+// does not let objects cross without what the plugin did to them. What is lost there is written again. A folder "" keeps nothing.
+type lastGood struct {
+	dir   string
+	marks map[string]mark // by name of the plugin
+}
 
-// keptSuffix ends the names of its files, one for each plugin: a file appears whole or not at all.
+// mark is what was written or found for a plugin, and how the file looked then.
+type mark struct {
+	digest [sha256.Size]byte
+	file   os.FileInfo
+}
+
+// keptSuffix ends the names of its files, one for each plugin.
 const keptSuffix = ".plugin.json"
 
-// kept is what such a file holds.
+// kept is what such a file holds: the bytes that were read, so that they mean the same when they are read again.
 type kept struct {
-	Options Options `json:"options"`
-	Wasm    []byte  `json:"wasm"`
-	// Digest is that of both: the folder may have survived a full disk or a crash of the machine.
+	Name    string `json:"name"`
+	Options []byte `json:"optionsYAML,omitzero"` // absent is no file
+	Wasm    []byte `json:"wasm"`
+	// Digest is that of all: the folder may have survived a full disk or a crash of the machine.
 	Digest []byte `json:"digest"`
 }
 
-func (l lastGood) path(name string) string { return filepath.Join(l.dir, name+keptSuffix) }
+func (k *kept) digest() []byte {
+	wasm, options := sha256.Sum256(k.Wasm), sha256.Sum256(k.Options)
+	present := byte(0)
+	if k.Options != nil {
+		present = 1
+	}
+	sum := sha256.Sum256(slices.Concat(wasm[:], options[:], []byte{present}, []byte(k.Name)))
+	return sum[:]
+}
+
+// maxNameBytes of a plugin's name that is used for its file.
+const maxNameBytes = 200
+
+func (l *lastGood) path(name string) string {
+	if len(name) > maxNameBytes {
+		digest := sha256.Sum256([]byte(name))
+		name = hex.EncodeToString(digest[:])
+	}
+	return filepath.Join(l.dir, name+keptSuffix)
+}
 
 // keep writes the module down unless it is there already.
-func (l lastGood) keep(m Module) error {
-	if l.dir == "" {
+func (l *lastGood) keep(m *Module) error {
+	if l.dir == "" || l.has(m) {
 		return nil
 	}
-	if present, err := l.recall(m.Name); err == nil && present.digest() == m.digest() {
-		return nil
-	}
-	digest := m.digest()
-	content, err := json.Marshal(kept{Options: m.Options, Wasm: m.Wasm, Digest: digest[:]})
-	if err == nil {
-		err = l.write(m.Name, content)
-	}
+	text, err := m.optionsText()
 	if err != nil {
 		return fmt.Errorf("keeping plugin %s for the next start, %w", m.Name, err)
 	}
+	k := kept{Name: m.Name, Options: text, Wasm: m.Wasm}
+	k.Digest = k.digest()
+	if present, err := l.read(m.Name); err != nil || string(present.Digest) != string(k.Digest) {
+		content, err := json.Marshal(k)
+		if err == nil {
+			err = atomicfile.Write(l.path(m.Name), content)
+		}
+		if err != nil {
+			return fmt.Errorf("keeping plugin %s for the next start, %w", m.Name, err)
+		}
+	}
+	l.marks[m.Name] = mark{m.digest(), stat(l.path(m.Name))}
 	return nil
 }
 
-func (l lastGood) write(name string, content []byte) error {
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
-		return err
-	}
-	file, err := os.CreateTemp(l.dir, ".*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	err = errors.Join(err, file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), l.path(name))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
+// has reports whether the file of the module looks as it did when it was written.
+func (l *lastGood) has(m *Module) bool {
+	known, ok := l.marks[m.Name]
+	return ok && known.file != nil && known.digest == m.digest() && sameFile(known.file, stat(l.path(m.Name)))
 }
 
-// recall reads a module back; fs.ErrNotExist when none was kept.
-func (l lastGood) recall(name string) (Module, error) {
+// optionsText is the file of the options, or one with the same meaning.
+func (m *Module) optionsText() ([]byte, error) {
+	if m.OptionsText != nil || m.Options.isZero() {
+		return m.OptionsText, nil
+	}
+	return json.Marshal(m.Options)
+}
+
+func (l *lastGood) read(name string) (k kept, err error) {
 	if l.dir == "" {
-		return Module{}, fs.ErrNotExist
+		return k, fs.ErrNotExist
 	}
 	content, err := os.ReadFile(l.path(name))
 	if err != nil {
+		return k, err
+	}
+	if err = json.Unmarshal(content, &k); err == nil && (string(k.digest()) != string(k.Digest) || k.Name != name) {
+		err = errors.New("its content is damaged")
+	}
+	if err != nil {
+		return k, fmt.Errorf("reading %s, %w", l.path(name), err)
+	}
+	return k, nil
+}
+
+// recall reads a module back; fs.ErrNotExist when none was kept.
+func (l *lastGood) recall(name string) (Module, error) {
+	k, err := l.read(name)
+	if err != nil {
 		return Module{}, err
 	}
-	var k kept
-	if err := json.Unmarshal(content, &k); err != nil {
-		return Module{}, fmt.Errorf("reading %s, %w", l.path(name), err)
-	}
-	m := Module{Name: name, Path: l.path(name), Wasm: k.Wasm, Options: k.Options}
-	if digest := m.digest(); string(digest[:]) != string(k.Digest) {
-		return Module{}, fmt.Errorf("reading %s, its content is damaged", l.path(name))
+	m := Module{Name: name, Path: l.path(name), Wasm: k.Wasm, OptionsText: k.Options}
+	if k.Options != nil {
+		if m.warnings, err = m.Options.decode(k.Options); err != nil {
+			return Module{}, fmt.Errorf("reading the options in %s, %w", m.Path, err)
+		}
 	}
 	return m, nil
 }
 
 // forget drops what is kept of plugins other than the named ones: they were removed on purpose.
-func (l lastGood) forget(modules []Module) error {
+func (l *lastGood) forget(modules []Module) error {
 	if l.dir == "" {
 		return nil
 	}
 	present := map[string]bool{}
 	for _, m := range modules {
-		present[m.Name] = true
+		present[filepath.Base(l.path(m.Name))] = true
 	}
 	entries, err := os.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, entry := range entries {
-		name, ours := strings.CutSuffix(entry.Name(), keptSuffix)
-		if ours && !present[name] {
-			err = errors.Join(err, os.Remove(l.path(name)))
+		if strings.HasSuffix(entry.Name(), keptSuffix) && !present[entry.Name()] {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(l.dir, entry.Name())))
 		}
 	}
-	return err
+	for name := range l.marks {
+		if !present[filepath.Base(l.path(name))] {
+			delete(l.marks, name)
+		}
+	}
+	return errors.Join(err, atomicfile.RemoveAbandoned(l.dir))
 }

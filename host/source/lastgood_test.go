@@ -4,6 +4,7 @@
 package source_test
 
 import (
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,8 +48,10 @@ func TestLastGoodDamaged(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"cut off": func(content []byte) []byte { return content[:len(content)/2] },
 		"altered": func(content []byte) []byte {
-			return []byte(strings.Replace(string(content), `"priority":7`, `"priority":8`, 1))
+			was, is := base64.StdEncoding.EncodeToString([]byte("priority: 7")), base64.StdEncoding.EncodeToString([]byte("priority: 8"))
+			return []byte(strings.Replace(string(content), was, is, 1))
 		},
+		"empty": func([]byte) []byte { return nil },
 	} {
 		dir := t.TempDir()
 		newWorldWith(t, dir).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 7")})

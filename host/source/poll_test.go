@@ -5,9 +5,11 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,47 +38,51 @@ func module(t *testing.T, start string) []byte {
 	return wasm
 }
 
-// TestUnchangedFilesAreNotReadAgain: a poll that finds nothing new opens nothing. What tells is that the content may be gone
-// while size and time stay.
+// TestUnchangedFilesAreNotReadAgain: a look that finds nothing new opens nothing, and neither the size nor the time stamp hides a
+// change.
 func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "m.wasm")
 	long := time.Now().Add(-time.Hour)
+	wasm := module(t, "")
 	write := func(content []byte) {
 		t.Helper()
-		f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
-		require.NoError(t, err)
-		_, err = f.Write(content)
-		if closeErr := f.Close(); err != nil || closeErr != nil {
-			t.Fatal(err, closeErr)
-		}
+		require.NoError(t, os.WriteFile(file, content, 0o600))
 		require.NoError(t, os.Chtimes(file, long, long))
 	}
-	wasm := module(t, "")
 	write(wasm)
-	d, err := NewDir(DirConfig{Path: dir, Chains: newChains(t, "")})
+	d, err := NewDir(DirConfig{Path: dir, Chains: newChains(t, ""), Quiet: time.Millisecond})
 	require.NoError(t, err)
 	defer d.close()
-	running := func() bool {
+	content := func() *byte {
 		t.Helper()
 		require.NoError(t, d.Sync(t.Context()))
-		return d.statuses[0].State == Loaded
+		return &d.read["m.wasm"].module.Wasm[0]
 	}
-	if !running() {
-		t.Fatal(d.statuses)
-	}
+	require.Eventually(t, func() bool { return content() == content() }, time.Minute, time.Millisecond,
+		"it is read again and again although it is older than the grain of time stamps")
 	write(make([]byte, len(wasm)))
-	if !running() {
-		t.Error("it was read although it looks as it did")
-	}
-	long = long.Add(time.Second)
-	write(make([]byte, len(wasm)))
-	if running() {
-		t.Error("it was not read although its time is another")
+	content()
+	if d.statuses[0].State == Loaded {
+		t.Error("it was not read although its content is another")
 	}
 }
 
-// TestRefusedIsNotCompiledAgain: whatever the reason was.
+// TestChangeWithinTheGrain: a file that is written again right after it was read may have the same time stamps.
+func TestChangeWithinTheGrain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m")
+	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
+	info := stat(file)
+	files := []os.FileInfo{info}
+	if (seen{files: files, at: changeTime(info).Add(timeGrain / 2)}).unchanged(files) {
+		t.Error("a file that was read within the grain of its time stamp is not read again")
+	}
+	if !(seen{files: files, at: changeTime(info).Add(2 * timeGrain)}).unchanged(files) {
+		t.Error("a file that was read later is read again")
+	}
+}
+
+// TestRefusedIsNotCompiledAgain when its bytes or options are the cause.
 func TestRefusedIsNotCompiledAgain(t *testing.T) {
 	c := newChains(t, "")
 	for name, m := range map[string]Module{
@@ -88,6 +94,38 @@ func TestRefusedIsNotCompiledAgain(t *testing.T) {
 		if first == nil || first != again { // the very same value: nobody tried
 			t.Errorf("%s: %v, then %v", name, first, again)
 		}
+	}
+}
+
+// TestTransientRefusalIsTriedAgain when the machine is the cause, after a while that grows.
+func TestTransientRefusalIsTriedAgain(t *testing.T) {
+	c := newChains(t, "")
+	now, tries, problem := time.Now(), 0, error(&host.LoadError{Plugin: "m", Stage: host.StageCompile, Err: fmt.Errorf("mapping memory, %w", syscall.ENOMEM)})
+	c.now = func() time.Time { return now }
+	load := c.hostLoad
+	c.hostLoad = func(ctx context.Context, name string, wasm []byte, pc host.PluginConfig) (*host.Plugin, error) {
+		tries++
+		if problem != nil {
+			return nil, problem
+		}
+		return load(ctx, name, wasm, pc)
+	}
+	m := []Module{{Name: "m", Wasm: module(t, "")}}
+	apply := func(after time.Duration) State {
+		now = now.Add(after)
+		return c.Apply(t.Context(), m)[0].State
+	}
+	for n, step := range []struct {
+		after time.Duration
+		tries int
+	}{{0, 1}, {time.Second, 1}, {5 * time.Second, 2}, {5 * time.Second, 2}, {5 * time.Second, 3}, {time.Hour, 4}, {10 * time.Second, 4}} {
+		if state := apply(step.after); state != Failed || tries != step.tries {
+			t.Errorf("step %d: %s after %d tries, want %d", n, state, tries, step.tries)
+		}
+	}
+	problem = nil
+	if state := apply(maxRetryDelay); state != Loaded {
+		t.Errorf("it is %s after the cause has gone", state)
 	}
 }
 

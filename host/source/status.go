@@ -3,7 +3,10 @@
 
 package source
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // State is the state of a module.
 type State string
@@ -12,6 +15,8 @@ type State string
 const (
 	Loaded State = "Loaded"
 	Failed State = "Failed"
+	// Ignored is a file of the directory that is neither a module nor options.
+	Ignored State = "Ignored"
 )
 
 // Status is the status of a module.
@@ -26,6 +31,8 @@ type Status struct {
 	Version, Digest string
 	// Kinds whose chains the running plugin is in.
 	Kinds []string
+	// Warnings are about options and declarations without effect. Message has them, too.
+	Warnings []string
 	// Message is for people: an Event, a log line.
 	Message string
 	// Err is what is wrong, for errors.As.
@@ -44,6 +51,7 @@ func statuses(modules []Module, next map[string]*running, problems map[string]er
 		if r := next[m.Name]; r != nil {
 			s.Running = len(r.kinds) > 0
 			s.Version, s.Digest, s.Kinds = r.plugin.Version(), r.plugin.Digest(), r.kinds
+			s.Warnings = r.warnings
 		}
 		if s.Err != nil {
 			s.State = Failed
@@ -60,8 +68,13 @@ func (s Status) describe() string {
 		return s.Err.Error() + " (the earlier version, " + s.Version + ", runs on)"
 	case s.Err != nil:
 		return s.Err.Error()
-	case !s.Running:
-		return "loaded, but no reflected kind is among its kinds"
 	}
-	return "loaded"
+	text := "loaded"
+	if !s.Running {
+		text += ", but no reflected kind is among its kinds"
+	}
+	if len(s.Warnings) > 0 {
+		text += "; warning: " + strings.Join(s.Warnings, "; ")
+	}
+	return text
 }

@@ -22,8 +22,11 @@ import (
 
 // Reasons of the Events on the VirtualNode about plugins.
 const (
-	pluginFailedReason = "PluginFailed"
-	pluginLoadedReason = "PluginLoaded"
+	pluginFailedReason      = "PluginFailed"
+	pluginLoadedReason      = "PluginLoaded"
+	pluginWarningReason     = "PluginWarning"
+	pluginFileIgnoredReason = "PluginFileIgnored"
+	pluginLeaksReason       = "PluginLeaks"
 )
 
 // plugins are the chains of this process and where they come from.
@@ -32,20 +35,22 @@ type plugins struct {
 	registry *host.Registry
 	chains   *source.Chains
 	dir      *source.Dir // nil without --plugin-dir
+	compiled string      // folders below --plugin-cache-dir; empty without it
+	lastGood string
 }
 
 // loadPlugins compiles the default plugins and those of --plugin-dir, so that
 // the first object that crosses is mutated by all of them.
 func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	p := &plugins{}
-	config := host.NewConfig().WithLogger(slog.Default())
-	lastGood := ""
+	config := host.NewConfig().WithLogger(slog.Default()).WithLeakReporter(k.reportLeak)
 	if k.PluginCacheDir != "" {
-		config = config.WithCacheDir(filepath.Join(k.PluginCacheDir, "compiled"))
-		lastGood = filepath.Join(k.PluginCacheDir, "last-good")
+		p.compiled = filepath.Join(k.PluginCacheDir, "compiled")
+		p.lastGood = filepath.Join(k.PluginCacheDir, "last-good")
+		config = config.WithCacheDir(p.compiled)
 	}
 	if p.host, err = host.New(ctx, config); err != nil {
-		return nil, fmt.Errorf("starting the plugin host (--plugin-cache-dir=%s), %w", k.PluginCacheDir, err)
+		return nil, fmt.Errorf("starting the plugin host, %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -58,7 +63,7 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	}
 	p.registry = host.NewRegistry(func(kind string, _ host.Hook) host.Guard { return host.DefaultGuard(kind) })
 	p.chains, err = source.NewChains(ctx, source.ChainsConfig{
-		Host: p.host, Registry: p.registry, Kinds: chainNames(), Defaults: defaults, LastGoodDir: lastGood,
+		Host: p.host, Registry: p.registry, Kinds: chainNames(), Defaults: defaults, LastGoodDir: p.lastGood,
 	})
 	if err != nil || k.PluginDir == "" {
 		return p, err
@@ -77,12 +82,19 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 	return func(s source.Status, removed bool) {
 		details := []any{"plugin", s.Name, "file", s.Path, "version", s.Version, "digest", s.Digest, "kinds", s.Kinds}
 		switch {
+		case removed && s.State == source.Ignored: // it did nothing
 		case removed:
 			logger.Info("A plugin was removed", details...)
 			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s was removed", s.Name))
 		case s.State == source.Failed:
 			logger.Error(s.Err, "A plugin cannot be used", append(details, "earlierVersionRuns", s.Running)...)
 			k.report.warn(pluginFailedReason, fmt.Sprintf("Plugin %s: %s", s.Name, s.Message))
+		case s.State == source.Ignored:
+			logger.Info("A file of the plugin directory is ignored", "file", s.Path, "reason", s.Message)
+			k.report.warn(pluginFileIgnoredReason, fmt.Sprintf("File %s of the plugin directory is %s", s.Name, s.Message))
+		case len(s.Warnings) > 0:
+			logger.Info("A plugin was loaded, but not everything in its manifest or options has an effect", append(details, "warnings", s.Warnings)...)
+			k.report.warn(pluginWarningReason, fmt.Sprintf("Plugin %s: %s", s.Name, s.Message))
 		default:
 			logger.Info("A plugin was loaded", details...)
 			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s %s is in use for %v", s.Name, s.Version, s.Kinds))
@@ -90,16 +102,36 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 	}
 }
 
-// pluginInfo shows which version of each plugin runs: a rollout of plugins can be followed over all virtual kubelets.
-var pluginInfo = prometheus.NewDesc("refract_plugin_info", "1 for each plugin that is loaded, with the version and the digest of its module.", []string{"plugin", "version", "digest"}, nil)
+func (k *kubelet) reportLeak(plugin string, err error) {
+	k.report.warn(pluginLeaksReason, fmt.Sprintf("Plugin %s failed in an instance that had run before and succeeded in a fresh one, so no object is affected. It keeps memory or other state from call to call: mend it, or set `fresh: true` in its options. The failure was: %v", plugin, err))
+}
+
+var (
+	// pluginInfo shows which version of each plugin runs: a rollout of plugins can be followed over all virtual kubelets.
+	pluginInfo = prometheus.NewDesc("refract_plugin_info", "1 for each plugin that is loaded, with the version and the digest of its module.", []string{"plugin", "version", "digest"}, nil)
+
+	pluginLeaks = prometheus.NewDesc("refract_plugin_leaks_total", "Calls of a plugin that failed in an instance that had run before and succeeded in a fresh one.", []string{"plugin"}, nil)
+
+	pluginFiles = prometheus.NewDesc("refract_plugin_files",
+		"Files of the plugin directory by state: Loaded, Failed (an earlier version may run), Ignored (neither a module nor options), and Warning (loaded, but something in the manifest or options has no effect).", []string{"state"}, nil)
+
+	pluginCacheFailures = prometheus.NewDesc("refract_plugin_cache_failures_total",
+		"How often a folder of the plugin cache could not be used as it was: damaged, unreadable, full or read-only.", []string{"folder"}, nil)
+)
 
 // Describe implements prometheus.Collector.
-func (p *plugins) Describe(descs chan<- *prometheus.Desc) { descs <- pluginInfo }
+func (p *plugins) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{pluginInfo, pluginLeaks, pluginFiles, pluginCacheFailures} {
+		descs <- desc
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
 	collected := map[[3]string]bool{} // a series that came twice would fail the whole scrape
+	leaks := map[string]int64{}
 	for _, plugin := range p.chains.Plugins() {
+		leaks[plugin.Name()] += plugin.Leaks()
 		series := [3]string{plugin.Name(), plugin.Version(), plugin.Digest()}
 		if collected[series] {
 			continue
@@ -107,6 +139,30 @@ func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
 		collected[series] = true
 		metrics <- prometheus.MustNewConstMetric(pluginInfo, prometheus.GaugeValue, 1, series[:]...)
 	}
+	for name, count := range leaks {
+		metrics <- prometheus.MustNewConstMetric(pluginLeaks, prometheus.CounterValue, float64(count), name)
+	}
+	if p.dir != nil {
+		for state, count := range countFiles(p.dir.Statuses()) {
+			metrics <- prometheus.MustNewConstMetric(pluginFiles, prometheus.GaugeValue, float64(count), state)
+		}
+	}
+	if p.compiled != "" {
+		metrics <- prometheus.MustNewConstMetric(pluginCacheFailures, prometheus.CounterValue, float64(p.host.CacheFailures()), p.compiled)
+		metrics <- prometheus.MustNewConstMetric(pluginCacheFailures, prometheus.CounterValue, float64(p.chains.LastGoodFailures()), p.lastGood)
+	}
+}
+
+// countFiles counts the files by state, all states included: an alert on a missing series never fires.
+func countFiles(statuses []source.Status) map[string]int {
+	counts := map[string]int{string(source.Loaded): 0, string(source.Failed): 0, string(source.Ignored): 0, "Warning": 0}
+	for _, s := range statuses {
+		counts[string(s.State)]++
+		if len(s.Warnings) > 0 {
+			counts["Warning"]++
+		}
+	}
+	return counts
 }
 
 // follow applies changes of the plugin folder until ctx ends.

@@ -11,6 +11,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 
 	"github.com/extism/go-pdk"
@@ -27,7 +29,9 @@ type input struct {
 //go:wasmexport outgoing
 func outgoing() int32 {
 	var in input
-	if err := pdk.InputJSON(&in); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(pdk.Input()))
+	decoder.UseNumber() // as a float a whole number above 2^53 would come back as another one
+	if err := decoder.Decode(&in); err != nil {
 		return fail(err)
 	}
 	output, err := label(&in)

@@ -31,7 +31,7 @@ const (
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
 	Denied      Class = "policy"      // an admission policy denies it: Event, retry with backoff
 	Foreign     Class = "foreign"     // the name is taken: Event, retried later
-	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only
+	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry after seconds, then minutes
 	Input       Class = "input"       // an annotation or a field is invalid: Event, retry on the next change
 	Quarantine  Class = "quarantine"  // Event, left alone
 )

@@ -104,6 +104,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	if len(failures) == 0 {
 		r.countFor(key.Namespace, r.m.metrics.items)
 		r.m.metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
+		r.pluginRetries.Forget(key)
 		// A look that is asked for soon belongs to the same change; one that is due in an hour, to renew a token, is about another one.
 		if again == 0 || w.out || w.back || again > sameChange {
 			r.passed(w, key)
@@ -225,7 +226,9 @@ func (r *reflector) failed(key Key, direction Direction, err error) {
 		if errors.As(err, &fight) {
 			r.queue.AddAfter(key, fight.Left)
 		}
-	case Plugin, Input:
+	case Plugin:
+		r.queue.AddAfter(key, r.pluginRetries.When(key))
+	case Input:
 	default:
 		r.queue.AddAfter(key, r.retries.next(key, direction))
 	}

@@ -50,9 +50,11 @@ type reflector struct {
 	handler     Handler
 	queue       workqueue.TypedDelayingInterface[Key]
 	retries     retries
-	arrivals    *arrivals      // of what waits in the queue
-	cancel      func()         // ends the workers
-	wg          sync.WaitGroup // of the workers
+	arrivals    *arrivals // of what waits in the queue
+
+	pluginRetries workqueue.TypedRateLimiter[Key] // see newPluginRetries
+	cancel        func()                          // ends the workers
+	wg            sync.WaitGroup                  // of the workers
 	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each offloaded namespace
 	ofNode *informer.Informer
 	// what its handler watches in all namespaces
@@ -100,7 +102,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 		m: m, kind: kind, mute: slices.Contains(m.options.WithoutStatus, kind.Name), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
 		localWrites: mutationcache.New(m.options.Clock), shown: oscillation.New[Key](m.options.Clock, oscillation.Standard),
 	}
-	r.arrivals, r.retries = newArrivals(), newRetries()
+	r.arrivals, r.retries, r.pluginRetries = newArrivals(), newRetries(), newPluginRetries()
 	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrived)
 	r.trimCopy = trimmer(kind.Cache.Copies, kind.Copy.Into)
 	var err error

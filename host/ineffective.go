@@ -1,0 +1,62 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/refract-project/refract/host/document"
+)
+
+// ineffective lists what the configuration permits and the manifest does not: whoever wrote it expects more than there is.
+func (p *Plugin) ineffective() (warnings []string) {
+	for _, path := range p.writes {
+		overlaps := func(declared string) bool { return pathsOverlap(path, declared) }
+		if !slices.ContainsFunc(p.manifest.Writes, overlaps) {
+			warnings = append(warnings, fmt.Sprintf("writes: %s has no effect, the plugin declares %s", path, listOrNothing(p.manifest.Writes)))
+		}
+	}
+	for _, c := range p.capabilities {
+		if !slices.Contains(p.manifest.Capabilities, c) {
+			warnings = append(warnings, fmt.Sprintf("capabilities: %s has no effect, the plugin does not declare it", c))
+		}
+	}
+	return warnings
+}
+
+func listOrNothing(list []string) string {
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}
+
+// pathsOverlap reports whether an edit can be at or below both paths of a list of writes. Both are valid.
+func pathsOverlap(a, b string) bool {
+	if a == "*" || b == "*" {
+		return true
+	}
+	x, errX := document.ParsePath(a)
+	y, errY := document.ParsePath(b)
+	if errX != nil || errY != nil {
+		return false
+	}
+	for n := range min(len(x), len(y)) {
+		if !keysOverlap(x[n].Key, y[n].Key) {
+			return false
+		}
+	}
+	return true
+}
+
+func keysOverlap(a, b string) bool {
+	if a == "*" || b == "*" || a == b {
+		return true
+	}
+	prefixA, manyA := strings.CutSuffix(a, "/*")
+	prefixB, manyB := strings.CutSuffix(b, "/*")
+	return manyA && strings.HasPrefix(b, prefixA+"/") || manyB && strings.HasPrefix(a, prefixB+"/")
+}

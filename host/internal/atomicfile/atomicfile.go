@@ -1,0 +1,64 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package atomicfile writes files that appear whole or not at all.
+package atomicfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	tempPrefix = ".tmp-"
+	// abandonedAge is the age from which on a temporary file is one of a process that was killed.
+	abandonedAge = time.Hour
+)
+
+// Write puts content in the place of path, whose folder is made when missing. A file, link or folder that is in its place is
+// replaced. The content may be lost or damaged by a power cut: whoever reads it compares it with a digest.
+func Write(path string, content []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(dir, tempPrefix+"*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Close())
+	if err == nil {
+		err = replace(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+func replace(temp, path string) error {
+	err := os.Rename(temp, path)
+	if info, statErr := os.Lstat(path); err == nil || statErr != nil || !info.IsDir() {
+		return err
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
+
+// RemoveAbandoned removes what Write left in a folder when its process was killed.
+func RemoveAbandoned(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		info, infoErr := entry.Info()
+		if infoErr == nil && strings.HasPrefix(entry.Name(), tempPrefix) && time.Since(info.ModTime()) > abandonedAge {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, entry.Name())))
+		}
+	}
+	return err
+}

@@ -1,0 +1,132 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/wattest"
+)
+
+// forgetful counts its calls in memory, and does something at each that it would not do at the first.
+func forgetful(t testing.TB, later string) []byte {
+	t.Helper()
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"f","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
+		`(import "refract" "warn" (func $warn (param i32 i32))) (import "refract" "fail" (func $fail (param i32 i32))) (import "refract" "int" (func $int (param i32 i32 i32 i64) (result i64)))`,
+		`(data (i32.const 0) "once") (func (export "outgoing") (result i32)
+		   (call $warn (i32.const 0) (i32.const 4))
+		   (i32.store (i32.const 64) (i32.add (i32.load (i32.const 64)) (i32.const 1)))
+		   (if (i32.gt_u (i32.load (i32.const 64)) (i32.const 3)) (then `+later+`))
+		   (i32.const 0))`))
+	require.NoError(t, err)
+	return wasm
+}
+
+// TestLeakingPluginFailsNoObject: what earlier calls left behind is not charged to the object that comes by.
+func TestLeakingPluginFailsNoObject(t *testing.T) {
+	for name, later := range map[string]string{
+		"memory":   `(if (i32.eq (memory.grow (i32.const 300)) (i32.const -1)) (then (unreachable)))`,
+		"fuel":     `(loop $l (br $l))`,
+		"panic":    `(unreachable)`,
+		"access":   `(drop (call $int (i32.const 77) (i32.const 0) (i32.const 4) (i64.const 0)))`,
+		"its word": `(call $fail (i32.const 0) (i32.const 4)) (return (i32.const 1))`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			reports := 0
+			h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&log, nil))).WithLeakReporter(func(plugin string, err error) {
+				reports++
+				if plugin != "leaky" || err == nil {
+					t.Errorf("reported %s: %v", plugin, err)
+				}
+			}))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = h.Close(context.Background()) })
+			p := mustLoad(t, h, "leaky", forgetful(t, later), PluginConfig{Limits: Limits{MemoryPages: 4}})
+			chain, err := NewChain(Outgoing, DefaultGuard("Pod"), p)
+			require.NoError(t, err)
+			doc, env := document.New(), &Env{Domain: "shop", Measure: true}
+			const calls = 20
+			for n := range calls {
+				doc.Reset(serviceObject())
+				out, err := chain.Run(t.Context(), doc, env)
+				if err != nil {
+					t.Fatalf("call %d: %v", n, err)
+				}
+				if len(out.Warnings) != 1 || len(out.Calls) != 1 {
+					t.Errorf("call %d: %d warnings, %d calls: those of the failed call are kept", n, len(out.Warnings), len(out.Calls))
+				}
+			}
+			if got := p.Leaks(); got < 3 || got > calls/3 {
+				t.Errorf("%d leaks", got)
+			}
+			if reports != 1 || strings.Count(log.String(), "fresh one") != 1 || !strings.Contains(log.String(), "leaky") {
+				t.Errorf("reported %d times; log: %s", reports, log.String())
+			}
+		})
+	}
+}
+
+// TestOwnFailureIsRepeatedOnce: a plugin that fails for the object fails, and is not taken for one that leaks.
+func TestOwnFailureIsRepeatedOnce(t *testing.T) {
+	p := mustLoad(t, newHost(t), "bad", forgetful(t, `(nop)) (else (unreachable)`), PluginConfig{})
+	chain, err := NewChain(Outgoing, DefaultGuard("Pod"), p)
+	require.NoError(t, err)
+	doc, env := document.New(), &Env{Domain: "shop"}
+	for range 3 {
+		doc.Reset(serviceObject())
+		var trap *TrapError
+		if out, err := chain.Run(t.Context(), doc, env); !errors.As(err, &trap) || len(out.Calls) != 1 {
+			t.Errorf("%v, %+v", err, out)
+		}
+	}
+	if p.Leaks() != 0 {
+		t.Error("it counts as leaking")
+	}
+}
+
+// TestPortableTakesEveryObject: the shipped example, an object as large as API servers take, of a large text or many small values.
+func TestPortableTakesEveryObject(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	small := map[string]any{}
+	for n := range 65_000 {
+		small[fmt.Sprintf("key-%06d", n)] = fmt.Sprintf("v%d", n)
+	}
+	h := newHost(t)
+	p := mustLoad(t, h, "team", exampleModule(t), PluginConfig{
+		Config: map[string]any{"team": "x"}, Kinds: []string{"ConfigMap"}, Writes: []string{"metadata.labels"},
+	})
+	for name, data := range map[string]map[string]any{"text": {"x": strings.Repeat("x", 3<<19)}, "values": small} {
+		object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": data}
+		after, _, err := run(t, object, p)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if labels, _ := after["metadata"].(map[string]any)["labels"].(map[string]any); labels["team"] != "x" {
+			t.Errorf("%s: labels %v", name, labels)
+		}
+		if i := p.hot.Load(); i != nil && uint64(len(i.memory.bytes)) > i.ownMemory() {
+			t.Errorf("%s: an instance of %d bytes is kept", name, len(i.memory.bytes))
+		}
+	}
+}
+
+func exampleModule(t testing.TB) []byte {
+	t.Helper()
+	wasm, err := os.ReadFile("../examples/plugins/portable-team/portable-team.wasm")
+	require.NoError(t, err)
+	return wasm
+}

@@ -1,0 +1,210 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source_test
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/source"
+)
+
+// failures are what a start counted for each of the folders.
+type failures struct{ compiled, lastGood int64 }
+
+// start is a process with a plugin cache and one plugin of its own. Everything must be loaded, whatever the cache is like.
+func start(t *testing.T, cache string, modules []source.Module) failures {
+	t.Helper()
+	ctx := context.Background()
+	h, err := host.New(ctx, host.NewConfig().WithLogger(slog.New(slog.DiscardHandler)).WithCacheDir(filepath.Join(cache, "compiled")))
+	require.NoError(t, err)
+	defaults, err := source.ReadFS(fstest.MapFS{"service.wasm": {Data: plugin(t, "default", "Service")}})
+	require.NoError(t, err)
+	c, err := source.NewChains(ctx, source.ChainsConfig{
+		Host: h, Registry: host.NewRegistry(nil), Kinds: kinds, Defaults: defaults,
+		LastGoodDir: filepath.Join(cache, "last-good"), Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	for _, s := range c.Apply(ctx, modules) {
+		if s.State != source.Loaded || !s.Running {
+			t.Errorf("%s: %s", s.Name, s.Message)
+		}
+	}
+	require.NoError(t, c.Close(ctx))
+	require.NoError(t, h.Close(ctx))
+	return failures{h.CacheFailures(), c.LastGoodFailures()}
+}
+
+// smallDisk mounts a file system that is soon full, or skips the test where that is not permitted.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("a small file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+func fill(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	for block := make([]byte, 1<<20); len(block) > 0; {
+		if _, err := f.Write(block); err != nil {
+			block = block[:len(block)/2]
+		}
+	}
+}
+
+// cached lists the files below the cache.
+func cached(t *testing.T, cache string) (files []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(cache, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	}))
+	return files
+}
+
+// myModules is one plugin, as the directory gives it.
+func myModules(t *testing.T) []source.Module {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, map[string][]byte{"mine.wasm": plugin(t, "1", "Service"), "mine.yaml": []byte("priority: 3\n")})
+	modules, err := source.ReadDir(dir)
+	require.NoError(t, err)
+	return modules
+}
+
+func TestCacheOnAFullDisk(t *testing.T) {
+	disk, modules := smallDisk(t), myModules(t)
+	filler, cache := filepath.Join(disk, "filler"), filepath.Join(disk, "cache")
+	fill(t, filler)
+	if got := start(t, cache, modules); got.compiled == 0 || got.lastGood == 0 {
+		t.Errorf("a full disk is not reported: %+v", got)
+	}
+	require.NoError(t, os.Remove(filler))
+	if got := start(t, cache, modules); got != (failures{}) {
+		t.Errorf("it is reported although there is space again: %+v", got)
+	}
+	if n := len(cached(t, cache)); n != 3 {
+		t.Errorf("%d files, want those of two compiled modules and one last good version", n)
+	}
+}
+
+func TestCacheFolderOfAnotherType(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "cache")
+	require.NoError(t, os.WriteFile(cache, []byte("a file"), 0o600))
+	if got := start(t, cache, myModules(t)); got.compiled == 0 || got.lastGood == 0 {
+		t.Errorf("a file in place of the folder is not reported: %+v", got)
+	}
+	require.NoError(t, os.Remove(cache))
+	if got := start(t, cache, myModules(t)); got != (failures{}) {
+		t.Errorf("it is reported although the folder can be made: %+v", got)
+	}
+}
+
+// TestCacheDamagedFileByFile damages each file in each way: the next start loads everything and puts the file right.
+func TestCacheDamagedFileByFile(t *testing.T) {
+	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
+	start(t, cache, modules)
+	files := cached(t, cache)
+	require.Len(t, files, 3)
+	for _, file := range files {
+		good, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for name, damage := range map[string]func() error{
+			"emptied":  func() error { return os.WriteFile(file, nil, 0o600) },
+			"halved":   func() error { return os.WriteFile(file, good[:len(good)/2], 0o600) },
+			"zeroed":   func() error { return os.WriteFile(file, make([]byte, len(good)), 0o600) },
+			"lengthed": func() error { return os.WriteFile(file, append(good[:len(good):len(good)], 0), 0o600) },
+			"removed":  func() error { return os.Remove(file) },
+			"folder": func() error {
+				return os.Remove(file)
+			},
+		} {
+			require.NoError(t, damage())
+			if name == "folder" {
+				require.NoError(t, os.MkdirAll(filepath.Join(file, "below"), 0o700))
+			}
+			start(t, cache, modules)
+			if got := start(t, cache, modules); got != (failures{}) {
+				t.Errorf("%s %s: not put right by the start after it: %+v", filepath.Base(file), name, got)
+			}
+			if again, err := os.ReadFile(file); err != nil || len(again) != len(good) {
+				t.Errorf("%s %s: %d bytes afterwards, %d before: %v", filepath.Base(file), name, len(again), len(good), err)
+			}
+		}
+	}
+}
+
+// TestCacheBitByBit flips one bit at each of many places: code that is not what was compiled never runs.
+func TestCacheBitByBit(t *testing.T) {
+	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
+	start(t, cache, modules)
+	for _, file := range cached(t, cache) {
+		good, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for at := 0; at < len(good); at += 1 + len(good)/16 {
+			bad := append([]byte(nil), good...)
+			bad[at] ^= 1 << (at % 7)
+			require.NoError(t, os.WriteFile(file, bad, 0o600))
+			start(t, cache, modules)
+		}
+	}
+}
+
+// TestLastGoodIsWrittenAgain when a cleaner of temporary folders took it while the process runs.
+func TestLastGoodIsWrittenAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "last-good")
+	files := map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 7")}
+	before := newWorldWith(t, dir)
+	before.apply(files)
+	require.NoError(t, os.RemoveAll(dir))
+	before.apply(files)
+	after := newWorldWith(t, dir)
+	after.apply(map[string][]byte{"a.wasm": []byte("rubbish")})
+	after.expect("Service", "service@default a@1")
+}
+
+// TestLastGoodMeansTheSame: whatever the options say, they say it again after a restart.
+func TestLastGoodMeansTheSame(t *testing.T) {
+	schema := `"configSchema":{"type":"object","required":["id","ratio"],"properties":{"id":{"const":9007199254740993},"ratio":{"type":"number"}}}`
+	wasm := withManifest(t, `{"name":"test","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"],`+schema+`}`)
+	for name, options := range map[string]string{
+		"numbers":     "config: {id: 9007199254740993, ratio: 0.5}",
+		"nothing":     "config: {id: 9007199254740993, ratio: 2}\nwrites: []",
+		"no kinds":    "config: {id: 9007199254740993, ratio: 2}\nkinds: []",
+		"other texts": "# a comment\nconfig: &c {id: 0x20000000000001, ratio: 1e2}\npriority: 1_0",
+	} {
+		dir := t.TempDir()
+		before := newWorldWith(t, dir)
+		if s := before.apply(map[string][]byte{"a.wasm": wasm, "a.yaml": []byte(options)})["a"]; s.State != source.Loaded {
+			t.Fatalf("%s: %s", name, s.Message)
+		}
+		after := newWorldWith(t, dir)
+		after.apply(map[string][]byte{"a.wasm": []byte("rubbish"), "a.yaml": []byte(options)})
+		for _, kind := range kinds {
+			if got, want := after.chain(kind, host.Outgoing), before.chain(kind, host.Outgoing); got != want {
+				t.Errorf("%s: the chain of %s is %q after a restart, %q before", name, kind, got, want)
+			}
+			if got, want := labelSet(after, kind), labelSet(before, kind); got != want {
+				t.Errorf("%s: it writes %q after a restart, %q before", name, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,14 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package source
+
+import (
+	"os"
+	"time"
+)
+
+// changeTime is the time stamp: virtual kubelets run on Linux.
+func changeTime(info os.FileInfo) time.Time { return info.ModTime() }
