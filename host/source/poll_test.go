@@ -59,7 +59,10 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 		require.NoError(t, d.Sync(t.Context()))
 		return &d.read["m.wasm"].module.Wasm[0]
 	}
-	require.Eventually(t, func() bool { return content() == content() }, time.Minute, time.Millisecond,
+	require.Eventually(t, func() bool {
+		before := content()
+		return before == content()
+	}, time.Minute, time.Millisecond,
 		"it is read again and again although it is older than the grain of time stamps")
 	write(make([]byte, len(wasm)))
 	content()

@@ -138,7 +138,7 @@ func writerOf(entries []metav1.ManagedFieldsEntry, fields []string) (manager str
 	var last metav1.Time
 	for i := range entries {
 		entry := &entries[i]
-		if wire.IsFieldManager(entry.Manager) || entry.FieldsV1 == nil || !ownsAny(entry.FieldsV1.Raw, fields) {
+		if wire.IsFieldManager(entry.Manager) || entry.FieldsV1 == nil || !ownsAny(entry.FieldsV1.GetRawBytes(), fields) {
 			continue
 		}
 		if manager == "" || entry.Time != nil && last.Before(entry.Time) {
