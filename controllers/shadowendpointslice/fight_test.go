@@ -13,10 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 )
 
-// A client of this cluster directs the traffic of a slice elsewhere as often as it is corrected. The Event names the client and the field. A
-// fight is no way to keep other endpoints: they are corrected all the same, but only every few seconds.
+// A client of this cluster replaces a slice, without the record of what was asked for, as often as it is corrected. The Event names the client
+// and the field. A fight is no way to keep other endpoints: they are corrected all the same, but only every few seconds.
 func TestASliceThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := provider.Extended(t, "fighting")
 	cluster(t, "fighting")
@@ -24,7 +25,7 @@ func TestASliceThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	provider.Create(t, shadowSlice(namespace, "slice", "fighting"))
 	slice := awaitReady(t, namespace, "slice", reachable)
 	revert := func() {
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"endpoints":[{"addresses":["10.9.9.9"]}]}`))
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+asked.Annotation+`":null}},"endpoints":[{"addresses":["10.9.9.9"]}]}`))
 		if err := provider.Client.Patch(t.Context(), slice.DeepCopy(), patch, client.FieldOwner("diverter")); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
@@ -56,8 +57,8 @@ func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	awaitPod(t, shadow, "")
 }
 
-// A client of this cluster reverts a label of a pod as often as it is written. The Event names it and the label. It is still corrected, but
-// only every few seconds.
+// A client of this cluster reverts a label of a pod, and removes the record of what was asked for, as often as they are written. The Event
+// names it and the label. It is still corrected, but only every few seconds.
 func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -65,7 +66,7 @@ func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
 	revert := func() {
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"theirs"}}}`))
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"theirs"},"annotations":{"`+asked.Annotation+`":null}}}`))
 		if err := provider.Client.Patch(t.Context(), pod.DeepCopy(), patch, client.FieldOwner("relabeler")); err != nil {
 			t.Fatal(err)
 		}
