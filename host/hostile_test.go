@@ -38,6 +38,7 @@ type guest struct {
 	says   []string // one of these is in the message
 	ok     bool     // no error is right
 	calls  int      // the call that must fail is the last of them
+	logged string   // is in the log
 	kind   string
 	writes string
 }
@@ -67,6 +68,8 @@ func parseGuest(t testing.TB, name, text string) guest {
 			if _, err := fmt.Sscan(value, &g.calls); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
+		case "logged":
+			g.logged = value
 		case "kind":
 			g.kind = value
 		case "writes":
@@ -314,6 +317,9 @@ func TestHostileModulesAreStopped(t *testing.T) {
 				env := a.env()
 				out, err := a.run(t, "Bad", g.kind, env, a.good, p)
 				g.check(t, err)
+				if !strings.Contains(a.logs.String(), g.logged) {
+					t.Errorf("the log does not have %q", g.logged)
+				}
 				if len(out.Warnings) > 34 { // of two plugins
 					t.Errorf("%d warnings", len(out.Warnings))
 				}
