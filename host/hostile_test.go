@@ -308,7 +308,7 @@ func TestHostileModulesAreStopped(t *testing.T) {
 			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits, Kinds: []string{"*"}, Writes: []string{"*"}})
 			require.NoError(t, err)
 			defer func() { _ = p.Close(context.Background()) }()
-			for range 2 { // a fresh instance is no better
+			for round := range 2 { // a fresh instance is no better
 				for range g.calls - 1 {
 					_, err = a.run(t, "Bad", g.kind, a.env(), p)
 					require.NoError(t, err, "an earlier call")
@@ -317,8 +317,8 @@ func TestHostileModulesAreStopped(t *testing.T) {
 				env := a.env()
 				out, err := a.run(t, "Bad", g.kind, env, a.good, p)
 				g.check(t, err)
-				if !strings.Contains(a.logs.String(), g.logged) {
-					t.Errorf("the log does not have %q", g.logged)
+				if round == 0 && !strings.Contains(a.logs.String(), g.logged) { // a leak is logged once in a while
+					t.Errorf("the log does not have %q: %s", g.logged, a.logs.String())
 				}
 				if len(out.Warnings) > 34 { // of two plugins
 					t.Errorf("%d warnings", len(out.Warnings))
