@@ -182,3 +182,18 @@ func TestKeptOptionsAreTheSame(t *testing.T) {
 		}
 	}
 }
+
+// TestSameFileSeesEveryChange, also of a file whose size, inode and time stamp are as before.
+func TestSameFileSeesEveryChange(t *testing.T) {
+	file, long := filepath.Join(t.TempDir(), "m"), time.Now().Add(-time.Hour)
+	write := func(content string) os.FileInfo {
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		require.NoError(t, os.Chtimes(file, long, long))
+		return stat(file)
+	}
+	was := write("one")
+	if !sameFile(was, stat(file)) {
+		t.Error("a file that nobody touched looks different")
+	}
+	require.Eventually(t, func() bool { return !sameFile(was, write("two")) }, time.Minute, time.Millisecond, "a change is not seen")
+}
