@@ -415,9 +415,9 @@ func TestWASI(t *testing.T) {
 	}
 	var logged strings.Builder
 	d.env.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-	copy(d.i.memory.bytes, "panic: oh")
+	copy(d.i.memory.bytes, "panic: oh\n")
 	binary.LittleEndian.PutUint32(d.i.memory.bytes[100:], 0)
-	binary.LittleEndian.PutUint32(d.i.memory.bytes[104:], 9)
+	binary.LittleEndian.PutUint32(d.i.memory.bytes[104:], 10)
 	read("fd_write", 2, 100, 1, 200)
 	if !strings.Contains(logged.String(), "panic: oh") {
 		t.Errorf("logged %q", logged.String())

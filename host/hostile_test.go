@@ -38,6 +38,7 @@ type guest struct {
 	says   []string // one of these is in the message
 	ok     bool     // no error is right
 	calls  int      // the call that must fail is the last of them
+	logged string   // is in the log
 	kind   string
 	writes string
 }
@@ -67,6 +68,8 @@ func parseGuest(t testing.TB, name, text string) guest {
 			if _, err := fmt.Sscan(value, &g.calls); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
+		case "logged":
+			g.logged = value
 		case "kind":
 			g.kind = value
 		case "writes":
@@ -305,7 +308,7 @@ func TestHostileModulesAreStopped(t *testing.T) {
 			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits, Kinds: []string{"*"}, Writes: []string{"*"}})
 			require.NoError(t, err)
 			defer func() { _ = p.Close(context.Background()) }()
-			for range 2 { // a fresh instance is no better
+			for round := range 2 { // a fresh instance is no better
 				for range g.calls - 1 {
 					_, err = a.run(t, "Bad", g.kind, a.env(), p)
 					require.NoError(t, err, "an earlier call")
@@ -314,6 +317,9 @@ func TestHostileModulesAreStopped(t *testing.T) {
 				env := a.env()
 				out, err := a.run(t, "Bad", g.kind, env, a.good, p)
 				g.check(t, err)
+				if round == 0 && !strings.Contains(a.logs.String(), g.logged) { // a leak is logged once in a while
+					t.Errorf("the log does not have %q: %s", g.logged, a.logs.String())
+				}
 				if len(out.Warnings) > 34 { // of two plugins
 					t.Errorf("%d warnings", len(out.Warnings))
 				}

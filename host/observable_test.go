@@ -114,6 +114,7 @@ var observed = map[string]map[string]string{
 		"proc_exit": "(i32.const 0)", "args_get": "(i32.const 1024) (i32.const 1028)", "environ_get": "(i32.const 1024) (i32.const 1028)", "args_sizes_get": "(i32.const 1024) (i32.const 1028)",
 		"environ_sizes_get": "(i32.const 1024) (i32.const 1028)", "sched_yield": "", "clock_res_get": "(i32.const 0) (i32.const 1024)", "clock_time_get": "(i32.const 0) (i64.const 0) (i32.const 1024)",
 		"random_get": "(i32.const 1024) (i32.const 32)", "fd_write": "(i32.const 1) (i32.const 2048) (i32.const 1) (i32.const 1024)", "fd_fdstat_get": "(i32.const 1) (i32.const 1024)",
+		"poll_oneoff": "(i32.const 2048) (i32.const 1024) (i32.const 1) (i32.const 1064)",
 	},
 }
 

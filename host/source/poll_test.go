@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -153,4 +155,45 @@ func TestNoLockWhileCompiling(t *testing.T) {
 	default:
 	}
 	<-done
+}
+
+// TestKeptOptionsAreTheSame, in every option and value, whether they come from a file or from a program.
+func TestKeptOptionsAreTheSame(t *testing.T) {
+	texts := []string{
+		"", "{}", "config: {id: 9007199254740993, ratio: 0.5, whole: 1e2, hex: 0x10, none: null, empty: {}, list: [], text: \"1\"}",
+		"writes: []", "kinds: []\ncapabilities: []", "writes: [a]\nkinds: [Pod]\ncapabilities: [skip]\nreplaces: pod\npriority: -3\nfresh: true\nignoreFailure: true",
+		"limits: {fuel: 1, memoryPages: 2, outputBytes: 3, callDepth: 4, moduleBytes: 5, handles: 6}", "priority: 0\nfresh: false",
+	}
+	for _, text := range texts {
+		for _, fromFile := range []bool{true, false} {
+			m := Module{Name: strings.Repeat("long", 60), Wasm: []byte("wasm")}
+			_, err := m.Options.decode([]byte(text))
+			require.NoError(t, err)
+			if fromFile {
+				m.OptionsText = []byte(text)
+			}
+			l := lastGood{dir: t.TempDir(), marks: map[string]mark{}}
+			require.NoError(t, l.keep(&m))
+			again, err := l.recall(m.Name)
+			require.NoError(t, err)
+			if !reflect.DeepEqual(again.Options, m.Options) || again.digest() != m.digest() || string(again.Wasm) != string(m.Wasm) {
+				t.Errorf("%q: %+v came back as %+v", text, m.Options, again.Options)
+			}
+		}
+	}
+}
+
+// TestSameFileSeesEveryChange, also of a file whose size, inode and time stamp are as before.
+func TestSameFileSeesEveryChange(t *testing.T) {
+	file, long := filepath.Join(t.TempDir(), "m"), time.Now().Add(-time.Hour)
+	write := func(content string) os.FileInfo {
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		require.NoError(t, os.Chtimes(file, long, long))
+		return stat(file)
+	}
+	was := write("one")
+	if !sameFile(was, stat(file)) {
+		t.Error("a file that nobody touched looks different")
+	}
+	require.Eventually(t, func() bool { return !sameFile(was, write("two")) }, time.Minute, time.Millisecond, "a change is not seen")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // TestObjectsOfAFailedPluginAreRetried although nothing changes, and without a second Event.
@@ -16,11 +17,11 @@ func TestObjectsOfAFailedPluginAreRetried(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	var calls atomic.Int64
-	l.Chains.Swap("Service", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) {
+	l.Chains.Swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		if calls.Add(1) <= 2 {
 			return nil, &host.PluginFailedError{Plugin: "busy", Reason: "not now"}
 		}
-		return &host.Outcome{}, nil
+		return reflectiontest.MutateService(doc, env)
 	})
 	l.Local.Create(t, l.Namespace, service("web", ""))
 	l.Start()

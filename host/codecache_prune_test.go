@@ -1,0 +1,40 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPruneRemovesTheLeastRecentlyUsed, as few as are needed, and nothing that a process is at work with.
+func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	age := func(path string, days int) {
+		at := now.Add(-time.Duration(days) * 24 * time.Hour)
+		require.NoError(t, os.Chtimes(filepath.Join(dir, path), at, at))
+	}
+	for path, days := range map[string]int{"a/new": 1, "a/old": 5, "other-version/older": 9, "a/middle": 3, scratchPrefix + "1/v/code": 20} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, path), make([]byte, 100), 0o600))
+		age(path, days)
+	}
+	require.NoError(t, pruneFolder(dir, 250))
+	for path, stays := range map[string]bool{"a/new": true, "a/middle": true, "a/old": false, "other-version/older": false, scratchPrefix + "1/v/code": true} {
+		if _, err := os.Stat(filepath.Join(dir, path)); (err == nil) != stays {
+			t.Errorf("%s stays: %t", path, err == nil)
+		}
+	}
+	age(scratchPrefix+"1", 1) // its process was killed
+	c := &codeCache{dir: dir, scratch: filepath.Join(dir, scratchPrefix+"2", "v")}
+	require.NoError(t, c.prune())
+	if _, err := os.Stat(filepath.Join(dir, scratchPrefix+"1")); err == nil {
+		t.Error("an abandoned scratch folder stays")
+	}
+}
