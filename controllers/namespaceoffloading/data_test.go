@@ -50,6 +50,7 @@ func TestDeletionIsHeldByData(t *testing.T) {
 	awaitMapped(t, tenant, "udine", namespace, namespace+"-consumer")
 	_, volume := consumer.BoundClaim(t, "trento", namespace, deletePolicy)
 	consumer.BoundClaim(t, "trento", consumer.Namespace(t), deletePolicy) // of another namespace
+	awaitLetIn(t, namespace, "node-trento", "node-udine")
 
 	consumer.Delete(t, nso)
 	awaitHeld(t, nso, "trento", volume.Name+" of claim "+namespace+"/data")

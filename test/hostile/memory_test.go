@@ -229,8 +229,10 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1)+0.5)].Round(time.Millisecond)
 }
 
+// dropQuotaWebhook has the API server of the provider store what the webhook and the policies of the chart refuse.
 func dropQuotaWebhook(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
+	require.NoError(t, l.Provider.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	configurations := l.Provider.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	configuration, err := configurations.Get(ctx, rbac.WebhookName, metav1.GetOptions{})
 	require.NoError(t, err)

@@ -133,7 +133,9 @@ func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 func TestRolesOfAnotherInstallation(t *testing.T) {
 	l := newLab(t)
 	role := must(l.local.core.RbacV1().ClusterRoles().Get(t.Context(), rbac.VirtualKubeletLocal().Named(l.kubelet.Prefix), metav1.GetOptions{}))(t)
-	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "plugins.refract.io") })
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+		return slices.Contains(r.Resources, "reflectedresources") || slices.Contains(r.Resources, "reflectedresources/status")
+	})
 	must(l.local.core.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}))(t)
 	l.eventually(func() error { // the authorizer hears of it a moment later
 		review := must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t)
