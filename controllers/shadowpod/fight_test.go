@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
@@ -57,16 +56,20 @@ func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	awaitPod(t, shadow, "")
 }
 
-// A client of this cluster reverts a label of a pod, and removes the record of what was asked for, as often as they are written. The Event
-// names it and the label. It is still corrected, but only every few seconds.
+// A client of this cluster reverts a label of a pod that is enforced, because it is in a domain of ours, as often as it is written. The Event
+// names the client and the label. It is still corrected, but only every few seconds.
 func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
+	const label = "example.liqo.io/tier"
 	shadow := shadowPod(namespace, "relabeled")
+	labels := shadow.GetLabels()
+	labels[label] = "relabeled"
+	shadow.SetLabels(labels)
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
 	revert := func() {
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"theirs"},"annotations":{"`+asked.Annotation+`":null}}}`))
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+label+`":"theirs"}}}`))
 		if err := provider.Client.Patch(t.Context(), pod.DeepCopy(), patch, client.FieldOwner("relabeler")); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +81,7 @@ func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	}
 	event := provider.AwaitEvent(t, namespace, "ShadowPod", "relabeled", wire.ReflectionQuarantinedReason)
 	assert.Contains(t, event.Note, `"relabeler" (Update)`)
-	assert.Contains(t, event.Note, "/metadata/labels/app")
+	assert.Contains(t, event.Note, "/metadata/labels/example.liqo.io")
 	before := len(m.Writes.About("PATCH", "relabeled"))
 	for range 60 {
 		revert()
@@ -88,8 +91,8 @@ func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 		t.Errorf("%d corrections within six seconds of a quarantine", writes)
 	}
 	controllertest.Eventually(t, "the label to be right", func() error {
-		if provider.Get(t, pod, namespace, "relabeled"); pod.Labels["app"] != "relabeled" {
-			return errors.New("it is " + pod.Labels["app"])
+		if provider.Get(t, pod, namespace, "relabeled"); pod.Labels[label] != "relabeled" {
+			return errors.New("it is " + pod.Labels[label])
 		}
 		return nil
 	})
