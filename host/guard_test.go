@@ -249,7 +249,7 @@ func TestGuardTurnsInheritedOff(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if len(out.Warnings) != 1 || !strings.HasPrefix(out.Warnings[0].Message, "spec.hostNetwork is off") {
-		t.Errorf("nobody is told: %v", out.Warnings)
+		t.Errorf("the removal causes no warning: %v", out.Warnings)
 	}
 	if object["spec"].(map[string]any)["hostNetwork"] != true {
 		t.Error("the object in the cache changed")

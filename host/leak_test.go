@@ -97,9 +97,6 @@ func TestOwnFailureIsRepeatedOnce(t *testing.T) {
 
 // TestPortableTakesEveryObject: the shipped example, an object as large as API servers take, of a large text or many small values.
 func TestPortableTakesEveryObject(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	small := map[string]any{}
 	for n := range 65_000 {
 		small[fmt.Sprintf("key-%06d", n)] = fmt.Sprintf("v%d", n)

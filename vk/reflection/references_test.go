@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -149,7 +150,8 @@ func TestARestartDoesNotOvertakeConfiguration(t *testing.T) {
 // The provider is away. What was created and changed meanwhile crosses in that order.
 func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, referenceKinds, func(o *reflection.Options) { o.ReferenceTimeout = 500 * time.Millisecond })
+	const timeout = 4 * time.Second
+	l := newLab(t, referenceKinds, func(o *reflection.Options) { o.ReferenceTimeout = timeout })
 	link := l.ThroughCable()
 	l.start()
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {a: old}}`)
@@ -164,13 +166,18 @@ func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(time.Second) // longer than a pod waits: the outage does not count
+	g := l.hold("Secret", "key") // else the two come back in any order
+	outdated := func() bool {
+		return slices.ContainsFunc(l.Events(l.Namespace, "Pod", "web"), func(e string) bool { return strings.Contains(e, "OutdatedReferences") })
+	}
+	assert.Never(l, outdated, timeout+time.Second, 100*time.Millisecond, "the outage counts as waiting")
 	link.SetCut(false)
+	<-g.held
+	l.neverBefore("ShadowPod", "web")
+	g.open()
 	l.before("Secret", "key", "ShadowPod", "web")
 	l.Present(l.Remote, "Secret", l.RemoteNS, "key", reflectiontest.Field("data.a", "bmV3"))
-	if events := l.Events(l.Namespace, "Pod", "web"); len(events) > 0 {
-		t.Errorf("a pod that came in order has the Events %q", events)
-	}
+	assert.False(t, outdated(), "a pod that came in order has the Event about one that did not")
 }
 
 // denySecret has the provider refuse a value of the Secret, as a policy of its administrator would.

@@ -28,7 +28,7 @@ func addDeleteDataFlag(command *cobra.Command, confirmed *bool) {
 		"delete the data of volumes with the reclaim policy Delete that is in the remote namespaces; that of others is never deleted")
 }
 
-// refuseData returns an error if volumes would lose their data, and says which ones lose it if that is confirmed.
+// refuseData returns an error if volumes would lose their data, and warns which ones lose it if that is confirmed.
 func refuseData(out io.Writer, name string, volumes remotedata.Volumes, confirmed bool) error {
 	if held := volumes.Holding(confirmed); len(held) > 0 {
 		return fmt.Errorf("%s: nothing was changed, because the data of the volumes %s would be deleted: %s", name, held, held.Remedy(confirmFlag))
@@ -39,7 +39,8 @@ func refuseData(out io.Writer, name string, volumes remotedata.Volumes, confirme
 	return nil
 }
 
-// remoteVolumes returns the volumes with data on providers. A user who may not list volumes is told that the controllers check them; known is false.
+// remoteVolumes returns the volumes with data on providers. If the user may not list volumes, a warning points to the
+// controllers, which check them, and known is false.
 func remoteVolumes(ctx context.Context, c client.Client, out io.Writer) (volumes remotedata.Volumes, known bool, err error) {
 	volumes, err = remotedata.List(ctx, c)
 	if apierrors.IsForbidden(err) {

@@ -6,8 +6,9 @@
 //
 // An object that another client keeps deleting is left alone for growing periods: nobody has more because it is missing. One whose content is
 // corrected again and again (see package asked for what is left as others have changed it) is still corrected, but only every few seconds: its
-// content may restrict what a consumer can do, or direct traffic, so a fight must not be a way to have it otherwise. So are objects that restrict consumers (Client), whether they are changed or
-// deleted. What admits a consumer or its pods at all, such as RoleBindings and the labels of namespaces, is corrected at once.
+// content may restrict what a consumer can do, or direct traffic, and a fight must not be a way around that. The same holds for objects that restrict
+// consumers (Client), whether they are changed or deleted. RoleBindings and the labels of namespaces, which admit a consumer or its pods at all, are
+// corrected at once.
 package brake
 
 import (

@@ -60,8 +60,8 @@ func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.Vi
 			" recreate the pod once the cause is removed", h.Options().RemoteClusterID, listLags(lags)))
 		return nil
 	}
-	if told := v.state.awaiting.Add(arrivalTime); told.After(now) {
-		next = earlier(next, told)
+	if report := v.state.awaiting.Add(arrivalTime); report.After(now) {
+		next = earlier(next, report)
 	} else {
 		h.Note(v.local, AwaitingReferencesReason, fmt.Sprintf("not started on cluster %s yet: waiting up to %s until this is up to date there: %s", h.Options().RemoteClusterID, limit, listLags(lags)))
 	}
