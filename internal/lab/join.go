@@ -93,6 +93,7 @@ var providerLimits = map[string]string{
 	tenantlimits.IngressHosts.Annotation():   "*",
 	tenantlimits.IngressClasses.Annotation(): "*",
 	tenantlimits.StorageClasses.Annotation(): RemoteStorageClass,
+	tenantlimits.MaxNamespaces.Annotation():  "1000", // benchmarks offload more than the default
 	"tenants.refract.io/allowed-annotations": "cloud.google.com/*",
 }
 
