@@ -14,7 +14,8 @@ import (
 type frameReader struct {
 	stream io.ReadCloser
 	unread []byte // of buffer
-	buffer [4 << 10]byte
+	// buffer is small because most watches are idle, and a virtual kubelet with a hundred namespaces has a thousand of them.
+	buffer [1 << 10]byte
 	lost   error // of the stream, once all before it is read
 	scan   scan
 }

@@ -56,15 +56,31 @@ func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Select
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector, o.FieldSelector = selected.Labels, selected.Fields
-			return breaker.Do(ctx, s.Breaker, func() (runtime.Object, error) {
-				ctx, cancel := context.WithTimeout(ctx, listTimeout)
-				defer cancel()
-				return of.List(ctx, o)
+			return onOwnStack(func() (runtime.Object, error) {
+				return breaker.Do(ctx, s.Breaker, func() (runtime.Object, error) {
+					ctx, cancel := context.WithTimeout(ctx, listTimeout)
+					defer cancel()
+					return of.List(ctx, o)
+				})
 			})
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector, o.FieldSelector = selected.Labels, selected.Fields
-			return breaker.Do(ctx, s.Breaker, func() (watch.Interface, error) { return of.Watch(ctx, o) })
+			return onOwnStack(func() (watch.Interface, error) {
+				return breaker.Do(ctx, s.Breaker, func() (watch.Interface, error) { return of.Watch(ctx, o) })
+			})
 		},
 	}
+}
+
+// onOwnStack returns the result of request, made in a goroutine of its own. Requests nest deeply, and the stack that they need would remain with the
+// goroutine of the watch for hours: Go shrinks a stack only to four times of what is in use. A virtual kubelet has ten watches for each namespace.
+func onOwnStack[T any](request func() (T, error)) (result T, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		result, err = request()
+	}()
+	<-done
+	return result, err
 }
