@@ -76,11 +76,6 @@ const (
 	ShadowEndpointSliceFieldManager = "shadow-endpointslice-controller"
 )
 
-// IsFieldManager reports whether the name is a field manager of Refract: what it wrote is no other client's.
-func IsFieldManager(name string) bool {
-	return name == ReflectionFieldManager || name == ShadowPodFieldManager || name == ShadowEndpointSliceFieldManager
-}
-
 // ReflectionLabels returns the labels of an object that crosses from origin
 // to destination, as a new map.
 func ReflectionLabels(origin, destination string) map[string]string {

@@ -241,7 +241,7 @@ func (c *Controller) create(ctx context.Context, id string) (*core.ForeignCluste
 	return cluster, nil
 }
 
-const fieldManager = "foreigncluster-controller"
+const fieldManager = wire.ForeignClusterFieldManager
 
 // write the status if it differs. The resource version is part of it: what others have written meanwhile is not overwritten.
 func (c *Controller) write(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {

@@ -121,7 +121,7 @@ func TestAnOpenedEgressPolicyIsAlwaysRestored(t *testing.T) {
 	for start := time.Now(); !told(); time.Sleep(100 * time.Millisecond) {
 		require.NoError(t, provider.Client.Patch(t.Context(), policy.DeepCopy(), open, client.FieldOwner("opener")))
 		if time.Since(start) > time.Minute {
-			t.Fatalf("there is no Event after the writes %q", m.Writes.About("PATCH", policy.Name))
+			t.Fatalf("there is no Event after %d writes, but %v", len(m.Writes.About("PATCH", policy.Name)), provider.Events(t, home+"-shop", "NetworkPolicy", policy.Name))
 		}
 	}
 	before := len(m.Writes.About("PATCH", policy.Name))

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	fieldManager   = "namespacemap-controller"
+	fieldManager   = wire.NamespaceMapFieldManager
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "liqo"
 )

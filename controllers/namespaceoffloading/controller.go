@@ -99,7 +99,7 @@ const (
 	droppedReason  = "MappingRemoved"
 	offloadAction  = "OffloadNamespace"
 
-	fieldManager = "namespaceoffloading-controller"
+	fieldManager = wire.NamespaceOffloadingFieldManager
 )
 
 // Reconcile offloads or unoffloads the namespace, and writes the status. Errors

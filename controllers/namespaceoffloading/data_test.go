@@ -43,25 +43,25 @@ func awaitHeld(t *testing.T, nso *offloading.NamespaceOffloading, provider, volu
 func TestDeletionIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
-	virtualNode(t, tenant, "node-trento", "trento", map[string]string{})
-	virtualNode(t, tenant, "node-udine", "udine", map[string]string{})
+	virtualNode(t, tenant, "node-rovigo", "rovigo", map[string]string{})
+	virtualNode(t, tenant, "node-belluno", "belluno", map[string]string{})
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
-	answer(t, awaitMapped(t, tenant, "trento", namespace, namespace+"-consumer"), namespace, offloading.MappingAccepted)
-	awaitMapped(t, tenant, "udine", namespace, namespace+"-consumer")
-	_, volume := consumer.BoundClaim(t, "trento", namespace, deletePolicy)
-	consumer.BoundClaim(t, "trento", consumer.Namespace(t), deletePolicy) // of another namespace
-	awaitLetIn(t, namespace, "node-trento", "node-udine")
+	answer(t, awaitMapped(t, tenant, "rovigo", namespace, namespace+"-consumer"), namespace, offloading.MappingAccepted)
+	awaitMapped(t, tenant, "belluno", namespace, namespace+"-consumer")
+	_, volume := consumer.BoundClaim(t, "rovigo", namespace, deletePolicy)
+	consumer.BoundClaim(t, "rovigo", consumer.Namespace(t), deletePolicy) // of another namespace
+	awaitLetIn(t, namespace, "node-belluno", "node-rovigo")
 
 	consumer.Delete(t, nso)
-	awaitHeld(t, nso, "trento", volume.Name+" of claim "+namespace+"/data")
+	awaitHeld(t, nso, "rovigo", volume.Name+" of claim "+namespace+"/data")
 	assert.Contains(t, consumer.AwaitEvent(t, namespace, offloading.NamespaceOffloadingKind, nso.Name, remotedata.HeldReason).Note, wire.DeleteDataAnnotation+"=true")
-	awaitMapped(t, tenant, "udine", namespace, "")
-	awaitMapped(t, tenant, "trento", namespace, namespace+"-consumer")
-	awaitLetIn(t, namespace, "node-trento", "node-udine")
+	awaitMapped(t, tenant, "belluno", namespace, "")
+	awaitMapped(t, tenant, "rovigo", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-belluno", "node-rovigo")
 	assert.Equal(t, offloading.TerminatingOffloadingPhaseType, nso.Status.OffloadingPhase)
 
 	consumer.Patch(t, nso, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DeleteDataAnnotation))
-	answer(t, awaitMapped(t, tenant, "trento", namespace, ""), namespace, "")
+	answer(t, awaitMapped(t, tenant, "rovigo", namespace, ""), namespace, "")
 	consumer.AwaitGone(t, nso)
 }
 
@@ -69,21 +69,21 @@ func TestDeletionIsHeldByData(t *testing.T) {
 func TestDeletionIsHeldByRetainedVolumes(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
-	virtualNode(t, tenant, "node-varese", "varese", map[string]string{})
+	virtualNode(t, tenant, "node-verbania", "verbania", map[string]string{})
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
-	awaitMapped(t, tenant, "varese", namespace, namespace+"-consumer")
-	claim, volume := consumer.BoundClaim(t, "varese", namespace, retainPolicy)
+	awaitMapped(t, tenant, "verbania", namespace, namespace+"-consumer")
+	claim, volume := consumer.BoundClaim(t, "verbania", namespace, retainPolicy)
 	consumer.Patch(t, nso, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DeleteDataAnnotation))
 	consumer.Delete(t, nso)
-	awaitHeld(t, nso, "varese", volume.Name)
+	awaitHeld(t, nso, "verbania", volume.Name)
 	consumer.ReleaseVolume(t, claim, volume)
 	consumer.Patch(t, nso, `{"metadata":{"annotations":{"plugins.refract.io/delete-data":null,"touched":"true"}}}`)
-	looked(t, tenant, "varese", offloading.NamespaceOffloadingSpec{})
-	awaitHeld(t, nso, "varese", "(Retain)")
-	awaitMapped(t, tenant, "varese", namespace, namespace+"-consumer")
+	looked(t, tenant, "verbania", offloading.NamespaceOffloadingSpec{})
+	awaitHeld(t, nso, "verbania", "(Retain)")
+	awaitMapped(t, tenant, "verbania", namespace, namespace+"-consumer")
 
 	consumer.Patch(t, volume, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
-	awaitMapped(t, tenant, "varese", namespace, "")
+	awaitMapped(t, tenant, "verbania", namespace, "")
 }
 
 // A clusterSelector that matches no more withdraws no namespace with data, after any time, and the virtual kubelet keeps its access.

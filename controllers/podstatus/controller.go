@@ -38,7 +38,7 @@ import (
 )
 
 const (
-	fieldManager = "podstatus-controller"
+	fieldManager = wire.PodStatusFieldManager
 	// parallel is how many pods are marked at once, page how many are asked for
 	// at once unless the options say so.
 	parallel, page = 8, 500

@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-const fieldManager = "crd-replicator"
+const fieldManager = wire.ReplicatorFieldManager
 
 func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
 	return remote.NewPool(remote.Options{

@@ -12,10 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/printable"
 )
 
-const fieldManager = "virtualnode-controller"
+const fieldManager = wire.VirtualNodeFieldManager
 
 func condition(kind offloading.VirtualNodeConditionType, status offloading.VirtualNodeConditionStatus, reason, message string) offloading.VirtualNodeCondition {
 	return offloading.VirtualNodeCondition{Type: kind, Status: status, Reason: reason, Message: printable.Text(message)}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/jsonpatch"
@@ -28,7 +29,7 @@ import (
 // authorityKey is the key of the authority's certificate in its Secret, PEM.
 const authorityKey = "ca.crt"
 
-const fieldManager = "webhookcert-controller"
+const fieldManager = wire.WebhookCertFieldManager
 
 // Options are the settings of the controller.
 type Options struct {

@@ -47,6 +47,11 @@ func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, dif
 		last.Manager, last.Operation, last.Time.UTC().Format(time.RFC3339), fields)
 }
 
+// HasOtherWriter reports whether another client is recorded as a field manager of an object, or its subresource.
+func HasOtherWriter(entries []metav1.ManagedFieldsEntry, subresource string) bool {
+	return lastWriter(entries, subresource) != nil
+}
+
 // DescribeDeleter describes the client that deletes an object, as far as labels and annotations tell: an API server records the field managers
 // of writes, but not of deletions.
 func DescribeDeleter(labels, annotations map[string]string) string {

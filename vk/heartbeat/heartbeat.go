@@ -34,7 +34,7 @@ const (
 	// deniedRetry is when a provider is asked again at the latest that allows no heartbeat: an upgrade brings the right. An API
 	// server that has just started denies what it allows a moment later, so the first denials say little.
 	deniedRetry  = 10 * time.Minute
-	fieldManager = "refract-heartbeat"
+	fieldManager = wire.HeartbeatFieldManager
 )
 
 // Options of a Heartbeat.

@@ -121,24 +121,36 @@ func onlyFight(err error) (fight *oscillation.QuarantineError) {
 // before, about which the same was said.
 func (b *Brake) reported(ctx context.Context, request client.Object, action string, patch jsonpatch.Patch, g *oscillation.Guard[types.NamespacedName], err error) error {
 	var fight *oscillation.QuarantineError
-	if errors.As(err, &fight) && fight.Grew {
+	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, request, patch, fight, func(rival string) { g.Blame(client.ObjectKeyFromObject(request), rival) }) {
 		key := client.ObjectKeyFromObject(request)
-		fight.Rival = describeRival(ctx, b.live, b.kind, request, patch)
-		g.Blame(key, fight.Rival)
 		b.report.Warn(request, wire.ReflectionQuarantinedReason, action, b.kind.Kind+" "+key.String()+": "+fight.Error())
 	}
 	return err
 }
 
-// describeRival says who deletes, or writes, the object that has the name of the request, "" if that is not known.
-func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, request client.Object, patch jsonpatch.Patch) string {
+// blame finds out who reverts the writes about which a quarantine is, unless that is known, and returns whether to report it. The client may not be found
+// at the first attempt: right after a write of ours, the object has no other field manager.
+func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, request client.Object, patch jsonpatch.Patch, fight *oscillation.QuarantineError, record func(rival string)) bool {
+	if !fight.Grew && fight.Rival != "" {
+		return false
+	}
+	rival, known := describeRival(ctx, live, kind, request, patch)
+	fight.Rival = rival
+	if known {
+		record(rival)
+	}
+	return fight.Grew || known
+}
+
+// describeRival returns who deletes, or writes, the object that has the name of the request, and whether that is known.
+func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, request client.Object, patch jsonpatch.Patch) (rival string, known bool) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(kind)
 	switch err := live.Get(ctx, client.ObjectKeyFromObject(request), found); {
 	case apierrors.IsNotFound(err):
-		return oscillation.DescribeDeleter(request.GetLabels(), request.GetAnnotations())
+		return oscillation.DescribeDeleter(request.GetLabels(), request.GetAnnotations()), true
 	case err != nil:
-		return ""
+		return "", false
 	}
 	var fields []string
 	for _, operation := range patch {
@@ -146,7 +158,7 @@ func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVer
 			fields = append(fields, operation.Path)
 		}
 	}
-	return oscillation.DescribeWriter(found.ManagedFields, "", fields)
+	return oscillation.DescribeWriter(found.ManagedFields, "", fields), oscillation.HasOtherWriter(found.ManagedFields, "")
 }
 
 // causeOf is the hash of what is requested.

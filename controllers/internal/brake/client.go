@@ -75,8 +75,7 @@ func (b *RestoringClient) write(ctx context.Context, object client.Object, conte
 	target, state := restored{kind, client.ObjectKeyFromObject(object)}, hashOf(string(text))
 	var fight *oscillation.QuarantineError
 	if err := b.guard.MayWrite(target, 0, state); errors.As(err, &fight) {
-		if fight.Grew {
-			fight.Rival = describeRival(ctx, b.live, kind, object, nil)
+		if blame(ctx, b.live, kind, object, nil, fight, func(rival string) { b.guard.Blame(target, rival) }) {
 			b.report.Warn(object, wire.ReflectionQuarantinedReason, restoreAction, fight.Error())
 		}
 		return err
