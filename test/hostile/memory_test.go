@@ -9,6 +9,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"math/rand"
 	"net/http"
@@ -324,7 +325,8 @@ func (p *hostileProvider) ServeHTTP(w http.ResponseWriter, request *http.Request
 func (p *hostileProvider) kubeconfig(t *testing.T) []byte {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
-	config.Clusters["hostile"] = &clientcmdapi.Cluster{Server: p.URL, InsecureSkipTLSVerify: true}
+	config.Clusters["hostile"] = &clientcmdapi.Cluster{Server: p.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})}
 	config.AuthInfos["hostile"] = &clientcmdapi.AuthInfo{Token: "none"}
 	config.Contexts["hostile"] = &clientcmdapi.Context{Cluster: "hostile", AuthInfo: "hostile"}
 	config.CurrentContext = "hostile"
