@@ -19,7 +19,7 @@ func ImageName(registry, command string) (string, error) {
 	}
 	image := registry + "/" + command
 	if _, err := name.NewRepository(image); err != nil {
-		return "", fmt.Errorf("%q is no registry with a path, such as registry.example.com/refract: %w", registry, err)
+		return "", fmt.Errorf("%q is not a registry with a path, such as registry.example.com/refract: %w", registry, err)
 	}
 	return image, nil
 }

@@ -98,7 +98,7 @@ func (c *codeCache) fail(err error) {
 
 func (c *codeCache) warn(err error) {
 	c.failures.Add(1)
-	c.logger.Warn("The folder of compiled plugins cannot be used as it is: what is not in it is compiled again, which costs time only", "folder", c.dir, "err", err)
+	c.logger.Warn("The cache of compiled plugins cannot be used: plugins are compiled again, which only costs time", "folder", c.dir, "err", err)
 }
 
 // open makes the folders that are missing, and the engine that uses them.

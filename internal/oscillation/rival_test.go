@@ -4,6 +4,7 @@
 package oscillation
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -38,4 +39,21 @@ func TestDifferencesArePaths(t *testing.T) {
 	assert.Equal(t, []string{"spec.extra", "spec.selector.a", "spec.type"}, Differences(desired, actual, true))
 	many := map[string]any{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1}
 	assert.Equal(t, []string{"a", "b", "c", "d", "e", "…"}, Differences(many, nil, false))
+}
+
+// What controllers of Refract wrote is not taken for another client: a fight would be blamed on them.
+func TestOwnFieldManagersAreNoOtherWriters(t *testing.T) {
+	at := metav1.Now()
+	own := []metav1.ManagedFieldsEntry{}
+	for _, manager := range []string{wire.NamespaceMapFieldManager, wire.ShadowPodFieldManager, wire.PodStatusFieldManager, wire.ReflectionFieldManager} {
+		own = append(own, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Time: &at})
+	}
+	if HasOtherWriter(own, "") {
+		t.Errorf("blamed: %s", DescribeWriter(own, "", nil))
+	}
+	earlier := metav1.NewTime(at.Add(-time.Hour))
+	all := append(own, metav1.ManagedFieldsEntry{Manager: "opener", Operation: metav1.ManagedFieldsOperationUpdate, Time: &earlier})
+	if text := DescribeWriter(all, "", nil); !HasOtherWriter(all, "") || !strings.Contains(text, `"opener" (Update)`) {
+		t.Errorf("blamed: %s", text)
+	}
 }

@@ -33,14 +33,14 @@ func checkManifest(scheme *runtime.Scheme, manifest string) error {
 		}
 		object := &unstructured.Unstructured{}
 		if err := yaml.UnmarshalStrict(document, &object.Object); err != nil {
-			found = append(found, fmt.Errorf("the values make an object that is no YAML, %w:\n%s", err, document))
+			found = append(found, fmt.Errorf("the values produce an object that is not valid YAML, %w:\n%s", err, document))
 			continue
 		}
 		if len(object.Object) == 0 {
 			continue // comments
 		}
 		if _, _, err := decoder.Decode(document, nil, nil); err != nil && !runtime.IsNotRegisteredError(err) {
-			found = append(found, fmt.Errorf("the values make a %v that the API server would refuse, %v: %w", object.Object["kind"], nameIn(object.Object), err))
+			found = append(found, fmt.Errorf("the values produce a %v that the API server would reject, %v: %w", object.Object["kind"], nameIn(object.Object), err))
 		}
 	}
 }

@@ -14,9 +14,9 @@ func TestManifestsAreDecodedBeforeAnythingIsChanged(t *testing.T) {
 	for name, test := range map[string]struct{ manifest, want string }{
 		"good":           {"---\n# a comment\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"1\"}\ndata: {a: \"2\"}\n", ""},
 		"unknown kind":   {"apiVersion: monitoring.coreos.com/v1\nkind: PodMonitor\nmetadata: {name: 1}\n", ""},
-		"numeric name":   {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 2024}\n", "a ConfigMap that the API server would refuse, 2024"},
-		"numeric value":  {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {port: 80}\n", "a ConfigMap that the API server would refuse, a"},
-		"a field twice":  {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: b, a: c}\n", "no YAML"},
+		"numeric name":   {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 2024}\n", "a ConfigMap that the API server would reject, 2024"},
+		"numeric value":  {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {port: 80}\n", "a ConfigMap that the API server would reject, a"},
+		"a field twice":  {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: b, a: c}\n", "not valid YAML"},
 		"foreign field":  {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nspec: {}\n", `unknown field "spec"`},
 		"second of them": {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: true}\n", "a Secret"},
 	} {

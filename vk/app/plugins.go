@@ -103,7 +103,7 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 }
 
 func (k *kubelet) reportLeak(plugin string, err error) {
-	k.report.warn(pluginLeaksReason, fmt.Sprintf("Plugin %s failed in an instance that had run before and succeeded in a fresh one, so no object is affected. It keeps memory or other state from call to call: mend it, or set `fresh: true` in its options. The failure was: %v", plugin, err))
+	k.report.warn(pluginLeaksReason, fmt.Sprintf("Plugin %s failed in an instance that had run before and succeeded in a fresh one, so no object is affected. It keeps memory or other state from call to call: fix it, or set `fresh: true` in its options. The failure was: %v", plugin, err))
 }
 
 var (

@@ -133,7 +133,7 @@ func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
 	assert.Contains(t, manifest, `image: "registry.example.com/refract/controller-manager:`)
 	for flag, want := range map[string]string{
 		"--registry=https://registry.example.com/refract": "has a scheme",
-		"--registry=registry.example.com/refract:1.0":     "is no registry with a path",
+		"--registry=registry.example.com/refract:1.0":     "is not a registry with a path",
 		"--cluster-id=" + strings.Repeat("x", 52):         "must be no more than 51 characters",
 	} {
 		_, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", flag)...)
