@@ -17,6 +17,7 @@ import (
 
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/reviews"
 	"github.com/refract-project/refract/controllers/podscheduling"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/webhookcert"
@@ -78,7 +79,10 @@ func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metri
 	certificate := webhookcert.NewCertificate(mgr.GetConfig(), types.NamespacedName{Namespace: o.Namespace, Name: rbac.WebhookName}, service, "localhost")
 	server := webhook.NewServer(webhook.Options{
 		Host: o.Host, Port: o.Port,
-		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate, c.MinVersion = certificate.GetCertificate, tls.VersionTLS12 }, o.askForCertificates},
+		TLSOpts: []func(*tls.Config){
+			func(c *tls.Config) { c.GetCertificate, c.MinVersion = certificate.GetCertificate, tls.VersionTLS12 },
+			reviews.DisableHTTP2, o.askForCertificates,
+		},
 	})
 	if _, err := o.clientCAs(); err != nil {
 		return nil, err

@@ -6,9 +6,11 @@ package reviews_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,10 +49,16 @@ func TestLargeReviewsWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	const size, count = 3 << 20, 40
 	handler := &reader{release: make(chan struct{})}
-	server := httptest.NewServer(reviews.Limit(handler))
+	// The client would use one connection for all, as API servers do.
+	server := httptest.NewUnstartedServer(reviews.Limit(handler))
+	server.EnableHTTP2, server.TLS = true, &tls.Config{MinVersion: tls.VersionTLS12}
+	reviews.DisableHTTP2(server.TLS)
+	server.StartTLS()
 	defer server.Close()
+	release := sync.OnceFunc(func() { close(handler.release) })
+	defer release()
 	send := func(size int) error {
-		response, err := http.Post(server.URL, "application/json", bytes.NewReader(make([]byte, size)))
+		response, err := server.Client().Post(server.URL, "application/json", bytes.NewReader(make([]byte, size)))
 		if err == nil {
 			err = response.Body.Close()
 		}
@@ -66,7 +74,7 @@ func TestLargeReviewsWaitForEachOther(t *testing.T) {
 	var small errgroup.Group
 	small.Go(func() error { return send(10 << 10) })
 	require.Eventually(t, func() bool { return handler.all.Load() == 3 }, time.Minute, time.Millisecond, "the small one waits")
-	close(handler.release)
+	release()
 	require.NoError(t, large.Wait())
 	require.NoError(t, small.Wait())
 	assert.EqualValues(t, count+1, handler.all.Load())
