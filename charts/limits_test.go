@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
@@ -111,7 +112,9 @@ func TestDefaultsOfNamespaces(t *testing.T) {
 		return &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
 	rome := h.as("rome-kubelet", "rome")
-	h.refused(rome, egress(remoteNamespace, "refract-egress"), "belongs to this cluster")
+	for _, name := range wire.EgressPolicyNames() {
+		h.refused(rome, egress(remoteNamespace, name), "belongs to this cluster")
+	}
 	h.must(rome.Create(t.Context(), egress(remoteNamespace, "web"), client.DryRunAll))
 	h.must(h.admin.Create(t.Context(), egress(remoteNamespace, "refract-egress")))
 	h.attempt("deleting the policy of the provider", "belongs to this cluster", func() error {

@@ -3,13 +3,18 @@
 
 package wire
 
+import "strconv"
+
 // Labels and annotations of offloaded namespaces and remote namespaces.
 const (
 	// SchedulingEnabledLabel ("true") lets the pods of a namespace onto virtual nodes.
 	SchedulingEnabledLabel = "liqo.io/scheduling-enabled"
-	// EgressNetworkPolicy is the NetworkPolicy, and TenantLimitRange the LimitRange, that a provider creates in the namespaces of its consumers.
-	EgressNetworkPolicy = "refract-egress"
-	TenantLimitRange    = "refract-limits"
+	// EgressIsolationPolicy is the NetworkPolicy that isolates the pods in the namespaces of consumers for egress, and EgressNetworkPolicy the one
+	// with the egress that the provider allows to those that no other NetworkPolicy isolates. A provider creates both, and the LimitRange
+	// TenantLimitRange. Names that begin with EgressNetworkPolicy are reserved: several are needed for some selectors.
+	EgressIsolationPolicy = "refract-egress-isolation"
+	EgressNetworkPolicy   = "refract-egress"
+	TenantLimitRange      = "refract-limits"
 	// ManagedByNamespaceMapAnnotation holds namespace/name of the NamespaceMap
 	// for which a remote namespace was created; without it the namespace is not ours.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
@@ -23,6 +28,18 @@ const (
 	// namespace is mapped nowhere.
 	NamespaceOffloadingFinalizer = "namespaceoffloading-controller.liqo.io/finalizer"
 )
+
+// MaxEgressPolicies bounds how many NetworkPolicies of that name, with and without a number, are in a namespace.
+const MaxEgressPolicies = 8
+
+// EgressPolicyNames returns the names of all NetworkPolicies that a provider creates in the namespaces of its consumers.
+func EgressPolicyNames() []string {
+	names := []string{EgressIsolationPolicy, EgressNetworkPolicy}
+	for i := 2; i <= MaxEgressPolicies; i++ {
+		names = append(names, EgressNetworkPolicy+"-"+strconv.Itoa(i))
+	}
+	return names
+}
 
 // Tenant namespaces, in which a peering keeps its resources.
 const (

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -30,37 +31,89 @@ var metadataServices = ipmap.Ranges{
 	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 }
 
-// ensureEgressPolicy brings the NetworkPolicy of a remote namespace in line with the limits of its consumer. Without one, the pods of a consumer
-// reach whatever the network plugin connects them with.
-func (c *Controller) ensureEgressPolicy(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string) error {
-	key := client.ObjectKey{Namespace: namespace, Name: wire.EgressNetworkPolicy}
-	actual := &networkingv1.NetworkPolicy{}
-	err := c.client.Get(ctx, key, actual)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("getting NetworkPolicy %s, %w", key, err)
+const partialEgressReason = "EgressPolicyIncomplete"
+
+// ensureEgressPolicies brings the NetworkPolicies of a remote namespace in line with the limits of its consumer. Without any, the pods of a consumer
+// reach whatever the network plugin connects them with. Policies add up, so what is allowed by default must not reach the pods to which
+// other policies, of the consumer or of an administrator, allow less. These pods stay isolated when such a policy goes, until this
+// controller has seen it.
+func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string) error {
+	actual := &networkingv1.NetworkPolicyList{}
+	if err := c.client.List(ctx, actual, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("listing the NetworkPolicies of namespace %s, %w", namespace, err)
 	}
-	exists := err == nil
+	desired, err := c.egressPolicies(nm, limits, namespace, actual.Items)
+	if err != nil {
+		return err
+	}
+	// The isolation is first, and what is allowed to fewer pods than before last, so that no pod is denied what it may reach.
+	for _, policy := range desired {
+		if err := c.ensureNetworkPolicy(ctx, policy, actual.Items); err != nil {
+			return err
+		}
+	}
+	for i := range actual.Items {
+		policy := &actual.Items[i]
+		if !isEgressPolicy(policy) || slices.ContainsFunc(desired, func(d *networkingv1.NetworkPolicy) bool { return d.Name == policy.Name }) {
+			continue
+		}
+		if err := c.client.Delete(ctx, policy); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting NetworkPolicy %s, %w", client.ObjectKeyFromObject(policy), err)
+		}
+	}
+	return nil
+}
+
+// egressPolicies returns the NetworkPolicies that a remote namespace is to have, beside those that exist.
+func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string, existing []networkingv1.NetworkPolicy) ([]*networkingv1.NetworkPolicy, error) {
 	if !limits.Enabled(tenantlimits.EgressPolicy) {
-		if exists {
-			err = c.client.Delete(ctx, actual)
-		}
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting NetworkPolicy %s, %w", key, err)
-		}
-		return nil
+		return nil, nil
 	}
 	own, err := c.options.OwnRanges()
 	if err != nil {
-		return fmt.Errorf("determining what the pods of consumer %s may reach, %w", nm.Labels[wire.OriginIDLabel], err)
+		return nil, fmt.Errorf("determining what the pods of consumer %s may reach, %w", nm.Labels[wire.OriginIDLabel], err)
 	}
-	desired := c.egressPolicy(nm, limits, key, own)
-	if !exists {
+	var isolated []metav1.LabelSelector
+	for i := range existing {
+		if !isEgressPolicy(&existing[i]) && slices.Contains(existing[i].Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+			isolated = append(isolated, existing[i].Spec.PodSelector)
+		}
+	}
+	selectors, complete := complement(isolated, wire.MaxEgressPolicies)
+	if !complete {
+		c.report.Warn(nm, partialEgressReason, mapAction, fmt.Sprintf(
+			"the NetworkPolicies of namespace %s select pods by so many combinations of labels that %s-* cannot select all others: some have no egress. Select by fewer labels, or add a NetworkPolicy for these pods",
+			namespace, wire.EgressNetworkPolicy))
+	}
+	if len(selectors) == 0 {
+		selectors = []metav1.LabelSelector{noPods}
+	}
+	names := wire.EgressPolicyNames()[1:]
+	rules := c.egressRules(nm, limits, own)
+	desired := []*networkingv1.NetworkPolicy{newEgressPolicy(nm, namespace, wire.EgressIsolationPolicy, metav1.LabelSelector{}, nil)}
+	for i, selector := range selectors {
+		desired = append(desired, newEgressPolicy(nm, namespace, names[i], selector, rules))
+	}
+	return desired, nil
+}
+
+// noPods selects no pod.
+var noPods = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+	{Key: wire.RemoteClusterIDLabel, Operator: metav1.LabelSelectorOpDoesNotExist}, {Key: wire.RemoteClusterIDLabel, Operator: metav1.LabelSelectorOpExists},
+}}
+
+// ensureNetworkPolicy creates a NetworkPolicy, or changes the one that exists.
+func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) error {
+	key := client.ObjectKeyFromObject(desired)
+	at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == desired.Name })
+	if at < 0 {
 		err := c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("creating NetworkPolicy %s, %w", key, err)
 		}
 		return nil
 	}
+	actual := &existing[at]
 	if equality.Semantic.DeepEqual(actual.Spec, desired.Spec) && actual.Labels[managedByLabel] == managedBy {
 		return nil
 	}
@@ -73,9 +126,9 @@ func (c *Controller) ensureEgressPolicy(ctx context.Context, nm *offloading.Name
 	return nil
 }
 
-// egressPolicy returns the NetworkPolicy of a remote namespace. It is about egress alone: who may reach the pods of a consumer is for the consumer to
-// say, and ingress controllers and load balancers of this cluster must.
-func (c *Controller) egressPolicy(nm *offloading.NamespaceMap, limits tenantlimits.Limits, key client.ObjectKey, own ipmap.Ranges) *networkingv1.NetworkPolicy {
+// egressRules returns what the pods of a consumer may reach by default. They are about egress alone: who may reach the pods of a consumer is for the
+// consumer to say, and ingress controllers and load balancers of this cluster must.
+func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimits.Limits, own ipmap.Ranges) []networkingv1.NetworkPolicyEgressRule {
 	consumer := nm.Labels[wire.OriginIDLabel]
 	dns := []networkingv1.NetworkPolicyPort{
 		{Protocol: ptr.To(corev1.ProtocolUDP), Port: ptr.To(intstr.FromInt32(53))},
@@ -94,15 +147,16 @@ func (c *Controller) egressPolicy(nm *offloading.NamespaceMap, limits tenantlimi
 	for _, prefix := range reachable.Summarize() {
 		peers = append(peers, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: prefix.String()}})
 	}
+	return []networkingv1.NetworkPolicyEgressRule{{Ports: dns}, {To: peers}}
+}
+
+func newEgressPolicy(nm *offloading.NamespaceMap, namespace, name string, selector metav1.LabelSelector, rules []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{managedByLabel: managedBy},
+			Namespace: namespace, Name: name, Labels: map[string]string{managedByLabel: managedBy},
 			Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: client.ObjectKeyFromObject(nm).String()},
 		},
-		Spec: networkingv1.NetworkPolicySpec{
-			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
-			Egress:      []networkingv1.NetworkPolicyEgressRule{{Ports: dns}, {To: peers}},
-		},
+		Spec: networkingv1.NetworkPolicySpec{PodSelector: selector, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}, Egress: rules},
 	}
 }
 

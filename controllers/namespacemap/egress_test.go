@@ -15,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -71,6 +72,77 @@ func TestEgressPolicy(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// awaitAllowed waits until exactly these pods may reach what the provider allows by default, while all are isolated. Each is a value of the labels app and tier.
+func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
+	t.Helper()
+	controllertest.Eventually(t, fmt.Sprintf("egress of pods %v", allowed), func() error {
+		list := &networkingv1.NetworkPolicyList{}
+		if err := provider.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		isolated := map[string]bool{}
+		var actual []string
+		for i := range list.Items {
+			policy := &list.Items[i]
+			selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+			if err != nil {
+				return err
+			}
+			for _, pod := range []string{"web/", "web/internal", "db/", "db/internal"} {
+				app, tier, _ := strings.Cut(pod, "/")
+				set := labels.Set{"app": app}
+				if tier != "" {
+					set["tier"] = tier
+				}
+				if !selector.Matches(set) {
+					continue
+				}
+				isolated[pod] = isolated[pod] || policy.Name == wire.EgressIsolationPolicy
+				if strings.HasPrefix(policy.Name, wire.EgressNetworkPolicy) && len(policy.Spec.Egress) > 0 && !slices.Contains(actual, pod) {
+					actual = append(actual, pod)
+				}
+			}
+		}
+		slices.Sort(actual)
+		if len(isolated) != 4 || !slices.Equal(actual, allowed) {
+			return fmt.Errorf("%v are isolated, and default egress is allowed to %v", isolated, actual)
+		}
+		return nil
+	})
+}
+
+// What the provider allows by default adds nothing to what a policy of the consumer, or of an administrator, allows to the pods that it selects.
+func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
+	home := tenant(t, "rome")
+	provider.StartManager(t)
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+	namespace := home + "-shop"
+	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
+
+	policy := func(name string, selector metav1.LabelSelector, types ...networkingv1.PolicyType) *networkingv1.NetworkPolicy {
+		created := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: networkingv1.NetworkPolicySpec{PodSelector: selector, PolicyTypes: types}}
+		provider.Create(t, created)
+		return created
+	}
+	policy("ingress-only", metav1.LabelSelector{}, networkingv1.PolicyTypeIngress)
+	both := policy("both", metav1.LabelSelector{MatchLabels: map[string]string{"app": "db", "tier": "internal"}}, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
+	awaitAllowed(t, namespace, "db/", "web/", "web/internal")
+	web := policy("web", metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, networkingv1.PolicyTypeEgress)
+	awaitAllowed(t, namespace, "db/")
+	all := policy("all", metav1.LabelSelector{}, networkingv1.PolicyTypeEgress)
+	awaitAllowed(t, namespace)
+
+	provider.Delete(t, all)
+	awaitAllowed(t, namespace, "db/")
+	provider.Patch(t, web, `{"spec":{"podSelector":{"matchLabels":{"app":"db"}}}}`)
+	awaitAllowed(t, namespace, "web/", "web/internal")
+	provider.Delete(t, web)
+	provider.Delete(t, both)
+	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
 // The LimitRange of the provider is in each namespace, and is put back.

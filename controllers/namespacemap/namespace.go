@@ -85,7 +85,7 @@ func (c *Controller) furnish(ctx context.Context, nm *offloading.NamespaceMap, l
 		return err
 	}
 	// The limits are in place before the consumer has any rights there.
-	if err := c.ensureEgressPolicy(ctx, nm, limits.Limits, namespace.Name); err != nil {
+	if err := c.ensureEgressPolicies(ctx, nm, limits.Limits, namespace.Name); err != nil {
 		return err
 	}
 	if err := c.ensureLimitRange(ctx, nm, namespace.Name); err != nil {

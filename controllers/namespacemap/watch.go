@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,15 +37,33 @@ import (
 )
 
 // CacheOptions restricts the manager's cache for this controller: of the
-// RoleBindings those of peerings, of NetworkPolicies its own, of LimitRanges of others only that they change. Namespaces are held whole, because others look
-// at those without our labels.
+// RoleBindings those of peerings, of the NetworkPolicies of others whom they isolate, of LimitRanges of others only that they change. Namespaces are
+// held whole, because others look at those without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&rbacv1.RoleBinding{}:         {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
-		&networkingv1.NetworkPolicy{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.EgressNetworkPolicy)},
+		&networkingv1.NetworkPolicy{}: {Transform: trimNetworkPolicy},
 		&corev1.LimitRange{}:          {Transform: trimLimitRange},
 		&corev1.ResourceQuota{}:       {Field: fields.OneTermEqualSelector("metadata.name", wire.ObjectCountsQuota)},
 	}
+}
+
+// trimNetworkPolicy keeps which pods the NetworkPolicies of others isolate, and ours as they are.
+func trimNetworkPolicy(obj any) (any, error) {
+	policy, ok := obj.(*networkingv1.NetworkPolicy)
+	if !ok {
+		return obj, nil
+	}
+	policy.ManagedFields = nil
+	if !isEgressPolicy(policy) {
+		policy.Labels, policy.Annotations, policy.Spec.Ingress, policy.Spec.Egress = nil, nil, nil, nil
+	}
+	return policy, nil
+}
+
+// isEgressPolicy reports whether this controller writes the NetworkPolicies of that name.
+func isEgressPolicy(policy client.Object) bool {
+	return slices.Contains(wire.EgressPolicyNames(), policy.GetName())
 }
 
 // trimLimitRange keeps the limits of our own LimitRanges.
@@ -76,7 +95,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Watches(&corev1.Namespace{}, toMap, marked).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.mapsIn), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, limitsChanged))).
 		Watches(&rbacv1.RoleBinding{}, toMap, marked).
-		Watches(&networkingv1.NetworkPolicy{}, toMap, marked).
+		Watches(&networkingv1.NetworkPolicy{}, handler.EnqueueRequestsFromMapFunc(c.mapOfNamespace), builder.WithPredicates(isolationChanged)).
 		Watches(&corev1.LimitRange{}, toMap, marked).
 		Watches(&corev1.ResourceQuota{}, toMap, marked, builder.WithPredicates(predicate.Funcs{UpdateFunc: countsChanged})).
 		Complete(report.Failures(c, c.options.Failed))
@@ -132,6 +151,21 @@ func (c *Controller) mapsIn(ctx context.Context, namespace client.Object) (reque
 		requests = append(requests, mapOf(ctx, &bindings[i])...)
 	}
 	return requests
+}
+
+// isolationChanged leaves out changes of rules of others.
+var isolationChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld.(*networkingv1.NetworkPolicy), e.ObjectNew.(*networkingv1.NetworkPolicy)
+	return isEgressPolicy(now) || !equality.Semantic.DeepEqual(before.Spec, now.Spec)
+}}
+
+// mapOfNamespace returns the NamespaceMap for which the namespace of an object was created.
+func (c *Controller) mapOfNamespace(ctx context.Context, obj client.Object) []reconcile.Request {
+	namespace := &corev1.Namespace{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: obj.GetNamespace()}, namespace); err != nil {
+		return nil // it is gone, or will be reconciled as soon as it is known
+	}
+	return mapOf(ctx, namespace)
 }
 
 // mapOf returns the NamespaceMap that a namespace or RoleBinding was made for.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
@@ -17,7 +18,7 @@ import (
 )
 
 // openedEgress returns that policies which restrict egress do not have that effect, because policies add up and the provider has one of its own that
-// allows egress. A provider that does not answer is not known to have one.
+// allows egress to all pods, as earlier versions of Refract have. A provider that does not answer is not known to have one.
 func (p *provider) openedEgress(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string) {
 	var names []string
 	for i := range policies {
@@ -34,6 +35,10 @@ func (p *provider) openedEgress(ctx context.Context, namespace string, policies 
 	if err := p.client.Get(ctx, key, &networkingv1.NetworkPolicy{}); err != nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("cluster %s: the egress rules of NetworkPolicies %s in namespace %s do not restrict egress there: its NetworkPolicy %s allows pods to reach all addresses that are not its own. Have its administrator remove it for this cluster, with the limit %s=false",
+	isolation := client.ObjectKey{Namespace: p.remote, Name: wire.EgressIsolationPolicy}
+	if err := p.client.Get(ctx, isolation, &networkingv1.NetworkPolicy{}); !apierrors.IsNotFound(err) {
+		return nil
+	}
+	return []string{fmt.Sprintf("cluster %s: the egress rules of NetworkPolicies %s in namespace %s do not restrict egress there: its NetworkPolicy %s allows pods to reach all addresses that are not its own. Have its administrator upgrade Refract, or remove that policy for this cluster with the limit %s=false",
 		p.id, strings.Join(names, ", "), namespace, key, tenantlimits.EgressPolicy.Name)}
 }

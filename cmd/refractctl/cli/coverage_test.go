@@ -89,13 +89,16 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	})
 	assert.Contains(t, said, "NetworkPolicy guarded/db: spec.podSelector selects by the label tier")
 
-	// Policies add up, so one of the provider that allows egress opens what one of here closes.
+	// Policies add up, so one of an older provider that allows egress opens what one of here closes.
 	closed := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "closed"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}}
 	create(t, closed)
 	const opened = "the egress rules of NetworkPolicies closed in namespace guarded do not restrict egress there"
 	assert.NotContains(t, uncovered(t, namespace), opened)
 	create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: wire.EgressNetworkPolicy}})
 	assert.Contains(t, uncovered(t, namespace), opened)
+	// A provider that isolates all pods allows egress only to those that no policy selects.
+	create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: wire.EgressIsolationPolicy}})
+	assert.NotContains(t, uncovered(t, namespace), opened)
 	require.NoError(t, admin(t).Delete(t.Context(), closed))
 
 	labels := map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent}
