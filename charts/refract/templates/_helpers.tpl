@@ -2,38 +2,39 @@
 Copyright The Refract Authors
 SPDX-License-Identifier: Apache-2.0
 */ -}}
+{{/*
+refract.labelsWith: (dict "root" $ "own" a map "extra" a map of the user): the labels of an object of the chart. Each key is written once: of what
+the chart needs, before the extra ones, before the global ones.
+*/}}
+{{- define "refract.labelsWith" -}}
+{{- $chart := dict "app.kubernetes.io/name" "refract" "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/managed-by" (toString .root.Release.Service) "app.kubernetes.io/version" .root.Chart.AppVersion "helm.sh/chart" (printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_")) -}}
+{{ merge dict (.own | default dict) $chart (.extra | default dict) (.root.Values.common.globalLabels | default dict) | toYaml }}
+{{- end -}}
+
 {{/* refract.labels: of every object of the chart. */}}
 {{- define "refract.labels" -}}
-app.kubernetes.io/name: refract
-app.kubernetes.io/instance: "{{ .Release.Name }}"
-app.kubernetes.io/managed-by: "{{ .Release.Service }}"
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-helm.sh/chart: "{{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}"
-{{- with .Values.common.globalLabels }}
-{{ toYaml . }}
+{{ include "refract.labelsWith" (dict "root" .) }}
+{{- end -}}
+
+{{/* refract.annotationsWith: (dict "root" $ "own" a map): the field annotations of an object of the chart, with the global ones; empty without any. */}}
+{{- define "refract.annotationsWith" -}}
+{{- with merge dict (.own | default dict) (.root.Values.common.globalAnnotations | default dict) -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
 {{/* refract.metadata: labels and annotations of every object of the chart. */}}
 {{- define "refract.metadata" -}}
-labels:
-  {{- include "refract.labels" . | nindent 2 }}
-{{- with .Values.common.globalAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{ include "refract.monitoring" (dict "root" .) }}
 {{- end -}}
 
 {{/* refract.monitoring: refract.metadata with further labels; (dict "root" $ "labels" a map). */}}
 {{- define "refract.monitoring" -}}
 labels:
-  {{- include "refract.labels" .root | nindent 2 }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with .root.Values.common.globalAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
+  {{- include "refract.labelsWith" (dict "root" .root "extra" .labels) | nindent 2 }}
+{{- with include "refract.annotationsWith" (dict "root" .root) }}
+{{ . }}
 {{- end }}
 {{- end -}}
 
@@ -43,15 +44,8 @@ virtualKubelets). Helm leaves it when the entry is removed. The controller manag
 */}}
 {{- define "refract.kubeletMetadata" -}}
 labels:
-  {{- include "refract.labels" .root | nindent 2 }}
-  liqo.io/virtual-node: "{{ .kubelet.name }}"
-annotations:
-  {{- if .root.Values.controllerManager.enabled }}
-  helm.sh/resource-policy: keep
-  {{- end }}
-  {{- with .root.Values.common.globalAnnotations }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- include "refract.labelsWith" (dict "root" .root "own" (dict "liqo.io/virtual-node" .kubelet.name)) | nindent 2 }}
+{{ include "refract.annotationsWith" (dict "root" .root "own" (ternary (dict "helm.sh/resource-policy" "keep") dict .root.Values.controllerManager.enabled)) }}
 {{- end -}}
 
 {{/* refract.defaultTemplate: the name of the VkOptionsTemplate of virtual nodes without settings of their own. */}}

@@ -1,0 +1,202 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// setting is one value of the chart, for example to try.
+type setting struct {
+	path  string
+	value any
+}
+
+// property is what the schema says of a value.
+type property struct {
+	Type       any                  `json:"type"`
+	Enum       []any                `json:"enum"`
+	Minimum    *int                 `json:"minimum"`
+	Ref        string               `json:"$ref"`
+	Properties map[string]*property `json:"properties"`
+}
+
+// settings returns values to try, for each one that the schema has: other than the default, at limits, and such that YAML would take for
+// something else than a string.
+func settings(t *testing.T) (all []setting) {
+	t.Helper()
+	schema := struct {
+		property    `json:",inline"`
+		Definitions map[string]*property `json:"definitions"`
+		Defs        map[string]*property `json:"$defs"`
+	}{}
+	require.NoError(t, json.Unmarshal([]byte(read(t, filepath.Join(chartDir, "values.schema.json"))), &schema))
+	var walk func(path string, p *property)
+	walk = func(path string, p *property) {
+		if p.Ref != "" {
+			name := p.Ref[strings.LastIndex(p.Ref, "/")+1:]
+			if p = schema.Definitions[name]; p == nil {
+				p = schema.Defs[name]
+			}
+			require.NotNil(t, p, path)
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
+			walk(strings.TrimPrefix(path+"."+name, "."), p.Properties[name])
+		}
+		if len(p.Properties) > 0 {
+			return
+		}
+		values := p.Enum
+		switch p.Type {
+		case "boolean":
+			values = []any{true, false}
+		case "integer":
+			values = []any{0, 1, 2, 65535}
+		case "string":
+			values = append(values, "", "2024", "true", "0x1f", "*", "a: b", "-", "10.0.0.1", "15s")
+		case "array":
+			values = []any{[]any{}, []any{"2024"}, []any{"*", "true", "example.com/*"}, []any{"10.0.0.0/8", "fd00::/8"}}
+		case "object":
+			values = []any{map[string]any{}, map[string]any{"2024": "true"}, map[string]any{"example.com/a": "1e3"}, map[string]any{"cpu": "10", "memory": "1Gi"}, map[string]any{"requests": map[string]any{"cpu": 1}},
+				map[string]any{"app.kubernetes.io/name": "mine", "app.kubernetes.io/component": "mine", "liqo.io/managed": "false", "liqo.io/remote-cluster-id": "other", "helm.sh/resource-policy": "delete"}}
+		default:
+			values = append(values, "2024", "true", 0, 3, "5Gi", nil)
+		}
+		for _, value := range values {
+			all = append(all, setting{path, value})
+		}
+	}
+	walk("", &schema.property)
+	return all
+}
+
+// changed returns the values of a case, changed.
+func changed(t *testing.T, base string, changes ...setting) map[string]any {
+	t.Helper()
+	vals := values(t, base)
+	for _, change := range changes {
+		into, keys := vals, strings.Split(change.path, ".")
+		for _, key := range keys[:len(keys)-1] {
+			next, ok := into[key].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				into[key] = next
+			}
+			into = next
+		}
+		into[keys[len(keys)-1]] = change.value
+	}
+	return vals
+}
+
+// parseAll decodes all objects strictly, those of other projects by their syntax, and returns ours and Kubernetes'.
+func parseAll(t *testing.T, rendered map[string]string) (found []client.Object, err error) {
+	t.Helper()
+	decoder := serializer.NewCodecFactory(scheme(t), serializer.EnableStrict).UniversalDeserializer()
+	for _, name := range slices.Sorted(maps.Keys(rendered)) {
+		if filepath.Ext(name) != ".yaml" {
+			continue
+		}
+		for _, document := range documents(t, rendered[name]) {
+			object, _, err := decoder.Decode(document, nil, nil)
+			if runtime.IsNotRegisteredError(err) {
+				err = yaml.UnmarshalStrict(document, &map[string]any{})
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			if object != nil {
+				found = append(found, object.(client.Object))
+			}
+		}
+	}
+	return found, nil
+}
+
+// aValue is how errors of the chart and of its schema name a value.
+var aValue = regexp.MustCompile(`at '/[a-zA-Z]+|[a-z][a-zA-Z]+\.[a-z][a-zA-Z]+`)
+
+// Whatever values the chart takes, alone and together, become objects that an API server takes; it names those that it refuses.
+func TestGridOfValues(t *testing.T) {
+	const draws, share = 40, 0.3
+	all := settings(t)
+	var taken []setting
+	for i, one := range all {
+		// Each value is tried in one of the cases, and in all cases by the draws.
+		base := cases[i%len(cases)]
+		rendered, err := render(t, changed(t, base, one))
+		if err != nil {
+			assert.Regexp(t, aValue, err.Error(), "%s: %v", one.path, one.value)
+			continue
+		}
+		if _, err := parseAll(t, rendered); assert.NoError(t, err, "%s, %s: %v", base, one.path, one.value) {
+			taken = append(taken, one)
+		}
+	}
+	t.Logf("the chart takes %d of %d values", len(taken), len(all))
+	require.Greater(t, len(taken), len(all)/4)
+	if t.Failed() {
+		return
+	}
+
+	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{filepath.Join(chartDir, "crds")}, NoScheduler: true,
+		// Nothing is stored, so pods name service accounts and priority classes that are not there.
+		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount,Priority"}})[0]
+	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
+	require.NoError(t, err)
+	for _, name := range []string{releaseNamespace, "liqo-tenant-milan", "liqo-tenant-rome", "turin"} {
+		require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	accepted := 0
+	for draw := range draws {
+		base := cases[draw%len(cases)]
+		var drawn []setting
+		for _, one := range taken {
+			// What containers may request depends on their limits, and on the cluster.
+			if random.Float64() < share && !strings.Contains(one.path, ".resources.") {
+				drawn = append(drawn, one)
+			}
+		}
+		rendered, err := render(t, changed(t, base, drawn...))
+		if err != nil {
+			assert.Regexp(t, aValue, err.Error())
+			continue
+		}
+		objects, err := parseAll(t, rendered)
+		require.NoError(t, err, "%s: %v", base, drawn)
+		for _, object := range objects {
+			err := c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+			assert.NoError(t, client.IgnoreAlreadyExists(err), "%s: %v", base, drawn)
+			if deployment, ok := object.(*appsv1.Deployment); ok {
+				template := deployment.Spec.Template
+				template.Name, template.Namespace = deployment.Name, deployment.Namespace
+				create(t, c, &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec})
+			}
+		}
+		accepted++
+	}
+	t.Logf("an API server took %d of %d draws", accepted, draws)
+	assert.Positive(t, accepted)
+}
