@@ -162,6 +162,14 @@ func TestMetadataOfOthersStays(t *testing.T) {
 	stored := service.DeepCopy()
 	h.must(h.admin.Get(t.Context(), client.ObjectKeyFromObject(service), stored))
 	require.Equal(t, "of-the-provider", stored.Annotations["metallb.io/address-pool"])
+
+	// Load balancers are still configured while they are removed.
+	h.must(patch(h.admin, `{"metadata":{"finalizers":["service.kubernetes.io/load-balancer-cleanup"]}}`))
+	h.must(rome.Delete(t.Context(), service.DeepCopy()))
+	h.attempt("changing a Service that is being deleted", "metadata.annotations[metallb.io/loadBalancerIPs]", func() error {
+		return patch(rome, `{"metadata":{"annotations":{"metallb.io/loadBalancerIPs":"192.0.2.1"}}}`, client.DryRunAll)
+	})
+	h.must(patch(h.admin, `{"metadata":{"finalizers":null}}`))
 }
 
 // A provider allows single keys, for all consumers or for one, without repeating the list of those that are denied.

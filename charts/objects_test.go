@@ -293,6 +293,20 @@ func TestClaimsOfEphemeralVolumes(t *testing.T) {
 	}
 }
 
+// Where no class is the default, a claim that names none has none, also one that a controller creates for a pod of the consumer.
+func TestClaimsWithoutAClass(t *testing.T) {
+	h := hold(t)
+	h.annotate(remoteNamespace, map[string]string{"storage-classes": "*"})
+	h.await(h.as("rome-kubelet", "rome"), &wishes[0], "")
+	none := &wish{"a claim without a class", claimOf(small), "spec.storageClassName", "", ""}
+	for user, groups := range map[string][]string{
+		"rome-kubelet": {"rome"}, "system:serviceaccount:kube-system:ephemeral-volume-controller": {"system:masters"}, "system:kube-controller-manager": {"system:masters"},
+	} {
+		h.try(h.as(user, groups...), none, none.object, "", none.says)
+	}
+	h.try(h.as("kubernetes-admin", "system:masters"), none, none.object, "", "")
+}
+
 // Consumers write NamespaceMaps, too, of which Refract's own controllers keep a finalizer.
 func TestMetadataInTenantNamespaces(t *testing.T) {
 	h := hold(t)

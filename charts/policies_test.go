@@ -241,6 +241,32 @@ func TestPoliciesHold(t *testing.T) {
 		return account.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll)
 	})
 
+	// The controller manager deletes pods of ShadowPods, and none that still runs at once.
+	owned := func(name string, owner *metav1.OwnerReference) *corev1.Pod {
+		p := pod(remoteNamespace, func(p *corev1.Pod) {
+			p.Name, p.Spec.NodeName, p.Labels = name, "worker", map[string]string{"liqo.io/managed-by": "shadowpod"}
+		})
+		if owner != nil {
+			p.OwnerReferences = []metav1.OwnerReference{*owner}
+		}
+		h.must(h.admin.Create(t.Context(), p))
+		return p
+	}
+	parent := shadow(remoteNamespace, func(s *offloadingv1beta1.ShadowPod) { s.Name = "parent" })
+	h.must(rome.Create(t.Context(), parent))
+	of := func(kind string, controls bool) *metav1.OwnerReference {
+		return &metav1.OwnerReference{APIVersion: "offloading.liqo.io/v1beta1", Kind: kind, Name: parent.Name, UID: parent.UID, Controller: &controls}
+	}
+	for name, owner := range map[string]*metav1.OwnerReference{"unowned": nil, "of-another-kind": of("ReplicaSet", true), "not-controlled": of("ShadowPod", false)} {
+		labelled := owned(name, owner)
+		h.attempt("deleting the pod "+name, "deletes only pods of ShadowPods", func() error { return manager.Delete(t.Context(), labelled.DeepCopy(), client.DryRunAll) })
+	}
+	ours := owned("of-a-shadow-pod", of("ShadowPod", true))
+	h.attempt("removing a pod that still runs", "only if they are being deleted already", func() error {
+		return manager.Delete(t.Context(), ours.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll)
+	})
+	h.must(manager.Delete(t.Context(), ours.DeepCopy(), client.DryRunAll))
+
 	// What they are for still works.
 	h.must(account.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))

@@ -6,6 +6,7 @@ package charts
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -63,6 +65,36 @@ func TestSizesOfObjects(t *testing.T) {
 	}
 	nm := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("rome"), Name: "milan"}, Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: namespaces}}
 	h.refused(h.admin, nm, "spec.desiredMapping has more than 5000")
+
+	// Requests of consumers are read as a whole.
+	many := map[string]string{}
+	for i := range 65 {
+		many[fmt.Sprintf("k%d", i)] = "v"
+	}
+	long := strings.Repeat("9", 16385)
+	resources := map[string]any{}
+	for i := range 65 {
+		resources[fmt.Sprintf("example.com/r%d", i)] = "1"
+	}
+	for says, change := range map[string]func(o *unstructured.Unstructured){
+		"more than 64 labels": func(o *unstructured.Unstructured) { o.SetLabels(many) },
+		"64 labels or annota": func(o *unstructured.Unstructured) { o.SetAnnotations(many) },
+		"more than 4096":      func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"note": long}) },
+		"more than 16384":     func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"csr": long + "999"} },
+		"spec has a field":    func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"consumerClusterID": long} },
+	} {
+		for _, kind := range []string{"ResourceSlice", "Renew"} {
+			object := h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: " + kind + ", metadata: {name: large}}")
+			change(object)
+			h.refused(h.admin, object, says)
+		}
+	}
+	for _, amounts := range []map[string]any{resources, {"cpu": long}, {long: "1"}} {
+		slice := h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: large}}")
+		slice.Object["spec"] = map[string]any{"resources": amounts}
+		h.refused(h.admin, slice, "spec.resources has more than 64 entries, or one that is too long")
+	}
+	h.must(h.admin.Create(t.Context(), h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: usual}, spec: {resources: {cpu: '4', memory: 8Gi}, class: default}}"), client.DryRunAll))
 }
 
 // The process that serves all parties has a memory limit, and knows it; the counts are those of the flag.
@@ -78,8 +110,8 @@ func TestControllerManagerIsLimited(t *testing.T) {
 	}
 	require.NotNil(t, limit(container.Env))
 	assert.Equal(t, "limits.memory", limit(container.Env).ValueFrom.ResourceFieldRef.Resource)
-	assert.Contains(t, container.Args, "--tenant-object-counts=count/configmaps=5000,count/ingresses.networking.k8s.io=2000,count/persistentvolumeclaims=2000,"+
-		"count/secrets=10000,count/services=2000,count/shadowendpointslices.offloading.liqo.io=2000,count/shadowpods.offloading.liqo.io=5000")
+	assert.Contains(t, container.Args, "--tenant-object-counts=count/configmaps=5000,count/ingresses.networking.k8s.io=2000,count/networkpolicies.networking.k8s.io=500,count/persistentvolumeclaims=2000,"+
+		"count/poddisruptionbudgets.policy=500,count/renews.authentication.liqo.io=100,count/resourceslices.authentication.liqo.io=100,count/secrets=10000,count/services=2000,count/shadowendpointslices.offloading.liqo.io=2000,count/shadowpods.offloading.liqo.io=5000")
 
 	vals["controllerManager"] = map[string]any{"pod": map[string]any{"resources": map[string]any{"limits": nil}}}
 	container = get[*appsv1.Deployment](t, objects(t, vals), "refract-controller-manager").Spec.Template.Spec.Containers[0]

@@ -101,7 +101,7 @@ type Options struct {
 	OwnCIDRs ipmap.Ranges
 	// RangesOf are, by consumer, the ranges of the addresses of its endpoints.
 	RangesOf map[string]ipmap.Ranges
-	// ObjectCounts is how many objects of each kind consumers may have in a remote namespace.
+	// ObjectCounts is how many objects of each kind consumers may have in a remote namespace, and of their requests in a tenant namespace.
 	ObjectCounts corev1.ResourceList
 	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
 	RecountDelay time.Duration
@@ -190,6 +190,7 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()
+		admission.ObjectCounts, admission.RecountDelay = o.ObjectCounts, o.RecountDelay
 		issuer := authentication.NewIssuer(c("tenant"), live, &admission.APIServer, o.Clock)
 		of := func(name string, kind client.Object) authentication.Options {
 			admission.Failed = failed(name, kind)

@@ -115,7 +115,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		o.tenantLimits[setting.Name] = flags.String(setting.Flag(), setting.Default, setting.Help+"; the annotation "+setting.Annotation()+" of a tenant namespace overrides it for one consumer")
 	}
 	flags.StringVar(&o.limitRange, "tenant-limit-range", "", "limits of the LimitRange "+wire.TenantLimitRange+" in the namespaces of consumers, as a JSON list such as [{\"type\":\"Container\",\"defaultRequest\":{\"cpu\":\"100m\"}}]; if empty, there is none")
-	flags.StringToStringVar(&o.objectCounts, "tenant-object-counts", defaultObjectCounts(), "maximum number of objects of each kind in a namespace of a consumer, as resource=number with the resources of ResourceQuotas, such as count/secrets=1000, separated by commas; empty for no limit")
+	flags.StringToStringVar(&o.objectCounts, "tenant-object-counts", defaultObjectCounts(), "maximum number of objects of each kind in a namespace of a consumer, and of authentication.liqo.io in its tenant namespace, as resource=number with the resources of ResourceQuotas, such as count/secrets=1000, separated by commas; empty for no limit")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "enforce the Quotas of the users of consumers; a consumer without Quotas in its tenant namespace is not limited")
 	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; --authentication-enabled does so for consumers that have joined with a Tenant")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "default enforcement of requests and limits, for Quotas that set none: None, Soft (requests of cpu and memory are mandatory) or Hard (limits must also equal requests)")
@@ -298,7 +298,8 @@ func defaultObjectCounts() map[string]string {
 	return map[string]string{
 		"count/shadowpods.offloading.liqo.io": "5000", "count/shadowendpointslices.offloading.liqo.io": "2000",
 		"count/secrets": "10000", "count/configmaps": "5000", "count/services": "2000", "count/persistentvolumeclaims": "2000",
-		"count/ingresses.networking.k8s.io": "2000",
+		"count/ingresses.networking.k8s.io": "2000", "count/networkpolicies.networking.k8s.io": "500", "count/poddisruptionbudgets.policy": "500",
+		"count/resourceslices.authentication.liqo.io": "100", "count/renews.authentication.liqo.io": "100",
 	}
 }
 

@@ -3,7 +3,13 @@
 
 package authentication
 
-import "github.com/refract-project/refract/controllers/offer"
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refract-project/refract/controllers/offer"
+)
 
 // Options are the settings of the controllers of this package.
 type Options struct {
@@ -15,6 +21,10 @@ type Options struct {
 	Offer offer.Offer
 	// RolePrefix stands before the names of the ClusterRoles of the installation.
 	RolePrefix string
+	// ObjectCounts is how many objects of each kind consumers may have; those of tenant namespaces are used.
+	ObjectCounts corev1.ResourceList
+	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
+	RecountDelay time.Duration
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }

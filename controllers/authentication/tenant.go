@@ -28,6 +28,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
+	"github.com/refract-project/refract/controllers/internal/objectcounts"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/rbac"
@@ -40,12 +41,16 @@ type Tenants struct {
 	live    client.Reader
 	report  *report.Reporter
 	issuer  *Issuer
+	counts  *objectcounts.Counts
 	options Options
 }
 
 // NewTenants returns a controller that works through c; live must not be cached.
 func NewTenants(c client.Client, live client.Reader, recorder events.EventRecorder, issuer *Issuer, options Options) *Tenants {
-	return &Tenants{client: c, live: live, report: report.New(recorder), issuer: issuer, options: options}
+	counts := objectcounts.New(c, objectcounts.Options{
+		Limits: objectcounts.OfTenantNamespaces(options.ObjectCounts), RecountDelay: options.RecountDelay,
+	})
+	return &Tenants{client: c, live: live, report: report.New(recorder), issuer: issuer, counts: counts, options: options}
 }
 
 // Name of the controller in logs, metrics and Events.
@@ -77,7 +82,7 @@ func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if err == nil {
 		c.report.Clear(request.NamespacedName)
 	}
-	return reconcile.Result{}, err
+	return reconcile.Result{RequeueAfter: c.counts.RecountAfter(tenant.Namespace)}, err
 }
 
 // leave takes the access back of a Tenant that is being deleted. The RoleBinding is the Tenant's, so that it goes also without this process.
@@ -109,6 +114,10 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 		if err := c.cordon(ctx, tenant.Namespace, false); err != nil {
 			return err
 		}
+	}
+	// The limits are in place before the consumer has any rights there.
+	if err := c.counts.Ensure(ctx, tenant.Namespace, metav1.ObjectMeta{Labels: map[string]string{wire.RemoteClusterIDLabel: string(tenant.Spec.ClusterID)}}); err != nil {
+		return err
 	}
 	desired := tenant.DeepCopy()
 	desired.Status.TenantNamespace = tenant.Namespace
@@ -281,6 +290,9 @@ func (c *Tenants) Register(_ context.Context, mgr manager.Manager) error {
 		})).
 		// A slice that is new gets the mark of a cordoned Tenant.
 		Watches(&auth.ResourceSlice{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(changed)).
+		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			return objectcounts.Changed(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota))
+		}})).
 		WatchesRawSource(source.Kind(secrets, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, secret *corev1.Secret) []reconcile.Request {
 			return c.in(ctx, secret.Namespace)
 		}))).

@@ -38,7 +38,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
-	"github.com/refract-project/refract/controllers/internal/memo"
+	"github.com/refract-project/refract/controllers/internal/objectcounts"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/ipmap"
@@ -64,7 +64,7 @@ type Options struct {
 	// LimitRange has the limits of the LimitRange in the namespaces of consumers; none for no LimitRange.
 	LimitRange []corev1.LimitRangeItem
 	// ObjectCounts is how many objects of each kind a consumer may have in a remote namespace, by resources such as count/secrets. A kind
-	// that is not in it is not limited.
+	// that is not in it is not limited; those of tenant namespaces are ignored.
 	ObjectCounts corev1.ResourceList
 	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
 	RecountDelay time.Duration
@@ -80,15 +80,16 @@ type Controller struct {
 	uncached client.Reader
 	report   *report.Reporter
 	options  Options
-
-	// uncounted remembers which objects the cluster does not count, by ResourceQuota.
-	uncounted memo.Memo[uncounted]
+	counts   *objectcounts.Counts
 }
 
 // NewController returns a controller that works through c; live must not be
 // cached: it is asked about namespaces that are not ours.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
-	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
+	counts := objectcounts.New(c, objectcounts.Options{
+		Limits: objectcounts.OfRemoteNamespaces(options.ObjectCounts), RecountDelay: options.RecountDelay,
+	})
+	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options, counts: counts}
 }
 
 // Name of the controller in logs, metrics and Events.

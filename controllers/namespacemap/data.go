@@ -51,16 +51,23 @@ func (c *Controller) keepsData(ctx context.Context, nm *offloading.NamespaceMap,
 	return true, nil
 }
 
+// claimsPage is how many claims are read at once: the consumer decides how large each of them is, and how many there are.
+const claimsPage = 20
+
 // boundClaims returns the names of the claims in a namespace that have a volume.
 func (c *Controller) boundClaims(ctx context.Context, namespace string) (names []string, err error) {
-	claims := &corev1.PersistentVolumeClaimList{}
-	if err := c.uncached.List(ctx, claims, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("listing PersistentVolumeClaims in %s, %w", namespace, err)
-	}
-	for i := range claims.Items {
-		if claims.Items[i].Spec.VolumeName != "" {
-			names = append(names, claims.Items[i].Name)
+	for next := ""; ; {
+		page := &corev1.PersistentVolumeClaimList{}
+		if err := c.uncached.List(ctx, page, client.InNamespace(namespace), client.Limit(claimsPage), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("listing PersistentVolumeClaims in %s, %w", namespace, err)
+		}
+		for i := range page.Items {
+			if page.Items[i].Spec.VolumeName != "" {
+				names = append(names, page.Items[i].Name)
+			}
+		}
+		if next = page.Continue; next == "" {
+			return names, nil
 		}
 	}
-	return names, nil
 }

@@ -4,15 +4,20 @@
 package namespacemap_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
@@ -55,4 +60,36 @@ func TestADeletedMapTakesDataThatIsConfirmed(t *testing.T) {
 	provider.Delete(t, nm)
 	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-terni"}})
 	provider.AwaitGone(t, nm)
+}
+
+// pages records how many claims there were at most in one answer.
+type pages struct {
+	client.Reader
+	largest int
+}
+
+func (p *pages) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	err := p.Reader.List(ctx, list, options...)
+	p.largest = max(p.largest, len(list.(*corev1.PersistentVolumeClaimList).Items))
+	return err
+}
+
+// However many claims a consumer has, and however large they are, this process holds few of them at a time.
+func TestClaimsAreReadInPages(t *testing.T) {
+	namespace := provider.Namespace(t)
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeName: "volume",
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}
+	const count = 2*namespacemap.ClaimsPage + 1
+	for i := range count {
+		claim := claim.DeepCopy()
+		claim.Name = fmt.Sprintf("claim-%02d", i)
+		provider.Create(t, claim)
+	}
+	live := &pages{Reader: provider.Client}
+	names, err := namespacemap.BoundClaims(t.Context(), live, namespace)
+	require.NoError(t, err)
+	assert.Len(t, names, count)
+	assert.Equal(t, namespacemap.ClaimsPage, live.largest)
 }

@@ -5,6 +5,7 @@ package namespacemap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -108,6 +109,9 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == desired.Name })
 	if at < 0 {
 		err := c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
+		if isCountExceeded(err) { // the next attempt creates it, and the count is limited again after that
+			err = errors.Join(err, c.counts.Suspend(ctx, namespace, countedPolicies))
+		}
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("creating NetworkPolicy %s, %w", key, err)
 		}

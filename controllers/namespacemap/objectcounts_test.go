@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,6 +76,45 @@ func TestObjectsThatAreNotCountedAreNotRefused(t *testing.T) {
 	// It is tried again.
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3", unknown: "7"})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
+}
+
+// A consumer that has as many NetworkPolicies as it may have does not keep the one of this cluster away, and gets no more for it.
+func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
+	const remote, policies = "policies-lima", "count/networkpolicies.networking.k8s.io"
+	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{policies: "1"}) }
+	m := provider.StartManager(t, limited)
+	nm := replicated(tenant(t, "lima3"), "lima3", map[string]string{"policies": remote})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"policies": "Accepted"})
+	awaitCounts(t, remote, map[string]string{policies: "1"})
+	policy := awaitEgress(t, remote, "169.254.0.0/16", true)
+	m.Stop(t)
+
+	provider.Delete(t, policy)
+	mine := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "mine"}}
+	create := func() error { return provider.Client.Create(t.Context(), mine.DeepCopy()) }
+	controllertest.Eventually(t, "room for a NetworkPolicy of the consumer", create)
+	mine.Name = "another"
+	controllertest.Eventually(t, "no room for another one", func() error {
+		if err := create(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
+			return fmt.Errorf("the error is %w", err)
+		}
+		return nil
+	})
+
+	provider.StartManager(t, limited)
+	awaitEgress(t, remote, "169.254.0.0/16", true)
+	awaitCounts(t, remote, map[string]string{policies: "1"})
+	controllertest.Eventually(t, "no room for another one", func() error {
+		err := create()
+		if err == nil { // until the API server knows the limit again
+			provider.Delete(t, mine.DeepCopy())
+		}
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the error is %w", err)
+		}
+		return nil
+	})
 }
 
 func awaitCounts(t *testing.T, namespace string, want map[string]string) *corev1.ResourceQuota {

@@ -1,0 +1,18 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ClaimsPage is how many claims are read at once.
+const ClaimsPage = claimsPage
+
+// BoundClaims returns the claims that a controller finds that reads from live.
+func BoundClaims(ctx context.Context, live client.Reader, namespace string) ([]string, error) {
+	return (&Controller{uncached: live}).boundClaims(ctx, namespace)
+}
