@@ -130,6 +130,9 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) {
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key = corev1.LabelHostname
 			}), "only volumes that represent one of a provider")
+			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) { // all other nodes
+				v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Operator = corev1.NodeSelectorOpNotIn
+			}), "only volumes that represent one of a provider")
 			h.attempt("deleting a volume of this cluster", "changes and deletes only volumes", func() error { return kubelet.Delete(t.Context(), real.DeepCopy(), client.DryRunAll) })
 			h.attempt("passing a volume of this cluster off as one of the provider", "only volumes that represent one of a provider", func() error {
 				return kubelet.Patch(t.Context(), real.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"mine":"true"}}}`)), client.DryRunAll)

@@ -33,12 +33,20 @@ func TestSizesOfObjects(t *testing.T) {
 		}
 		return all
 	}
+	ephemeral := func(count, env int) (all []corev1.EphemeralContainer) {
+		for _, c := range containers(count, env) {
+			all = append(all, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: c.Name, Image: c.Image, Env: c.Env}})
+		}
+		return all
+	}
 	for says, change := range map[string]func(*corev1.PodSpec){
 		"more than 50 containers":                             func(s *corev1.PodSpec) { s.Containers = containers(51, 0) },
 		"more than 50 containers in a list":                   func(s *corev1.PodSpec) { s.InitContainers = containers(51, 0) },
 		"spec.pod.containers has one with more than 1000":     func(s *corev1.PodSpec) { s.Containers = containers(1, 1001) },
 		"spec.pod.initContainers has one with more than 1000": func(s *corev1.PodSpec) { s.InitContainers = containers(1, 1001) },
 		"spec.pod.volumes has more than 200":                  func(s *corev1.PodSpec) { s.Volumes = slices.Repeat([]corev1.Volume{{Name: "v"}}, 201) },
+		"more than 50 containers in a list, which":            func(s *corev1.PodSpec) { s.EphemeralContainers = ephemeral(51, 0) },
+		"spec.pod.ephemeralContainers has one with":           func(s *corev1.PodSpec) { s.EphemeralContainers = ephemeral(1, 1001) },
 	} {
 		h.refused(rome, shadow(remoteNamespace, func(s *offloadingv1beta1.ShadowPod) { change(&s.Spec.Pod) }), says)
 	}
