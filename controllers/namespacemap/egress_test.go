@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -143,6 +144,35 @@ func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	provider.Delete(t, web)
 	provider.Delete(t, both)
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
+// A consumer has no rights in a namespace as long as one of its limits is not there.
+func TestLimitsComeBeforeAccess(t *testing.T) {
+	provider.StartManager(t, func(o *controllers.Options) {
+		o.LimitRange = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}}
+		o.ObjectCounts = counts(map[string]string{"count/configmaps": "3"})
+	})
+	for _, kind := range []string{"networkpolicies", "limitranges", "resourcequotas"} {
+		t.Run(kind, func(t *testing.T) {
+			home := tenant(t, "rome")
+			remote := home + "-shop"
+			mend := provider.Forbid(t, "create", kind)
+			nm := replicated(home, "rome", map[string]string{"shop": remote})
+			provider.Create(t, nm)
+			controllertest.Eventually(t, "the reason", func() error {
+				provider.Get(t, nm, home, nm.Name)
+				if message := nm.Status.CurrentMapping["shop"].Message; !strings.Contains(message, kind) {
+					return fmt.Errorf("the message is %q", message)
+				}
+				return nil
+			})
+			bindings := &rbacv1.RoleBindingList{}
+			require.NoError(t, provider.Client.List(t.Context(), bindings, client.InNamespace(remote)))
+			require.Empty(t, bindings.Items)
+			mend()
+			awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+			require.NoError(t, provider.Client.List(t.Context(), bindings, client.InNamespace(remote)))
+			require.NotEmpty(t, bindings.Items)
+		})
+	}
 }
 
 // The LimitRange of the provider is in each namespace, and is put back.

@@ -72,6 +72,23 @@ func TestWhoAnswersAtTheAddress(t *testing.T) {
 	}
 }
 
+// The address that is given does not decide whom this computer asks.
+func TestTheAddressLeadsNowhereElse(t *testing.T) {
+	asked := false
+	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked = true
+		_, _ = w.Write([]byte(`{"gitVersion":"v1.36.3"}`))
+	}))
+	defer elsewhere.Close()
+	server := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL+"/version", http.StatusTemporaryRedirect)) // both have the certificate of httptest
+	defer server.Close()
+	provider := &Cluster{Name: "milan", Config: &rest.Config{Host: "https://milan.example"}}
+	provider.Config.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	o := &Options{Consumer: &Cluster{Name: "rome"}, Provider: provider, APIServerURL: server.URL}
+	require.ErrorContains(t, o.checkServer(t.Context()), "redirects to another server")
+	assert.False(t, asked)
+}
+
 func TestPodsMustNotHaveAddressesOfServices(t *testing.T) {
 	of := func(id string) *Cluster {
 		return &Cluster{Name: id, installation: &release.Installation{ClusterID: id}}
