@@ -114,7 +114,8 @@ var requests = []request{
 
 	{name: "usual volumes", pod: `{volumes: [{name: a}, {name: b, emptyDir: {}}, {name: c, configMap: {name: c}}, {name: d, secret: {secretName: d}}, {name: e, persistentVolumeClaim: {claimName: e}}]}`},
 	{name: "NFS", says: "spec.pod.volumes", pod: `{volumes: [{name: a, emptyDir: {}}, {name: b, nfs: {server: 10.0.0.1, path: /}}]}`},
-	{name: "CSI", pod: `{volumes: [{name: a, csi: {driver: secrets-store.csi.k8s.io}}]}`},
+	{name: "network storage by a driver", says: "spec.pod.volumes", pod: `{volumes: [{name: a, csi: {driver: nfs.csi.k8s.io, volumeAttributes: {server: 10.0.0.1, share: /}}}]}`},
+	{name: "driver that is allowed", limits: map[string]string{volumes: "csi"}, pod: `{volumes: [{name: a, csi: {driver: secrets-store.csi.k8s.io}}]}`},
 	{name: "iSCSI", says: "iscsi", pod: `{volumes: [{name: a, iscsi: {targetPortal: 10.0.0.1, iqn: a, lun: 0}}]}`},
 	{name: "volume of a later version", says: "spec.pod.volumes", pod: `{volumes: [{name: a, invented: {of: tomorrow}}]}`},
 	{name: "volume that is allowed", limits: map[string]string{volumes: "nfs,emptyDir"}, pod: `{volumes: [{name: a, nfs: {server: 10.0.0.1, path: /}}]}`},

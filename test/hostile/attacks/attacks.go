@@ -77,6 +77,7 @@ func OfConsumer() []Attack {
 		pod("a pod of the system", "priorityClassName: system-node-critical", "spec.pod.priorityClassName"),
 		pod("a pod that never ends", "terminationGracePeriodSeconds: 31536000", "terminationGracePeriodSeconds"),
 		pod("a pod with network storage", "volumes: [{name: v, nfs: {server: 10.0.0.1, path: /}}]", "spec.pod.volumes"),
+		pod("a pod with network storage by a driver", "volumes: [{name: v, csi: {driver: nfs.csi.k8s.io, volumeAttributes: {server: 10.0.0.1, share: /}}}]", "spec.pod.volumes"),
 		pod("a pod with the volume of others", "volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: '', resources: {requests: {storage: 1Gi}}}}}}]", "storageClassName"),
 		{Name: "a pod of another consumer", Resource: liqo("offloading", "shadowpods"), Refusal: "offloading.liqo.io/origin",
 			manifest: "{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, metadata: {name: attack, labels: {offloading.liqo.io/origin: somebody}}, spec: {pod: {containers: [{name: a, image: a}]}}}"},
