@@ -16,6 +16,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/shadowpod"
 )
 
 const mirrored = "mirror.example/registry.example/main:1"
@@ -218,5 +219,20 @@ func TestTheRecordIsNotTheConsumers(t *testing.T) {
 	aligned(t, pod, func() bool { return pod.Annotations["other"] == "1" })
 	if asked.Read(pod.Annotations) == nil || pod.Annotations[asked.Annotation] == "v1:AAAA." {
 		t.Errorf("record = %q", pod.Annotations[asked.Annotation])
+	}
+
+	// One that is too large to be written is not replaced by the consumer's, either.
+	annotations := map[string]string{asked.Annotation: "v1:.", shadowpod.SpentAnnotation: "debugger"}
+	for i := range 4000 {
+		annotations[fmt.Sprintf("k%d", i)] = ""
+	}
+	large := modest(namespace, "forged-large")
+	large.SetAnnotations(annotations)
+	provider.Create(t, large)
+	pod = awaitPod(t, large, "")
+	for _, ours := range []string{asked.Annotation, shadowpod.SpentAnnotation} {
+		if value, has := pod.Annotations[ours]; has {
+			t.Errorf("%s = %q, which the consumer has written", ours, value)
+		}
 	}
 }
