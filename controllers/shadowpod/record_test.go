@@ -5,6 +5,7 @@ package shadowpod_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -223,8 +224,8 @@ func TestTheRecordIsNotTheConsumers(t *testing.T) {
 
 	// One that is too large to be written is not replaced by the consumer's, either.
 	annotations := map[string]string{asked.Annotation: "v1:.", shadowpod.SpentAnnotation: "debugger"}
-	for i := range 4000 {
-		annotations[fmt.Sprintf("k%d", i)] = ""
+	for i := range int64(5600) {
+		annotations[strconv.FormatInt(i, 36)] = ""
 	}
 	large := modest(namespace, "forged-large")
 	large.SetAnnotations(annotations)
