@@ -27,6 +27,7 @@ func (c *Cluster) Forbid(t *testing.T, verb, resource string) (mend func()) {
 			role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(v string) bool { return v == verb })
 		}
 	}
+	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
 	set := func(allowed bool) {
 		if err := c.Client.Update(context.WithoutCancel(t.Context()), role); err != nil {
 			t.Errorf("setting the rules of %s: %v", managerRole, err)
