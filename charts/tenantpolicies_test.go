@@ -100,7 +100,7 @@ func TestTenantNamespacesAreShared(t *testing.T) {
 			"{" + renew + `, metadata: {name: refract-consumer}}`,
 			"{" + lease + `, metadata: {name: refract-heartbeat}, spec: {leaseDurationSeconds: 120}}`,
 		}
-		// Those of a consumer that has joined with a Tenant are counted.
+		// A ResourceQuota counts these requests of a consumer that has joined with a Tenant.
 		of := []string{"{" + slice + `, metadata: {name: mine, labels: ` + incomingLabels + `}}`, "{" + renew + `, metadata: {name: mine, labels: ` + incomingLabels + `}}`}
 		if name == "Liqo's control-plane certificate" {
 			allowed = append(allowed, of...)

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// What a consumer requests is read by a process that serves all consumers: it has so many requests of each kind and no more.
+// The process that serves all consumers reads all ResourceSlices and Renews: a consumer has so many of each kind and no more.
 func TestRequestsOfATenantAreCounted(t *testing.T) {
 	start(t, func(o *controllers.Options) {
 		o.RecountDelay = 3 * time.Second

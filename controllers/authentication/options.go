@@ -21,7 +21,7 @@ type Options struct {
 	Offer offer.Offer
 	// RolePrefix stands before the names of the ClusterRoles of the installation.
 	RolePrefix string
-	// ObjectCounts is how many objects of each kind consumers may have; those of tenant namespaces are used.
+	// ObjectCounts is how many objects of each kind consumers may have. Counts of remote namespaces are ignored.
 	ObjectCounts corev1.ResourceList
 	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
 	RecountDelay time.Duration

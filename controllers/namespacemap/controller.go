@@ -64,7 +64,7 @@ type Options struct {
 	// LimitRange has the limits of the LimitRange in the namespaces of consumers; none for no LimitRange.
 	LimitRange []corev1.LimitRangeItem
 	// ObjectCounts is how many objects of each kind a consumer may have in a remote namespace, by resources such as count/secrets. A kind
-	// that is not in it is not limited; those of tenant namespaces are ignored.
+	// that is not in it is not limited. Counts of tenant namespaces are ignored.
 	ObjectCounts corev1.ResourceList
 	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
 	RecountDelay time.Duration

@@ -27,7 +27,7 @@ func (c *Controller) ensureObjectCounts(ctx context.Context, nm *offloading.Name
 	})
 }
 
-// isCountExceeded reports whether the consumer has used up its number of objects of a kind of which this cluster creates one as well.
+// isCountExceeded reports whether an object was denied because the consumer has used up its number of objects of the kind.
 func isCountExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+wire.ObjectCountsQuota)
 }

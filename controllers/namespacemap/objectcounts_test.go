@@ -78,7 +78,7 @@ func TestObjectsThatAreNotCountedAreNotRefused(t *testing.T) {
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
 }
 
-// A consumer that has as many NetworkPolicies as it may have does not keep the one of this cluster away, and gets no more for it.
+// A consumer with as many NetworkPolicies as allowed does not prevent the NetworkPolicy of this cluster, and gets no more for it.
 func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	const remote, policies = "policies-lima", "count/networkpolicies.networking.k8s.io"
 	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{policies: "1"}) }

@@ -72,7 +72,7 @@ func TestWhoAnswersAtTheAddress(t *testing.T) {
 	}
 }
 
-// The address that is given does not decide whom this computer asks.
+// A server that redirects the check to another one is refused.
 func TestTheAddressLeadsNowhereElse(t *testing.T) {
 	asked := false
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

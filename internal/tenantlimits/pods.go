@@ -25,7 +25,7 @@ var (
 		Help: "service accounts, in their namespaces, that the pods of consumers may use"}
 	ServiceAccountTokens = &Setting{Name: "service-account-tokens", Kind: Switch, Default: "true",
 		Help: "allow the pods of consumers to request credentials for the API server of this cluster; without a request they get none"}
-	// hostPath is left to the Pod Security level. Drivers of csi mount what the pod names, also network storage.
+	// hostPath is left to the Pod Security level. Some drivers of csi mount network storage of any address.
 	VolumeTypes = &Setting{Name: "volume-types", Kind: Globs,
 		Default: "configMap,downwardAPI,emptyDir,ephemeral,hostPath,image,persistentVolumeClaim,projected,secret",
 		Help:    "types of volumes that the pods of consumers may use; the Pod Security level decides about hostPath, too"}

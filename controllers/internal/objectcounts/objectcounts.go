@@ -34,7 +34,7 @@ const tenantSuffix = ".authentication.liqo.io"
 // OfRemoteNamespaces returns the counts of a remote namespace.
 func OfRemoteNamespaces(counts corev1.ResourceList) corev1.ResourceList { return filter(counts, false) }
 
-// OfTenantNamespaces returns the counts of a tenant namespace: those of the requests of its consumer.
+// OfTenantNamespaces returns the counts of a tenant namespace: of ResourceSlices and Renews.
 func OfTenantNamespaces(counts corev1.ResourceList) corev1.ResourceList { return filter(counts, true) }
 
 func filter(counts corev1.ResourceList, ofTenants bool) corev1.ResourceList {
@@ -66,7 +66,7 @@ type Counts struct {
 func New(c client.Client, options Options) *Counts { return &Counts{client: c, options: options} }
 
 // uncounted are the resources of a namespace that kube-controller-manager does not count: it learns of new CRDs only after some time. The API
-// server denies the creation of objects that are to be counted and are not, so these are left out until then.
+// server denies the creation of objects with a limit and without a count, so these are left out until then.
 type uncounted struct {
 	resources map[corev1.ResourceName]bool
 	until     time.Time
@@ -123,7 +123,7 @@ func (c *Counts) create(ctx context.Context, key types.NamespacedName, metadata 
 	return nil // its event brings us back here
 }
 
-// noteUncounted remembers the resources that are to be counted and have no count. A status that is not there yet denies nothing.
+// noteUncounted remembers the resources with a limit and without a count. A status that is not there yet denies nothing.
 func (c *Counts) noteUncounted(actual *corev1.ResourceQuota) {
 	missing := map[corev1.ResourceName]bool{}
 	for name := range actual.Status.Hard {
