@@ -102,6 +102,15 @@ func TestSizesOfObjects(t *testing.T) {
 		slice.Object["spec"] = map[string]any{"resources": amounts}
 		h.refused(h.admin, slice, "spec.resources has more than 64 entries, or one that is too long")
 	}
+	values := strings.Repeat("v, ", 65)
+	for _, selector := range []string{"{matchExpressions: [{key: a, operator: In, values: [" + values + "]}]}", "{matchExpressions: [" + strings.Repeat("{key: a, operator: Exists}, ", 65) + "]}"} {
+		policy := (&wish{}).parse(t, "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: large}, spec: {podSelector: "+selector+"}}", "")
+		h.refused(h.admin, policy, "spec.podSelector has more than 64")
+	}
+	policy := (&wish{}).parse(t, "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: large}, spec: {podSelector: {}}}", "")
+	h.must(h.admin.Create(t.Context(), policy.DeepCopy(), client.DryRunAll))
+	h.must(unstructured.SetNestedStringMap(policy.Object, many, "spec", "podSelector", "matchLabels"))
+	h.refused(h.admin, policy, "spec.podSelector has more than 64")
 	h.must(h.admin.Create(t.Context(), h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: usual}, spec: {resources: {cpu: '4', memory: 8Gi}, class: default}}"), client.DryRunAll))
 }
 

@@ -21,15 +21,23 @@ type condition struct {
 // conjunction is a set of conditions that all hold.
 type conjunction map[condition]bool
 
+// maxComplementWork limits how many conditions are copied and compared for one complement, to some tenths of a second: consumers write the selectors.
+const maxComplementWork = 2_000_000
+
 // complement returns selectors of which at least one selects each pod that none of the given selectors selects, and of which none selects
 // another pod. One label selector cannot say "not these two labels together", hence there may be several. There are at most limit: beyond, complete
-// is false, and the result selects fewer pods.
+// is false, and the result selects fewer pods. It selects none if the selectors are too many or too large to compute it.
 func complement(selectors []metav1.LabelSelector, limit int) (result []metav1.LabelSelector, complete bool) {
 	terms, complete := []conjunction{{}}, true
+	work := 0
 	for i := range selectors {
 		var next []conjunction
 		for _, negated := range negations(&selectors[i]) {
 			for _, term := range terms {
+				// Each is compared with all before it.
+				if work += len(term) + len(negated) + len(next); work > maxComplementWork {
+					return nil, false
+				}
 				both := maps.Clone(term)
 				maps.Copy(both, negated)
 				next = append(next, both)

@@ -4,8 +4,11 @@
 package namespacemap
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -104,5 +107,27 @@ func TestComplementOfReleases(t *testing.T) {
 	assert.Equal(t, result, again, "written once")
 	none, complete := complement([]metav1.LabelSelector{selectors[0], {}}, 2)
 	assert.Empty(t, none, "all pods are selected")
+	assert.True(t, complete)
+}
+
+// A consumer that writes many or large selectors gets no default egress for them, and takes no time of the others. Many small ones are usual.
+func TestComplementIsBounded(t *testing.T) {
+	t.Parallel()
+	large, twin, small := metav1.LabelSelector{MatchLabels: map[string]string{}}, metav1.LabelSelector{MatchLabels: map[string]string{}}, []metav1.LabelSelector(nil)
+	for i := range 20_000 {
+		large.MatchLabels[fmt.Sprintf("a%d", i)], twin.MatchLabels[fmt.Sprintf("b%d", i)] = "x", "x"
+	}
+	for i := range 500 {
+		small = append(small, metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("web-%d", i), "instance": "shop"}})
+	}
+	begin := time.Now()
+	for _, selectors := range [][]metav1.LabelSelector{{large}, {large, twin}, slices.Concat(small, []metav1.LabelSelector{large})} {
+		result, complete := complement(selectors, 8)
+		assert.Empty(t, result)
+		assert.False(t, complete)
+	}
+	assert.Less(t, time.Since(begin), 10*time.Second)
+	result, complete := complement(small, 8)
+	assert.Len(t, result, 2)
 	assert.True(t, complete)
 }

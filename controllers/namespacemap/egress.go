@@ -110,7 +110,7 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	if at < 0 {
 		err := c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
 		if isCountExceeded(err) { // the next attempt creates it, and the count is limited again after that
-			err = errors.Join(err, c.counts.Suspend(ctx, namespace, countedPolicies))
+			err = errors.Join(err, c.counts.Suspend(ctx, desired.Namespace, countedPolicies))
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("creating NetworkPolicy %s, %w", key, err)

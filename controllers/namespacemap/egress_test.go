@@ -144,14 +144,19 @@ func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	provider.Delete(t, web)
 	provider.Delete(t, both)
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
+}
+
 // A consumer has no rights in a namespace as long as one of its limits is not there.
 func TestLimitsComeBeforeAccess(t *testing.T) {
-	provider.StartManager(t, func(o *controllers.Options) {
-		o.LimitRange = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}}
-		o.ObjectCounts = counts(map[string]string{"count/configmaps": "3"})
-	})
-	for _, kind := range []string{"networkpolicies", "limitranges", "resourcequotas"} {
+	for kind, limit := range map[string]func(*controllers.Options){
+		"networkpolicies": func(*controllers.Options) {},
+		"limitranges": func(o *controllers.Options) {
+			o.LimitRange = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}}
+		},
+		"resourcequotas": func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{"count/configmaps": "3"}) },
+	} {
 		t.Run(kind, func(t *testing.T) {
+			provider.StartManager(t, limit)
 			home := tenant(t, "rome")
 			remote := home + "-shop"
 			mend := provider.Forbid(t, "create", kind)
