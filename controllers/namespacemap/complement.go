@@ -21,8 +21,8 @@ type condition struct {
 // conjunction is a set of conditions that all hold.
 type conjunction map[condition]bool
 
-// maxComplementWork limits how many conditions are copied and compared for one complement, to some tenths of a second: consumers write the selectors.
-const maxComplementWork = 2_000_000
+// maxComplementWork limits how many conditions are copied and compared for one complement, to about a second: consumers write the selectors.
+const maxComplementWork = 1_000_000
 
 // complement returns selectors of which at least one selects each pod that none of the given selectors selects, and of which none selects
 // another pod. One label selector cannot say "not these two labels together", hence there may be several. There are at most limit: beyond, complete
