@@ -296,8 +296,10 @@ func TestClaimsOfEphemeralVolumes(t *testing.T) {
 // Where no class is the default, a claim that names none has none, also one that a controller creates for a pod of the consumer.
 func TestClaimsWithoutAClass(t *testing.T) {
 	h := hold(t)
+	rome := h.as("rome-kubelet", "rome")
+	h.await(rome, &wishes[0], wishes[0].says) // the API server enforces all policies at once
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "*"})
-	h.await(h.as("rome-kubelet", "rome"), &wishes[0], "")
+	h.await(rome, &wishes[0], "")
 	none := &wish{"a claim without a class", claimOf(small), "spec.storageClassName", "", ""}
 	for user, groups := range map[string][]string{
 		"rome-kubelet": {"rome"}, "system:serviceaccount:kube-system:ephemeral-volume-controller": {"system:masters"}, "system:kube-controller-manager": {"system:masters"},
