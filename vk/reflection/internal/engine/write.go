@@ -98,8 +98,18 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	if err := r.mayWrite(ctx, x, hash, object); err != nil {
 		return err
 	}
+	object, covered, err := r.withAdmitted(ctx, w, x, remote, object)
+	if err != nil {
+		return err
+	}
+	if covered {
+		x.scope.accepted.accept(key, hash, r.stored(remote))
+		w.matched = remote.GetGeneration()
+		return nil
+	}
 	defer r.writing(x.scope.writes, key)()
-	stored, err := r.send(ctx, x, object)
+	sent := object
+	stored, err := r.send(ctx, x, sent)
 	if apierrors.IsNotFound(err) || r.kind.Copy.Mode == Apply && apierrors.IsConflict(err) {
 		return r.vanished(ctx, x, remote, err)
 	}
@@ -115,6 +125,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 		if rest := withImmutable(object, whole, err); rest != nil {
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
+				sent = rest
 				r.warnImmutable(w, x, refusal)
 			}
 		}
@@ -123,6 +134,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 		if rest := x.Lesser(); rest != nil {
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
+				sent = rest
 				w.Warned = true
 				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: part of the update was rejected, the rest was applied: %v", r.m.options.RemoteClusterID, refusal))
 			}
@@ -131,8 +143,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	if err != nil {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
-	r.wrote(w, hash, x, remote, stored)
-	return nil
+	return r.wrote(ctx, w, hash, x, remote, sent, stored)
 }
 
 // denied reports that an admission webhook, or validation, refuses a write.
@@ -164,9 +175,8 @@ func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 	}
 }
 
-// wrote remembers a write, and what the API server made of it when that is not what was asked; before is nil for a new copy.
-func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *unstructured.Unstructured) {
-	r.trim(stored)
+// wrote remembers a write, and what the provider made of it when that is not what was sent; before is nil for a new copy.
+func (r *reflector) wrote(ctx context.Context, w *Worker, hash uint64, x *Desired, before, sent, stored *unstructured.Unstructured) error {
 	switch {
 	case r.kind.Copy.Mode == Apply:
 		r.counted("patch", "remote")
@@ -176,13 +186,23 @@ func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *un
 		r.counted("update", "remote")
 	}
 	key, s := x.Key, x.scope
-	s.writes.Wrote(key, before, stored)
 	s.fights.Wrote(key, x.cause(), hash)
-	if !x.same(w, stored) {
-		s.accepted.accept(key, hash, r.stored(stored))
-	}
 	w.Wrote(Out)
-	w.matched = stored.GetGeneration()
+	recorded, err := r.recordAdmitted(ctx, w, x, sent, stored)
+	r.trim(stored)
+	s.writes.Wrote(key, before, stored)
+	if err != nil {
+		return err
+	}
+	if recorded != stored {
+		r.trim(recorded)
+		s.writes.Wrote(key, stored, recorded)
+	}
+	if !x.same(w, recorded) {
+		s.accepted.accept(key, hash, r.stored(recorded))
+	}
+	w.matched = recorded.GetGeneration()
+	return nil
 }
 
 // create makes the copy where none of ours is known. An existing object of that name is never overwritten.
@@ -213,8 +233,7 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	case err != nil:
 		return fmt.Errorf("creating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
-	r.wrote(w, hash, x, nil, stored)
-	return nil
+	return r.wrote(ctx, w, hash, x, nil, object, stored)
 }
 
 // neverStored is a resourceVersion that no object has. An apply that names it creates an object where there is none of that name,

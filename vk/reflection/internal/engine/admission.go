@@ -1,0 +1,196 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/admitted"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// FieldsDroppedReason is of the Event about fields of a copy that the provider has not stored.
+const FieldsDroppedReason = "FieldsDropped"
+
+// sameAdmitted is same for a copy of which the provider's admission has replaced values.
+func (x *Desired) sameAdmitted(w *Worker, remote *unstructured.Unstructured, record *admitted.Record) bool {
+	x.admitted = record
+	object := x.Build(w, remote)
+	if digest, trimmed := digestOf(remote); trimmed {
+		if digest != record.Content {
+			return false
+		}
+		// The hash of what was applied, an annotation, covers the rest.
+		object.Object = map[string]any{"metadata": object.Object["metadata"]}
+	}
+	object = object.DeepCopy() // it shares with the cache
+	record.Apply(object.Object, remote.Object)
+	return isStored(object, remote)
+}
+
+// isStored reports whether the provider has everything that is sent.
+func isStored(sent, remote *unstructured.Unstructured) bool {
+	return document.Of(sent.Object).CoveredBy(document.Of(remote.Object))
+}
+
+// withAdmitted returns what is to be sent: the desired copy with what the provider's admission has made of the fields for which the same is desired as before.
+// covered reports that the provider has it already.
+func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) (sent *unstructured.Unstructured, covered bool, err error) {
+	if r.kind.Copy.Mode != Apply {
+		return object, false, nil
+	}
+	record, unchanged := admitted.Read(raw.Annotations(remote.Object)), raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
+	if record == nil && !unchanged {
+		return object, false, nil
+	}
+	whole, err := r.wholeCopy(ctx, x.scope, remote)
+	if err != nil {
+		return nil, false, err
+	}
+	if record == nil {
+		record, err = r.findAdmitted(ctx, x, object, whole)
+		if err != nil || record.IsEmpty() {
+			return object, false, err
+		}
+	}
+	object = object.DeepCopy() // it shares with the cache
+	x.admitted = r.withContent(record.Apply(object.Object, whole.Object), whole)
+	object.Object["metadata"] = x.withRecord(object)
+	return object, isStored(object, whole), nil
+}
+
+// findAdmitted finds what admission has replaced in a copy without a record, to which the present state was applied: that of an earlier version, or of a
+// write whose answer was lost.
+func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole *unstructured.Unstructured) (*admitted.Record, error) {
+	fields := admitted.Differences(object.Object, whole.Object)
+	if r.kind.Copy.FixedSpec { // only the hash of the metadata is known of what was applied
+		fields = admitted.OfMetadata(fields)
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	decided, resourceVersion, err := r.decidedFields(ctx, x, fields)
+	if err != nil {
+		return nil, err
+	}
+	if resourceVersion != whole.GetResourceVersion() {
+		return nil, &RetryAfter{Soon} // the watch is late
+	}
+	var record *admitted.Record
+	return record.With(decided, object.Object, whole.Object), nil
+}
+
+// decidedFields returns those of the fields that the provider's admission has replaced, by the field managers of the copy, and its resourceVersion.
+func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admitted.Field) (decided []admitted.Field, resourceVersion string, err error) {
+	var found *metav1.PartialObjectMetadata
+	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		found, err = r.m.there.Metadata.Resource(r.kind.target()).Namespace(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the field managers of %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
+	}
+	return admitted.Decided(fields, found.ManagedFields, wire.ReflectionFieldManager), found.ResourceVersion, nil
+}
+
+// recordAdmitted compares what was stored with what was sent. If the provider's admission, or its API server, has replaced or dropped fields of it, they are
+// recorded in the copy by a second write, so that later writes keep them; before is the copy that was updated, nil for a new one.
+func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if r.kind.Copy.Mode != Apply {
+		return stored, nil
+	}
+	fields := admitted.Differences(sent.Object, stored.Object)
+	r.warnDropped(ctx, w, x, fields)
+	if slices.ContainsFunc(fields, func(field admitted.Field) bool { return field.Dropped }) {
+		// A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
+		decided, _, err := r.decidedFields(ctx, x, fields)
+		if err != nil {
+			return nil, err
+		}
+		fields = decided
+	}
+	requested := x.Build(w, stored)
+	next := r.withContent(x.admitted.With(fields, requested.Object, stored.Object), stored)
+	if next.Equal(x.admitted) {
+		return stored, nil
+	}
+	object := sent.DeepCopy()
+	x.admitted = next.Apply(object.Object, stored.Object)
+	object.Object["metadata"] = x.withRecord(object)
+	object.SetUID(stored.GetUID())
+	object.SetResourceVersion("")
+	recorded, err := r.send(ctx, x, object)
+	switch {
+	case denied(err):
+		return stored, nil // as further updates will be
+	case err != nil:
+		return nil, fmt.Errorf("recording in %s %s/%s which fields the provider has replaced, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
+	}
+	r.counted("patch", "remote")
+	return recorded, nil
+}
+
+// withContent adds the hash of the content of a copy that is kept without it.
+func (r *reflector) withContent(record *admitted.Record, whole *unstructured.Unstructured) *admitted.Record {
+	if r.trimCopy != nil {
+		record.Content = contentHash(raw.Map(raw.Nested(whole.Object, r.kind.Copy.Into...)), len(r.kind.Copy.Into) == 0)
+	}
+	return record
+}
+
+// withRecord returns the metadata of an object with the record of the copy.
+func (x *Desired) withRecord(object *unstructured.Unstructured) map[string]any {
+	metadata := raw.Map(object.Object["metadata"])
+	annotations := raw.Map(metadata["annotations"])
+	delete(annotations, admitted.Annotation)
+	if text := x.admitted.Text(); text != "" {
+		annotations[admitted.Annotation] = text
+	}
+	return metadata
+}
+
+// warnDropped warns about fields that the provider has not stored: it does not know them, has the feature disabled, or its admission removes them.
+func (r *reflector) warnDropped(ctx context.Context, w *Worker, x *Desired, fields []admitted.Field) {
+	var dropped []string
+	for _, field := range fields {
+		if field.Dropped {
+			dropped = append(dropped, field.String())
+		}
+	}
+	if len(dropped) == 0 {
+		return
+	}
+	w.Warned = true
+	r.m.events.Warn(r.kind.Name, x.local, FieldsDroppedReason, fmt.Sprintf(
+		"cluster %s (%s) stored %s %s/%s without %s: its API server does not know the field or has its feature disabled, or its admission removes the field. "+
+			"Upgrade the provider, enable the feature, or remove the field",
+		r.m.options.RemoteClusterID, r.m.describeRemoteVersion(ctx), r.kind.targetKind(), x.Namespace, x.Name, strings.Join(dropped, ", ")))
+}
+
+// describeRemoteVersion returns the version of the provider's API server, for a message.
+func (m *Manager) describeRemoteVersion(ctx context.Context) string {
+	var info version.Info
+	err := m.callRemote(ctx, func(ctx context.Context) error {
+		body, err := m.probe.Get().AbsPath("/version").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(body, &info)
+	})
+	if err != nil || info.GitVersion == "" {
+		return "Kubernetes of unknown version"
+	}
+	const most = 64 // it is the provider's text
+	return fmt.Sprintf("Kubernetes %.*s", most, info.GitVersion)
+}
