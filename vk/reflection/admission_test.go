@@ -18,10 +18,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// admit has an admission policy of the provider change objects of a resource when they are created in the remote namespace. patches is a list in
+// admit has an admission policy of the provider change the object of a resource that has the name of the probe when it is created in the remote namespace. patches is a list in
 // CEL. It returns when the probe is changed: check returns nil for it.
 func (l *lab) admit(group, resource, patches, probe string, check func(*unstructured.Unstructured) error) {
 	l.Helper()
+	tried := &unstructured.Unstructured{}
+	require.NoError(l, yaml.Unmarshal([]byte(probe), &tried.Object))
 	name := fmt.Sprintf("admit-%s-%s", resource, l.RemoteNS)
 	l.Remote.Create(l.T, "", fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -30,12 +32,10 @@ metadata: {name: %s}
 spec:
   reinvocationPolicy: Never
   matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [%q], apiVersions: ["*"], resources: [%s]}]}
-  matchConditions: [{name: namespace, expression: request.namespace == "%s"}]
+  matchConditions: [{name: probed, expression: request.namespace == "%s" && object.metadata.name == "%s"}]
   mutations: [{patchType: JSONPatch, jsonPatch: {expression: '%s'}}]
-`, name, group, resource, l.RemoteNS, patches))
+`, name, group, resource, l.RemoteNS, tried.GetName(), patches))
 	l.Remote.Create(l.T, "", fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicyBinding, metadata: {name: %s}, spec: {policyName: %s}}`, name, name))
-	tried := &unstructured.Unstructured{}
-	require.NoError(l, yaml.Unmarshal([]byte(probe), &tried.Object))
 	l.Eventually(func() error {
 		created, err := l.Remote.Of(tried.GetKind(), l.RemoteNS).Create(l.Context(), tried, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
@@ -54,6 +54,16 @@ func (l *lab) patchAs(manager, kind, name, change string) {
 	require.NoError(l, err)
 }
 
+func targetPort(want int64) func(*unstructured.Unstructured) error {
+	return func(service *unstructured.Unstructured) error {
+		ports, _, err := unstructured.NestedSlice(service.Object, "spec", "ports")
+		if err == nil && ports[0].(map[string]any)["targetPort"] != want {
+			err = fmt.Errorf("the ports are %v, want targetPort %d", ports, want)
+		}
+		return err
+	}
+}
+
 const admittedService = `
 apiVersion: v1
 kind: Service
@@ -66,7 +76,7 @@ func TestAdmissionOfTheProviderStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	decided := []func(*unstructured.Unstructured) error{
-		reflectiontest.Field("metadata.labels/tier", "cloud"), reflectiontest.Field("metadata.annotations/stripped", ""), reflectiontest.Field("spec.ports.0.targetPort", "9090"),
+		reflectiontest.Field("metadata.labels/tier", "cloud"), reflectiontest.Field("metadata.annotations/stripped", ""), targetPort(9090),
 	}
 	l.admit("", "services", `[JSONPatch{op: "replace", path: "/metadata/labels/tier", value: "cloud"}, JSONPatch{op: "remove", path: "/metadata/annotations/stripped"},
     JSONPatch{op: "replace", path: "/spec/ports/0/targetPort", value: 9090}]`, admittedService, decided[0])
@@ -92,7 +102,7 @@ func TestAdmissionOfTheProviderStands(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/tier", "home"), decided[1], decided[2])
 
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {stripped: again}}, spec: {ports: [{name: http, port: 80, targetPort: 8081}]}}`)
-	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/stripped", "again"), reflectiontest.Field("spec.ports.0.targetPort", "8081"))
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/stripped", "again"), targetPort(8081))
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/"+admitted.Annotation, ""))
 }
 

@@ -146,3 +146,48 @@ func TestGenerationsOfStatusesThatAreNoSubresource(t *testing.T) {
 		return ""
 	})
 }
+
+// An update that the provider refuses does not keep the status of a custom resource from coming back. It is about the earlier generation.
+func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
+	l := newLab(t).withEngine().start()
+	const group, name = "refusals.example.org", "widgets.refusals.example.org"
+	l.grant(group)
+	definition := strings.Replace(widgets(group, "Namespaced"), "served: true,", "served: true, subresources: {status: {}},", 1)
+	l.define(l.local, definition)
+	l.define(l.remote, strings.Replace(definition, "type: object,", "type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {size: {type: integer, maximum: 2}}}},", 1))
+	o := observer{l, schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}}
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(o.gvr).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.create(l.local, o.gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: x}, spec: {size: 1}}")
+	l.reflect(name, "{group: "+group+", version: v1, resource: widgets, statusBack: true}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
+	o.observes("before", 1)
+	o.shows("before", 1, 1, 1)
+
+	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 3}")
+	l.eventually(func() error {
+		events, err := l.local.core.CoreV1().Events(l.shop).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=x,type=Warning"})
+		if err != nil {
+			return err
+		}
+		for _, event := range events.Items {
+			if strings.Contains(event.Message, "spec.size") {
+				return nil
+			}
+		}
+		return fmt.Errorf("the refusal is in none of %d Events", len(events.Items))
+	})
+	o.observes("during", 1)
+	o.shows("during", 2, 1, 1)
+	require.EqualValues(t, 1, o.generation())
+	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 2}")
+	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(object *unstructured.Unstructured) string {
+		if size, _, _ := unstructured.NestedInt64(object.Object, "spec", "size"); size != 2 {
+			return fmt.Sprintf("size %d, want 2", size)
+		}
+		return ""
+	})
+}

@@ -16,7 +16,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/refract-project/refract/host/document"
@@ -26,16 +25,14 @@ import (
 const Annotation = "plugins.refract.io/admitted"
 
 // version begins the text of a record. A record of another version is unknown.
-const version = "v1"
+const version = "v1:"
 
 // maxBytes limits the annotation: an object has at most 256 KiB of annotations. A larger record is not written.
 const maxBytes = 64 << 10
 
 // Record has the values that admission has replaced. Records are not modified.
 type Record struct {
-	// Content is the hash of the content that was stored, 0 if it does not matter: caches have no more of some copies.
-	Content uint64
-	fields  map[uint64]decision // by the hash of the path
+	fields map[uint64]decision // by the hash of the path
 }
 
 // decision has the hashes of the value that was requested for a field, and of the one that was stored for it.
@@ -61,7 +58,7 @@ func (r *Record) Text() string {
 			entries = binary.BigEndian.AppendUint64(entries, part)
 		}
 	}
-	text := version + ":" + strconv.FormatUint(r.Content, 36) + ":" + base64.RawURLEncoding.EncodeToString(entries)
+	text := version + base64.RawURLEncoding.EncodeToString(entries)
 	if len(text) > maxBytes {
 		return ""
 	}
@@ -71,19 +68,15 @@ func (r *Record) Text() string {
 // Read returns the record in annotations, nil if there is none or it cannot be read.
 func Read(annotations map[string]any) *Record {
 	text, _ := annotations[Annotation].(string)
-	parts := strings.Split(text, ":")
-	if len(parts) != 3 || parts[0] != version {
+	encoded, ok := strings.CutPrefix(text, version)
+	if !ok {
 		return nil
 	}
-	content, err := strconv.ParseUint(parts[1], 36, 64)
-	if err != nil {
-		return nil
-	}
-	entries, err := base64.RawURLEncoding.DecodeString(parts[2])
+	entries, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil || len(entries) == 0 || len(entries)%24 != 0 {
 		return nil
 	}
-	record := &Record{Content: content, fields: map[uint64]decision{}}
+	record := &Record{fields: map[uint64]decision{}}
 	for entry := range slices.Chunk(entries, 24) {
 		record.fields[binary.BigEndian.Uint64(entry)] = decision{binary.BigEndian.Uint64(entry[8:]), binary.BigEndian.Uint64(entry[16:])}
 	}

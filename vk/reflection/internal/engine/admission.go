@@ -25,16 +25,11 @@ const FieldsDroppedReason = "FieldsDropped"
 
 // sameAdmitted is same for a copy of which the provider's admission has replaced values.
 func (x *Desired) sameAdmitted(w *Worker, remote *unstructured.Unstructured, record *admitted.Record) bool {
-	x.admitted = record
-	object := x.Build(w, remote)
-	if digest, trimmed := digestOf(remote); trimmed {
-		if digest != record.Content {
-			return false
-		}
-		// The hash of what was applied, an annotation, covers the rest.
-		object.Object = map[string]any{"metadata": object.Object["metadata"]}
+	if _, trimmed := digestOf(remote); trimmed {
+		return false // the copy is read, once in a process
 	}
-	object = object.DeepCopy() // it shares with the cache
+	x.admitted = record
+	object := x.Build(w, remote).DeepCopy() // it shares with the cache
 	record.Apply(object.Object, remote.Object)
 	return isStored(object, remote)
 }
@@ -65,7 +60,7 @@ func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, rem
 		}
 	}
 	object = object.DeepCopy() // it shares with the cache
-	x.admitted = r.withContent(record.Apply(object.Object, whole.Object), whole)
+	x.admitted = record.Apply(object.Object, whole.Object)
 	object.Object["metadata"] = x.withRecord(object)
 	return object, isStored(object, whole), nil
 }
@@ -121,7 +116,7 @@ func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, s
 		fields = decided
 	}
 	requested := x.Build(w, stored)
-	next := r.withContent(x.admitted.With(fields, requested.Object, stored.Object), stored)
+	next := x.admitted.With(fields, requested.Object, stored.Object)
 	if next.Equal(x.admitted) {
 		return stored, nil
 	}
@@ -139,14 +134,6 @@ func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, s
 	}
 	r.counted("patch", "remote")
 	return recorded, nil
-}
-
-// withContent adds the hash of the content of a copy that is kept without it.
-func (r *reflector) withContent(record *admitted.Record, whole *unstructured.Unstructured) *admitted.Record {
-	if r.trimCopy != nil {
-		record.Content = contentHash(raw.Map(raw.Nested(whole.Object, r.kind.Copy.Into...)), len(r.kind.Copy.Into) == 0)
-	}
-	return record
 }
 
 // withRecord returns the metadata of an object with the record of the copy.
