@@ -66,11 +66,13 @@ spec:
 		}))
 	}
 	await("the pods to run", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
-	patch := []byte(`{"spec":{"offloadingPatch":{"tolerations":[{"key":"example.com/spot","operator":"Exists","effect":"NoSchedule"}]}}}`)
+	patch := []byte(`{"spec":{"offloadingPatch":{"tolerations":[{"key":"node.kubernetes.io/disk-pressure","operator":"Exists","effect":"NoExecute","tolerationSeconds":77}]}}}`)
 	_, err := l.Consumer.Dynamic.Resource(offloadingv1beta1.VirtualNodeGVR).Namespace(lab.TenantNamespace).Patch(ctx, lab.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	await("the pods to tolerate the taint", func(pod *corev1.Pod) bool {
-		return slices.ContainsFunc(pod.Spec.Tolerations, func(toleration corev1.Toleration) bool { return toleration.Key == "example.com/spot" })
+		return slices.ContainsFunc(pod.Spec.Tolerations, func(toleration corev1.Toleration) bool {
+			return toleration.TolerationSeconds != nil && *toleration.TolerationSeconds == 77
+		})
 	})
 	for i := range 3 {
 		pod, err := there.Get(ctx, fmt.Sprintf("mirrored-%d", i), metav1.GetOptions{})
