@@ -73,6 +73,8 @@ type Options struct {
 	Policy *tenancy.Policy
 	// Quotas say how much of it; nil limits nothing.
 	Quotas *quota.Ledger
+	// Version reads the version of the API server, for messages; nil leaves it out.
+	Version func(context.Context) (string, error)
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }

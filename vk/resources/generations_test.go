@@ -191,3 +191,55 @@ func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
 		return ""
 	})
 }
+
+// A provider with an earlier definition drops a field: an Event names the field and the version of the provider. It is sent again with the next change, and
+// stays once the provider has the definition.
+func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
+	l := newLab(t).withEngine().start()
+	const group, name = "dropped.example.org", "widgets.dropped.example.org"
+	l.grant(group)
+	l.define(l.local, widgets(group, "Namespaced"))
+	const open, strict = "type: object, x-kubernetes-preserve-unknown-fields: true", "type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}"
+	l.define(l.remote, strings.Replace(widgets(group, "Namespaced"), open, strict, 1))
+	gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(gvr).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: x}, spec: {size: 1, colour: red}}")
+	l.reflect(name, "{group: "+group+", version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.eventually(func() error {
+		events, err := l.local.core.CoreV1().Events(l.shop).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=x,reason=FieldsDropped"})
+		if err != nil {
+			return err
+		}
+		for _, event := range events.Items {
+			if strings.Contains(event.Message, "spec.colour") && strings.Contains(event.Message, "(Kubernetes v1.") && event.Type == "Warning" {
+				return nil
+			}
+		}
+		return fmt.Errorf("the Events are %v", events.Items)
+	})
+	definition := must(l.remote.dynamic.Resource(definitionsResource).Get(t.Context(), name, metav1.GetOptions{}))(t)
+	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
+	require.NoError(t, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
+	must(l.remote.dynamic.Resource(definitionsResource).Update(t.Context(), definition, metav1.UpdateOptions{}))(t)
+	for size := 2; ; size++ { // the API server puts the definition to use in its own time
+		l.patch(l.local, gvr, l.shop, "x", fmt.Sprintf("spec: {size: %d}", size))
+		l.sees(l.remote, gvr, l.remoteNamespace, "x", func(object *unstructured.Unstructured) string {
+			if got, _, _ := unstructured.NestedInt64(object.Object, "spec", "size"); got != int64(size) {
+				return fmt.Sprintf("size %d, want %d", got, size)
+			}
+			return ""
+		})
+		found := must(l.remote.dynamic.Resource(gvr).Namespace(l.remoteNamespace).Get(t.Context(), "x", metav1.GetOptions{}))(t)
+		if colour, _, _ := unstructured.NestedString(found.Object, "spec", "colour"); colour == "red" {
+			return
+		}
+		if size > 100 {
+			t.Fatal("the field is not sent again")
+		}
+	}
+}

@@ -5,17 +5,16 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/serverversion"
 	"github.com/refract-project/refract/vk/reflection/internal/admitted"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
@@ -102,11 +101,11 @@ func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admi
 // recordAdmitted compares what was stored with what was sent. If the provider's admission, or its API server, has replaced or dropped fields of it, they are
 // recorded in the copy by a second write, so that later writes keep them; before is the copy that was updated, nil for a new one.
 func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if r.kind.Copy.Mode != Apply {
-		return stored, nil
-	}
 	fields := admitted.Differences(sent.Object, stored.Object)
 	r.warnDropped(ctx, w, x, fields)
+	if r.kind.Copy.Mode != Apply {
+		return stored, nil // it is written as a whole
+	}
 	if slices.ContainsFunc(fields, func(field admitted.Field) bool { return field.Dropped }) {
 		// A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
 		decided, _, err := r.decidedFields(ctx, x, fields)
@@ -167,17 +166,13 @@ func (r *reflector) warnDropped(ctx context.Context, w *Worker, x *Desired, fiel
 
 // describeRemoteVersion returns the version of the provider's API server, for a message.
 func (m *Manager) describeRemoteVersion(ctx context.Context) string {
-	var info version.Info
-	err := m.callRemote(ctx, func(ctx context.Context) error {
-		body, err := m.probe.Get().AbsPath("/version").DoRaw(ctx)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(body, &info)
+	var version string
+	err := m.callRemote(ctx, func(ctx context.Context) (err error) {
+		version, err = serverversion.Read(ctx, m.probe)
+		return err
 	})
-	if err != nil || info.GitVersion == "" {
+	if err != nil {
 		return "Kubernetes of unknown version"
 	}
-	const most = 64 // it is the provider's text
-	return fmt.Sprintf("Kubernetes %.*s", most, info.GitVersion)
+	return "Kubernetes " + version
 }
