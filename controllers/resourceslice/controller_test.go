@@ -26,7 +26,9 @@ import (
 )
 
 var (
-	provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
+	// provider has no garbage collector: only the controller deletes Quotas.
+	provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
+		ExtraControllerManagerArgs: []string{"--controllers=*,-garbage-collector-controller"}}}
 	bare     = controllertest.Cluster{ID: "turin", Options: testenv.Options{CRDPaths: former(), NoScheduler: true}}
 )
 
