@@ -29,7 +29,7 @@ var (
 	// provider has no garbage collector: only the controller deletes Quotas.
 	provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
 		ExtraControllerManagerArgs: []string{"--controllers=*,-garbage-collector-controller"}}}
-	bare     = controllertest.Cluster{ID: "turin", Options: testenv.Options{CRDPaths: former(), NoScheduler: true}}
+	bare = controllertest.Cluster{ID: "turin", Options: testenv.Options{CRDPaths: former(), NoScheduler: true}}
 )
 
 // former are the CRDs of a chart before it had those of Liqo's authentication.

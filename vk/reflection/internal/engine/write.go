@@ -91,7 +91,7 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 // update sends what is desired, unless the API server has shown that it changes nothing, or another client keeps reverting it.
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash := x.Key, x.hash(w)
-	if x.scope.accepted.accepted(key, hash, r.stored(remote)) {
+	if x.scope.accepted.accepted(key, hash, r.stored(remote), r.m.options.Clock.Now()) {
 		w.matched = remote.GetGeneration()
 		return nil
 	}
@@ -130,11 +130,12 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 			}
 		}
 	}
+	partial := false
 	if x.Lesser != nil && denied(err) {
 		if rest := x.Lesser(); rest != nil {
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
-				sent = rest
+				sent, partial = rest, true
 				w.Warned = true
 				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: part of the update was rejected, the rest was applied: %v", r.m.options.RemoteClusterID, refusal))
 			}
@@ -143,7 +144,27 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	if err != nil {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
-	return r.wrote(ctx, w, hash, x, remote, sent, stored)
+	err = r.wrote(ctx, w, hash, x, remote, sent, stored)
+	r.retryPart(x, partial)
+	return err
+}
+
+const (
+	// FirstPartRetry is the delay before an update is tried again of which a part was rejected; each further one is twice as long. Shorter ones are taken for
+	// a fight: see package oscillation.
+	FirstPartRetry = 2 * time.Minute
+	mostPartRetry  = time.Hour
+)
+
+// retryPart has an update tried again of which the provider has rejected a part: its admission may allow that later.
+func (r *reflector) retryPart(x *Desired, partial bool) {
+	if !partial {
+		r.partRetries.Forget(x.Key)
+		return
+	}
+	wait := r.partRetries.When(x.Key)
+	x.scope.accepted.expire(x.Key, r.m.options.Clock.Now().Add(wait))
+	r.queue.AddAfter(x.Key, wait)
 }
 
 // denied reports that an admission webhook, or validation, refuses a write.
