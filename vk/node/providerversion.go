@@ -23,7 +23,7 @@ const (
 )
 
 // providerVersion is the version of the provider's API server, which is a label of the Node. Safe for concurrent use.
-type providerVersion struct{ last atomic.Pointer[string] }
+type providerVersion struct{ last, labelled atomic.Pointer[string] }
 
 // follow reads the version until ctx ends, and calls changed after changes.
 func (v *providerVersion) follow(ctx context.Context, config *Config, changed func()) error {
@@ -51,11 +51,15 @@ func (v *providerVersion) follow(ctx context.Context, config *Config, changed fu
 
 // label sets the label on the Node that is desired: until the version is known, that of an earlier process.
 func (v *providerVersion) label(desired, actual *corev1.Node) {
-	switch last := v.last.Load(); {
+	if actual != nil {
+		label := actual.Labels[wire.ProviderVersionLabel]
+		v.labelled.Store(&label)
+	}
+	switch last, labelled := v.last.Load(), v.labelled.Load(); {
 	case last != nil:
 		desired.Labels[wire.ProviderVersionLabel] = serverversion.LabelValue(*last)
-	case actual != nil && actual.Labels[wire.ProviderVersionLabel] != "":
-		desired.Labels[wire.ProviderVersionLabel] = actual.Labels[wire.ProviderVersionLabel]
+	case labelled != nil && *labelled != "":
+		desired.Labels[wire.ProviderVersionLabel] = *labelled
 	default:
 		delete(desired.Labels, wire.ProviderVersionLabel)
 	}
