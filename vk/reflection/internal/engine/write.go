@@ -274,8 +274,17 @@ func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructure
 	return stored, err
 }
 
-// apply applies server-side. The dynamic client's own Apply knows no field validation, for which the API server parses the whole patch twice.
+// apply applies server-side. Fields that the provider's API server does not know are left out.
 func (r *reflector) apply(ctx context.Context, x *Desired, object *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
+	stored, err := r.applyWhole(ctx, x, object, force)
+	if rest := withoutUndeclared(object, err); rest != nil {
+		return r.applyWhole(ctx, x, rest, force)
+	}
+	return stored, err
+}
+
+// applyWhole applies server-side. The dynamic client's own Apply knows no field validation, for which the API server parses the whole patch twice.
+func (r *reflector) applyWhole(ctx context.Context, x *Desired, object *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
 	patch, err := runtime.Encode(unstructured.UnstructuredJSONScheme, object)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
