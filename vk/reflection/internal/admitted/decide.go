@@ -38,7 +38,7 @@ func Differences(sent, stored map[string]any) (fields []Field) {
 	return fields
 }
 
-// OfMetadata returns those of the fields that are labels or annotations.
+// OfMetadata returns the labels and annotations among the fields.
 func OfMetadata(fields []Field) []Field {
 	return slices.DeleteFunc(slices.Clone(fields), func(field Field) bool { return field.Path[0] != "metadata" })
 }
@@ -57,8 +57,8 @@ func (r *Record) With(fields []Field, requested, stored map[string]any) *Record 
 	return next
 }
 
-// Apply replaces in requested, which it modifies, the values of the fields that admission has decided about by those of the stored object: of the fields for
-// which the same value is requested as before, and whose value is still the one that was stored. It returns the record of these fields.
+// Apply copies stored values to requested, for the fields that admission has decided about. A decision holds while the same value is requested, and its
+// result is still stored. Apply modifies requested, and returns the record of the decisions that hold.
 func (r *Record) Apply(requested, stored map[string]any) *Record {
 	kept := &Record{fields: map[uint64]decision{}}
 	if r.IsEmpty() {
@@ -120,7 +120,7 @@ func isIdentity(path []string, key string) bool {
 	return wire.IsProtocolKey(key)
 }
 
-// at returns the value at a path, nil for none, and whether it is a map.
+// at returns the value at a path, and whether it is a map. A missing value is nil.
 func at(object map[string]any, path []string) (value any, isMap bool) {
 	value = object
 	for _, key := range path {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Decided returns those of the fields that the manager owns alone by server-side apply. An API server computes the owners of fields before admission
+// Decided returns the fields that the manager alone owns, by server-side apply. An API server computes the owners of fields before admission
 // changes a write, and takes a field from its owner that another client changes: a value that was not requested and still belongs to
 // the manager is admission's.
 func Decided(fields []Field, entries []metav1.ManagedFieldsEntry, manager string) []Field {
@@ -36,7 +36,7 @@ func Decided(fields []Field, entries []metav1.ManagedFieldsEntry, manager string
 	})
 }
 
-// owns reports whether a trie of fields has the one with the path, a part of it, or an atomic field that contains it.
+// owns reports whether a trie of fields contains a path, a field below it, or an atomic field above it.
 func owns(owned any, path []string) bool {
 	for _, key := range path {
 		fields, ok := owned.(map[string]any)

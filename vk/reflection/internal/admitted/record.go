@@ -3,8 +3,8 @@
 
 // Package admitted records in a copy which of the requested values the provider's admission has replaced.
 //
-// A copy is enforced: what other clients of the provider change in it is reverted. What admission makes of a write is the provider's
-// decision, which stands until another value is requested for the same field. The two look alike, and a policy that applies only to
+// A copy is enforced: changes of other clients of the provider are reverted. Admission decides for the provider, and its decision
+// stands until another value is requested for the same field. The two look alike, and a policy that applies only to
 // creations decides nothing later, so the decisions are kept: for each field a hash of the value that was requested, and of the one that
 // was stored. The record is an annotation of the copy. A copy that was stored as requested has none, and costs nothing.
 //
@@ -32,7 +32,7 @@ const maxBytes = 64 << 10
 
 // Record has the values that admission has replaced. Records are not modified.
 type Record struct {
-	fields map[uint64]decision // by the hash of the path
+	fields map[uint64]decision // keyed by the hash of the path
 }
 
 // decision has the hashes of the value that was requested for a field, and of the one that was stored for it.
@@ -44,7 +44,7 @@ const absent = 0
 // IsEmpty reports whether admission has replaced nothing.
 func (r *Record) IsEmpty() bool { return r == nil || len(r.fields) == 0 }
 
-// Equal reports whether two records say the same. An empty one equals none.
+// Equal reports whether two records contain the same decisions. nil is an empty record.
 func (r *Record) Equal(other *Record) bool { return r.Text() == other.Text() }
 
 // Text returns the value of the annotation, "" for an empty record, and for one that is too large.
@@ -65,7 +65,7 @@ func (r *Record) Text() string {
 	return text
 }
 
-// Read returns the record in annotations, nil if there is none or it cannot be read.
+// Read returns the record in annotations. It returns nil if the record is missing or malformed.
 func Read(annotations map[string]any) *Record {
 	text, _ := annotations[Annotation].(string)
 	encoded, ok := strings.CutPrefix(text, version)
@@ -94,7 +94,7 @@ func hashStored(requested, stored any) uint64 {
 	return document.Hash(requestedPart(requested, stored))
 }
 
-// requestedPart returns a stored value without what was added to maps and to the items of lists.
+// requestedPart returns a stored value without the fields that were added to maps, also to those in lists.
 func requestedPart(requested, stored any) any {
 	switch requested := requested.(type) {
 	case map[string]any:

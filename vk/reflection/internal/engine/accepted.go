@@ -41,7 +41,7 @@ func (a *acceptances) expire(key Key, until time.Time) {
 	}
 }
 
-// accepted reports whether the same write had this result before, and is not to be tried again now.
+// accepted reports whether the same write had this result before. It returns false once the acceptance has expired.
 func (a *acceptances) accepted(key Key, asked, stored uint64, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

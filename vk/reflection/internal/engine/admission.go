@@ -22,7 +22,7 @@ import (
 // FieldsDroppedReason is of the Event about fields of a copy that the provider has not stored.
 const FieldsDroppedReason = "FieldsDropped"
 
-// sameAdmitted is same for a copy of which the provider's admission has replaced values.
+// sameAdmitted is same for a copy with a record of the provider's admission.
 func (x *Desired) sameAdmitted(w *Worker, remote *unstructured.Unstructured, record *admitted.Record) bool {
 	if _, trimmed := digestOf(remote); trimmed {
 		return false // the copy is read, once in a process
@@ -38,8 +38,8 @@ func isStored(sent, remote *unstructured.Unstructured) bool {
 	return document.Of(sent.Object).CoveredBy(document.Of(remote.Object))
 }
 
-// withAdmitted returns what is to be sent: the desired copy with what the provider's admission has made of the fields for which the same is desired as before.
-// covered reports that the provider has it already.
+// withAdmitted returns the object to send: the desired copy with the decisions of the provider's admission that still hold. covered reports that the
+// provider has it already.
 func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) (sent *unstructured.Unstructured, covered bool, err error) {
 	if r.kind.Copy.Mode != Apply {
 		return object, false, nil
@@ -64,11 +64,11 @@ func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, rem
 	return object, isStored(object, whole), nil
 }
 
-// findAdmitted finds what admission has replaced in a copy without a record, to which the present state was applied: that of an earlier version, or of a
-// write whose answer was lost.
+// findAdmitted returns the decisions of admission about a copy that lacks a record: it was written by an earlier version, or the response was lost. The
+// present state must have been applied to it.
 func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole *unstructured.Unstructured) (*admitted.Record, error) {
 	fields := admitted.Differences(object.Object, whole.Object)
-	if r.kind.Copy.FixedSpec { // only the hash of the metadata is known of what was applied
+	if r.kind.Copy.FixedSpec { // the annotation has only the hash of the applied metadata
 		fields = admitted.OfMetadata(fields)
 	}
 	if len(fields) == 0 {
@@ -85,7 +85,7 @@ func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole 
 	return record.With(decided, object.Object, whole.Object), nil
 }
 
-// decidedFields returns those of the fields that the provider's admission has replaced, by the field managers of the copy, and its resourceVersion.
+// decidedFields returns the fields that the provider's admission has replaced, according to the field managers of the copy, and its resourceVersion.
 func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admitted.Field) (decided []admitted.Field, resourceVersion string, err error) {
 	var found *metav1.PartialObjectMetadata
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
@@ -98,8 +98,8 @@ func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admi
 	return admitted.Decided(fields, found.ManagedFields, wire.ReflectionFieldManager), found.ResourceVersion, nil
 }
 
-// recordAdmitted compares what was stored with what was sent. If the provider's admission, or its API server, has replaced or dropped fields of it, they are
-// recorded in the copy by a second write, so that later writes keep them; before is the copy that was updated, nil for a new one.
+// recordAdmitted compares the stored object with the sent one, and warns about dropped fields. Decisions of admission are recorded in the copy by a second
+// write, so that later writes keep them.
 func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	fields := admitted.Differences(sent.Object, stored.Object)
 	r.warnDropped(ctx, w, x, fields)
@@ -127,7 +127,7 @@ func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, s
 	recorded, err := r.send(ctx, x, object)
 	switch {
 	case denied(err):
-		return stored, nil // as further updates will be
+		return stored, nil // further updates will be denied, too
 	case err != nil:
 		return nil, fmt.Errorf("recording in %s %s/%s which fields the provider has replaced, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}

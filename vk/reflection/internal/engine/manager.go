@@ -41,7 +41,7 @@ type Manager struct {
 	local, remote dynamic.Interface
 	core          *v1.CoreV1Client
 	breaker       *breaker.Breaker
-	probe         rest.Interface // of the provider, without the breaker
+	probe         rest.Interface // calls the provider without the breaker
 	events        *report.Reporter
 	metrics       *metrics
 	mapper        *namespaces.Mapper

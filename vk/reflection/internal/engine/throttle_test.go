@@ -20,14 +20,14 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// A client with the transport makes one request, whatever the API server answers, and returns with the error: the delay in a response 429 is a part of it. Without
+// A client with the transport makes one request, and returns any error at once. The error for a response 429 has the delay. Without
 // the transport client-go sleeps, and repeats each request that has a Retry-After header.
 func TestResponsesAreReturnedAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		status     int
 		retryAfter string
-		delay      int // that the error suggests
+		delay      int // suggested by the error
 		text       string
 	}{
 		"429 with Retry-After":               {http.StatusTooManyRequests, "7", 7, "try again later"},
@@ -79,7 +79,7 @@ func TestResponsesAreReturnedAtOnce(t *testing.T) {
 	}
 }
 
-// An object that is limited waits as long as the API server says, one second without that, plus up to half of it, and no longer than after other errors.
+// The delay is that of the API server, or one second, plus up to half of it. It is limited as after other errors.
 func TestPausesAfterThrottling(t *testing.T) {
 	t.Parallel()
 	for seconds, first := range map[int]time.Duration{0: throttledFirst, 3: 3 * time.Second, 1 << 20: throttledMost} {

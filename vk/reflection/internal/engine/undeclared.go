@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// undeclared matches the fields in the error of an API server that does not know them. It is that of a server-side apply, which is the only write that fails
-// because of them. Items of lists are named by their keys, values or indices in brackets.
+// undeclared matches unknown fields in the error of a server-side apply. Other writes do not fail because of them. Brackets contain the key, value or
+// index of an item of a list.
 var undeclared = regexp.MustCompile(`((?:\.[A-Za-z0-9_-]+(?:\[[^\]]*\])*)+): field not declared in schema`)
 
 // items matches which item of a list is meant.
 var items = regexp.MustCompile(`\[[^\]]*\]`)
 
-// withoutUndeclared returns an object without the fields that the API server does not know, according to its error; nil if it is another error. A field
-// of an item of a list is removed from all items.
+// withoutUndeclared returns an object without the fields that the API server does not know, according to its error. It returns nil for other errors. In
+// lists, a field is removed from all items.
 func withoutUndeclared(object *unstructured.Unstructured, err error) *unstructured.Unstructured {
 	if err == nil {
 		return nil

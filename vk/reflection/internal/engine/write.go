@@ -150,13 +150,13 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 }
 
 const (
-	// FirstPartRetry is the delay before an update is tried again of which a part was rejected; each further one is twice as long. Shorter ones are taken for
-	// a fight: see package oscillation.
+	// FirstPartRetry is the delay before a partially rejected update is tried again. Each further delay is twice as long. Shorter ones would count as a fight:
+	// see package oscillation.
 	FirstPartRetry = 2 * time.Minute
 	mostPartRetry  = time.Hour
 )
 
-// retryPart has an update tried again of which the provider has rejected a part: its admission may allow that later.
+// retryPart schedules another try of an update that was partially rejected: the provider's admission may allow the rest later.
 func (r *reflector) retryPart(x *Desired, partial bool) {
 	if !partial {
 		r.partRetries.Forget(x.Key)
@@ -196,7 +196,7 @@ func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 	}
 }
 
-// wrote remembers a write, and what the provider made of it when that is not what was sent; before is nil for a new copy.
+// wrote remembers a write and its result, and records decisions of admission. before is nil for a new copy.
 func (r *reflector) wrote(ctx context.Context, w *Worker, hash uint64, x *Desired, before, sent, stored *unstructured.Unstructured) error {
 	switch {
 	case r.kind.Copy.Mode == Apply:
