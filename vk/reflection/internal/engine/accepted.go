@@ -41,6 +41,13 @@ func (a *acceptances) expire(key Key, until time.Time) {
 	}
 }
 
+// expires reports whether the write of an object will be tried again.
+func (a *acceptances) expires(key Key) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.byKey[key].until.IsZero()
+}
+
 // accepted reports whether the same write had this result before. It returns false once the acceptance has expired.
 func (a *acceptances) accepted(key Key, asked, stored uint64, now time.Time) bool {
 	a.mu.Lock()

@@ -93,6 +93,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	key, hash := x.Key, x.hash(w)
 	if x.scope.accepted.accepted(key, hash, r.stored(remote), r.m.options.Clock.Now()) {
 		w.matched = remote.GetGeneration()
+		w.Warned = w.Warned || x.scope.accepted.expires(key) // the Warning about the rejected part still holds
 		return nil
 	}
 	if err := r.mayWrite(ctx, x, hash, object); err != nil {
