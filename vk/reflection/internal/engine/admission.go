@@ -103,8 +103,8 @@ func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admi
 func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	fields := admitted.Differences(sent.Object, stored.Object)
 	r.warnDropped(ctx, w, x, fields)
-	if r.kind.Copy.Mode != Apply {
-		return stored, nil // it is written as a whole
+	if r.kind.Copy.Mode != Apply || len(fields) == 0 {
+		return stored, nil // a copy that is replaced is written as a whole
 	}
 	if slices.ContainsFunc(fields, func(field admitted.Field) bool { return field.Dropped }) {
 		// A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
