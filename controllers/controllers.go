@@ -16,6 +16,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -58,6 +59,7 @@ import (
 	"github.com/refract-project/refract/controllers/webhookcert"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/serverversion"
 )
 
 // Controller is the interface of all controllers.
@@ -126,6 +128,17 @@ type Options struct {
 	Webhooks *WebhookOptions
 }
 
+// versionOf returns a function that reads the version of the API server of this cluster.
+func versionOf(mgr manager.Manager) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		client, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+		if err != nil {
+			return "", fmt.Errorf("creating a client, %w", err)
+		}
+		return serverversion.Read(ctx, client.RESTClient())
+	}
+}
+
 // all returns the controllers with their dependencies.
 func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
@@ -146,7 +159,7 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: failed("shadowpod", &offloading.ShadowPod{}),
-			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas,
+			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas, Version: versionOf(mgr),
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
 			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, RangesOf: o.RangesOf, AddressMapper: reached,

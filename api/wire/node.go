@@ -29,6 +29,9 @@ const (
 	// StorageAvailableLabel reports whether the node offers storage classes.
 	StorageAvailableLabel = "storage.liqo.io/available"
 
+	// ProviderVersionLabel is the version of the provider's API server, as that reports it, with "_" for "+".
+	ProviderVersionLabel = "plugins.refract.io/provider-version"
+
 	// ExcludeFromExternalLoadBalancersLabel (Kubernetes) keeps cloud load
 	// balancers from sending traffic to the node.
 	ExcludeFromExternalLoadBalancersLabel = "node.kubernetes.io/exclude-from-external-load-balancers"

@@ -181,7 +181,10 @@ func TestAnInvalidSelectorChangesNothing(t *testing.T) {
 	awaitMapped(t, tenant, "siena", namespace, namespace+"-consumer")
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"Near","values":["x"]}]}]}}}`)
 	consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "Invalid")
+	awaitOffloadingPhase(t, nso, offloading.InvalidClusterSelectorOffloadingPhaseType)
 	awaitMapped(t, tenant, "siena", namespace, namespace+"-consumer")
+	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["north"]}]}]}}}`)
+	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
 }
 
 func TestStrategies(t *testing.T) {

@@ -68,6 +68,8 @@ func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) o
 	switch {
 	case nso.DeletionTimestamp != nil:
 		return offloading.TerminatingOffloadingPhaseType
+	case !isValid(&nso.Spec.ClusterSelector):
+		return offloading.InvalidClusterSelectorOffloadingPhaseType
 	case required == 0:
 		return offloading.NoClusterSelectedOffloadingPhaseType
 	case ready == required:
@@ -78,6 +80,11 @@ func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) o
 		return offloading.SomeFailedOffloadingPhaseType
 	}
 	return offloading.InProgressOffloadingPhaseType
+}
+
+func isValid(clusterSelector *corev1.NodeSelector) bool {
+	_, err := newSelector(clusterSelector)
+	return err == nil
 }
 
 // requires reports whether there is to be a remote namespace, requested already or not.

@@ -87,8 +87,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
 		if apierrors.IsNotFound(err) {
 			c.report.Clear(request.NamespacedName)
+			return reconcile.Result{}, c.endQuotas(ctx, request.NamespacedName)
 		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		return reconcile.Result{}, fmt.Errorf("getting ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	if slice.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil // its Quota goes with it, and a user without one gets nothing
@@ -126,6 +127,9 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it stays in effect. Delete it to have it created from the ResourceSlice", key))
 		return nil
 	case owner.UID != slice.UID:
+		if err := c.endQuota(ctx, quota, owner); err != nil {
+			return err
+		}
 		return fmt.Errorf("waiting for the deletion of Quota %s, which belongs to a previous ResourceSlice of this name", key)
 	}
 	c.report.Clear(client.ObjectKeyFromObject(slice))
@@ -140,6 +144,41 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	}
 	if err := c.client.Patch(ctx, desired, client.MergeFromWithOptions(quota, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("patching Quota %s, %w", key, err)
+	}
+	return nil
+}
+
+// endQuotas deletes the Quota of a ResourceSlice that is gone. The garbage collector does that, too, but late, or not at all while the kube-controller-manager
+// is away: until then the consumer may use what it has given back.
+func (c *Controller) endQuotas(ctx context.Context, key client.ObjectKey) error {
+	quotas := &offloading.QuotaList{}
+	if err := c.live.List(ctx, quotas, client.InNamespace(key.Namespace)); err != nil {
+		return fmt.Errorf("listing the Quotas in namespace %s, %w", key.Namespace, err)
+	}
+	for i := range quotas.Items {
+		owner := metav1.GetControllerOf(&quotas.Items[i])
+		if owner == nil || owner.Kind != kind.Kind || owner.APIVersion != kind.GroupVersion().String() || owner.Name != key.Name {
+			continue
+		}
+		if err := c.endQuota(ctx, &quotas.Items[i], owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endQuota deletes a Quota if the ResourceSlice that controls it is gone. One that was cordoned meanwhile is another version, and stays.
+func (c *Controller) endQuota(ctx context.Context, quota *offloading.Quota, owner *metav1.OwnerReference) error {
+	slice, key := &auth.ResourceSlice{}, client.ObjectKey{Namespace: quota.Namespace, Name: owner.Name}
+	err := c.live.Get(ctx, key, slice)
+	switch {
+	case err == nil && slice.UID == owner.UID:
+		return fmt.Errorf("waiting for ResourceSlice %s to be seen, without which its Quota cannot be judged", key)
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("getting ResourceSlice %s, %w", key, err)
+	}
+	if err := c.client.Delete(ctx, quota, client.Preconditions{UID: &quota.UID, ResourceVersion: &quota.ResourceVersion}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting Quota %s, %w", client.ObjectKeyFromObject(quota), err)
 	}
 	return nil
 }

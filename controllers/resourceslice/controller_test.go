@@ -26,8 +26,10 @@ import (
 )
 
 var (
-	provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
-	bare     = controllertest.Cluster{ID: "turin", Options: testenv.Options{CRDPaths: former(), NoScheduler: true}}
+	// provider has no garbage collector: only the controller deletes Quotas.
+	provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
+		ExtraControllerManagerArgs: []string{"--controllers=*,-garbage-collector-controller"}}}
+	bare = controllertest.Cluster{ID: "turin", Options: testenv.Options{CRDPaths: former(), NoScheduler: true}}
 )
 
 // former are the CRDs of a chart before it had those of Liqo's authentication.

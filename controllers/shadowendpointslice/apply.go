@@ -101,6 +101,11 @@ func (c *Controller) meet(ctx context.Context, shadow, desired *unstructured.Uns
 func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	switch {
+	case !metav1.IsControlledBy(actual, shadow) && kind.OwnerOf(actual) != nil:
+		if err := c.endPredecessor(ctx, actual); err != nil {
+			return err
+		}
+		return fmt.Errorf("waiting for the deletion of EndpointSlice %s, which was made of an earlier ShadowEndpointSlice of this name", key)
 	case !metav1.IsControlledBy(actual, shadow):
 		c.report.Warn(shadow, failedCreateReason, createAction, fmt.Sprintf(
 			"an EndpointSlice %s exists that does not belong to this ShadowEndpointSlice; it was left unchanged: delete or rename it", key))

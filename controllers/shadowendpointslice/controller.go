@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,6 +92,8 @@ type Controller struct {
 	refused memo.Memo[refusal]
 	// invalid counts how often the API server has refused a slice.
 	invalid report.Refusals
+	// gone knows the ShadowEndpointSlices that are gone.
+	gone *shadows.Gone
 	// brake ends fights about EndpointSlices.
 	brake *brake.Brake
 }
@@ -99,7 +102,7 @@ type Controller struct {
 // from a cache made with CacheOptions, and live, which must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
-	return &Controller{client: c, uncached: live, report: reporter, options: options, brake: brake.New(newSlice().GroupVersionKind(), live, reporter, options.Clock)}
+	return &Controller{client: c, uncached: live, report: reporter, options: options, gone: shadows.NewGone(kind, live), brake: brake.New(newSlice().GroupVersionKind(), live, reporter, options.Clock)}
 }
 
 // Name of the controller in logs, metrics and Events.
@@ -131,13 +134,18 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
-		return reconcile.Result{}, nil
+		wait, err := c.endOrphan(ctx, request.NamespacedName)
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting ShadowEndpointSlice %s, %w", request.NamespacedName, err)
 	}
 	if shadow.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, nil
+		var wait time.Duration
+		if shadows.WaitsForDependents(shadow) {
+			wait, err = c.endDependent(ctx, shadow)
+		}
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if shadow, err = kind.Whole(ctx, c.uncached, shadow); err != nil || shadow == nil {
 		return reconcile.Result{}, err

@@ -28,9 +28,11 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
+// provider has no garbage collector: only the controller deletes EndpointSlices.
 var provider = controllertest.Cluster{
-	ID:      "provider",
-	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true},
+	ID: "provider",
+	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
+		ExtraControllerManagerArgs: []string{"--controllers=*,-garbage-collector-controller"}},
 }
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }

@@ -63,11 +63,11 @@ func trim(obj any) (any, error) {
 
 func (c *Controller) watch(mgr manager.Manager) error {
 	toShadows := handler.EnqueueRequestsFromMapFunc(c.shadowsFrom)
-	slices := kind.Controller(mgr, c.Name(), c.options.Workers).
+	slices := kind.Controller(mgr, c.Name(), c.options.Workers, c.gone.Predicate()).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
-			// At the start every ShadowEndpointSlice is reconciled anyway. Later creations are our own, but after an interruption
+			// At the start every ShadowEndpointSlice is reconciled anyway, and what others have left while no controller ran. Later creations are our own, but after an interruption
 			// of the watch they come with what others did since.
-			CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
+			CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList || kind.OwnerOf(e.Object) != nil },
 			UpdateFunc: workers.Changed,
 		})).
 		Watches(&core.ForeignCluster{}, toShadows, builder.WithPredicates(predicate.Funcs{UpdateFunc: reachabilityChanged}))

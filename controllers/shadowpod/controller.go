@@ -73,6 +73,8 @@ type Options struct {
 	Policy *tenancy.Policy
 	// Quotas say how much of it; nil limits nothing.
 	Quotas *quota.Ledger
+	// Version reads the version of the API server, for messages; nil leaves it out.
+	Version func(context.Context) (string, error)
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
@@ -98,8 +100,8 @@ type Controller struct {
 	baselines memo.Memo[baseline]
 	// released remembers the version of the pod that was let go last, until the cache shows a later one.
 	released memo.Memo[string]
-	// gone remembers the ShadowPod that was deleted last, until its pod is gone.
-	gone memo.Memo[types.UID]
+	// gone knows the ShadowPods that are gone.
+	gone *shadows.Gone
 	// ran remembers the ShadowPod of which a pod was there last.
 	ran memo.Memo[types.UID]
 	// forbidden counts attempts to create a pod that the API server forbade.
@@ -112,7 +114,7 @@ type Controller struct {
 // from a cache made with CacheOptions, and live, which must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
-	return &Controller{client: c, uncached: live, report: reporter, options: options, brake: brake.New(corev1.SchemeGroupVersion.WithKind("Pod"), live, reporter, options.Clock)}
+	return &Controller{client: c, uncached: live, report: reporter, options: options, gone: shadows.NewGone(kind, live), brake: brake.New(corev1.SchemeGroupVersion.WithKind("Pod"), live, reporter, options.Clock)}
 }
 
 // Name of the controller in logs, metrics and Events.
@@ -155,7 +157,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	switch {
 	case err != nil:
 		return 0, err
-	case waitsForDependents(shadow):
+	case shadows.WaitsForDependents(shadow):
 		return c.endDependent(ctx, shadow, pod)
 	case podend.Finished(recordedPhase(shadow)):
 		c.forget(key)

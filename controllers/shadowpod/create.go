@@ -83,7 +83,7 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 	case err == nil:
 		c.settleCreation(pod)
 		err := c.created(shadow, pod)
-		c.reportDropped(shadow, sent, pod)
+		c.reportDropped(ctx, shadow, sent, pod)
 		return errors.Join(c.admitted(ctx, shadow), err)
 	case apierrors.IsAlreadyExists(err):
 		return c.meet(ctx, shadow)

@@ -67,18 +67,30 @@ func (c *Controller) checkFields(ctx context.Context, shadow, pod *unstructured.
 	}
 	key := client.ObjectKeyFromObject(shadow)
 	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, fmt.Sprintf(
-		"creating the pod: the API server of this cluster drops %s, without which the pod would run differently, so the pod was not created. "+
-			"Ask the administrator of this cluster to upgrade Kubernetes or to enable the feature, or remove the field", fieldNames(dropped)))
+		"creating the pod: the API server of this cluster%s drops %s, without which the pod would run differently, so the pod was not created. "+
+			"Ask the administrator of this cluster to upgrade Kubernetes or to enable the feature, or remove the field", c.describeVersion(ctx), fieldNames(dropped)))
 	return report.Later(fmt.Errorf("creating pod %s: the API server drops %s", key, fieldNames(dropped)), c.invalid.Next(key, generationOf(shadow)))
 }
 
 // reportDropped warns about other fields that the API server has not kept.
-func (c *Controller) reportDropped(shadow *unstructured.Unstructured, sent map[string]any, created *unstructured.Unstructured) {
+func (c *Controller) reportDropped(ctx context.Context, shadow *unstructured.Unstructured, sent map[string]any, created *unstructured.Unstructured) {
 	stored, _ := created.Object["spec"].(map[string]any)
 	if dropped := vanished(sent, stored); len(dropped) > 0 {
 		c.report.Warn(shadow, droppedReason, createAction, fmt.Sprintf(
-			"the pod was created without %s: the API server of this cluster does not support it, or its admission has removed it", fieldNames(dropped)))
+			"the pod was created without %s: the API server of this cluster%s does not support it, or its admission has removed it", fieldNames(dropped), c.describeVersion(ctx)))
 	}
+}
+
+// describeVersion returns the version of the API server, for a message; "" if it is not known.
+func (c *Controller) describeVersion(ctx context.Context) string {
+	if c.options.Version == nil {
+		return ""
+	}
+	version, err := c.options.Version(ctx)
+	if err != nil {
+		return ""
+	}
+	return " (Kubernetes " + version + ")"
 }
 
 func fieldNames(fields []string) string {

@@ -90,3 +90,23 @@ func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 		t.Errorf("posts = %q", posts)
 	}
 }
+
+// The API server of the provider has a feature disabled and drops the field without an error, as an older one does. The Event names the field and the version.
+func TestAFieldOfADisabledFeature(t *testing.T) {
+	namespace := extended(t)
+	m := provider.StartManager(t)
+	shadow := shadowPod(namespace, "named")
+	set(shadow, "db-0.example.com", "spec", "pod", "hostnameOverride")
+	provider.Create(t, shadow)
+	event := provider.AwaitEvent(t, namespace, "ShadowPod", "named", wire.FailedCreatePodReason)
+	if !strings.Contains(event.Note, "drops spec.hostnameOverride") || !strings.Contains(event.Note, "(Kubernetes v1.") {
+		t.Errorf("note = %q, want the field and the version", event.Note)
+	}
+	settle(t, namespace)
+	if podExists(t, namespace, "named") {
+		t.Error("the pod was created without its hostname")
+	}
+	if posts := m.Writes.About("POST", namespace, "/pods"); len(posts) > 3 {
+		t.Errorf("posts = %q, want one attempt", posts)
+	}
+}

@@ -27,6 +27,8 @@ import (
 var provider = controllertest.Cluster{
 	ID: "provider",
 	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
+		// As on a provider that is older than the field.
+		ExtraAPIServerArgs:         []string{"--feature-gates=HostnameOverride=false"},
 		ExtraControllerManagerArgs: []string{"--controllers=*,-pod-garbage-collector-controller,-garbage-collector-controller"}},
 }
 

@@ -146,7 +146,7 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 }
 
 func (c *Controller) watch(mgr manager.Manager) error {
-	return kind.Controller(mgr, c.Name(), c.options.Workers, c.noteGone()).
+	return kind.Controller(mgr, c.Name(), c.options.Workers, c.gone.Predicate()).
 		Watches(&corev1.Pod{}, c.podHandler()).
 		Watches(&corev1.LimitRange{}, handler.EnqueueRequestsFromMapFunc(c.refusedIn)).
 		Complete(report.Failures(c, c.options.Failed))
@@ -173,7 +173,7 @@ func (c *Controller) podHandler() handler.EventHandler {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
 			pod := e.Object.(*corev1.Pod)
 			c.notice(pod)
-			if !e.IsInInitialList || shadowOf(pod) != nil {
+			if !e.IsInInitialList || kind.OwnerOf(pod) != nil {
 				q.Add(requestFor(pod))
 			}
 		},

@@ -7,6 +7,9 @@ package document
 // server or a controller added. Lists must be of the same length and cover element by element.
 func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
 
+// CoveredBy is as of Covers.
+func (v View) CoveredBy(w View) bool { return covers(v, w, false) }
+
 // Equal compares two values. An absent value equals no other.
 func (v View) Equal(w View) bool { return equal(v, w) }
 

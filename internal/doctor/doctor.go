@@ -30,6 +30,7 @@ import (
 	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/peering"
 	"github.com/refract-project/refract/internal/release"
+	"github.com/refract-project/refract/internal/serverversion"
 )
 
 // Level of a finding.
@@ -290,6 +291,21 @@ func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 		p.add("node "+vn.Name, Warning, "ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode %s", vn.Name)
 	default:
 		p.add("node "+vn.Name, OK, "ready")
+	}
+	p.providerVersion(node)
+}
+
+// providerVersion compares the versions of Kubernetes. A virtual node reports that of this cluster as its kubelet's.
+func (p *Patient) providerVersion(node *corev1.Node) {
+	provider, own := node.Labels[wire.ProviderVersionLabel], node.Status.NodeInfo.KubeletVersion
+	older, known := serverversion.IsOlder(provider, own)
+	switch {
+	case !known:
+	case older:
+		p.add("node "+node.Name, Warning, "the provider runs Kubernetes %s, this cluster %s: the provider drops fields of pods and other objects that its version does not have. "+
+			"Pods that would run differently without them are not created, see the Events of the pods, and docs/compatibility.md, Older providers; upgrade the provider", provider, own)
+	default:
+		p.add("node "+node.Name, OK, "the provider runs Kubernetes %s", provider)
 	}
 }
 

@@ -144,6 +144,9 @@ func TestFindings(t *testing.T) {
 			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, Status: corev1.ConditionTrue, Message: "by policy"}}
 		}
 	}
+	versioned := func(provider string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{wire.ProviderVersionLabel: provider}}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.36.3"}}}
+	}
 	extended := func(phase offloading.OffloadingPhaseType) *offloading.NamespaceOffloading {
 		return &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}, Status: offloading.NamespaceOffloadingStatus{OffloadingPhase: phase, RemoteNamespaceName: "shop-rome"}}
 	}
@@ -214,6 +217,9 @@ func TestFindings(t *testing.T) {
 		"node ready": {func(p *Patient) {
 			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "OK|node milan|ready"},
+		"provider older":   {func(p *Patient) { p.providerVersion(versioned("v1.35.2_k3s1")) }, "Warning|node milan|the provider runs Kubernetes v1.35.2_k3s1, this cluster v1.36.3: the provider drops fields"},
+		"provider as new":  {func(p *Patient) { p.providerVersion(versioned("v1.36.0")) }, "OK|node milan|the provider runs Kubernetes v1.36.0"},
+		"provider unknown": {func(p *Patient) { p.providerVersion(versioned("")) }, ""},
 
 		"credentials missing":       {func(p *Patient) { p.access(vn, secret, nil) }, "Error|Secret liqo-tenant-milan/kubeconfig|it is missing: it holds the kubeconfig of cluster milan, recreate it with refractctl peer"},
 		"credentials malformed":     {func(p *Patient) { p.access(vn, secret, &corev1.Secret{}) }, "Error|Secret liqo-tenant-milan/kubeconfig|data.kubeconfig cannot be read as a kubeconfig"},

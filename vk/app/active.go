@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/discovery"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -24,6 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/pinger"
+	"github.com/refract-project/refract/internal/serverversion"
 	"github.com/refract-project/refract/vk/kubeletapi"
 	"github.com/refract-project/refract/vk/node"
 	"github.com/refract-project/refract/vk/reflection"
@@ -160,6 +162,10 @@ func (a *active) newResources() (*resources.Follower, error) {
 }
 
 func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
+	provider, err := discovery.NewDiscoveryClientForConfig(a.provider.Config())
+	if err != nil {
+		return nil, fmt.Errorf("creating a client for the provider, %w", err)
+	}
 	return node.NewController(node.Config{
 		Identity: node.Identity{
 			Name: a.NodeName, RemoteClusterID: a.ForeignClusterID, Address: a.NodeIP, Port: int32(a.port()),
@@ -168,6 +174,7 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 		Local: a.local, Namespace: a.TenantNamespace, VirtualNode: a.VirtualNode,
 		CheckNetwork: a.CheckNetwork, LeaseDuration: a.LeaseDuration,
 		Pinger: a.pinger, Clock: clock.RealClock{},
+		ProviderVersion: func(ctx context.Context) (string, error) { return serverversion.Read(ctx, provider.RESTClient()) },
 		Warn: func(reason, message string) {
 			log.FromContext(ctx).Info("Warning about the virtual node", "reason", reason, "message", message)
 			a.report.warn(reason, message)

@@ -79,6 +79,7 @@ func TestProcess(t *testing.T) {
 	})
 	t.Run("a provider that is another cluster than meant is sent nothing", func(t *testing.T) { testWrongCluster(ctx, t, l) })
 	t.Run("a pod runs on the provider, its logs and commands are reached", func(t *testing.T) { testPod(ctx, t, l) })
+	t.Run("a change of the offloading patch reverts nothing of the provider's admission", func(t *testing.T) { testAdmissionStands(ctx, t, l) })
 	t.Run("a node that is deleted comes back, and its pods stay", func(t *testing.T) { testRecreatedNode(ctx, t, l) })
 	t.Run("a resource is reflected while it runs", func(t *testing.T) { testResource(ctx, t, l) })
 	t.Run("a plugin that does not load is told on the VirtualNode", func(t *testing.T) {

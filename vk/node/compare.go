@@ -95,6 +95,7 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 		now.network = networkOf(c.observed.foreignCluster())
 	}
 	desired := c.config.desired(vn)
+	c.version.label(desired, actual)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

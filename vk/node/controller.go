@@ -48,6 +48,8 @@ type Config struct {
 	LeaseDuration time.Duration
 	// Pinger of the provider; the controller subscribes, its caller runs it.
 	Pinger *pinger.Pinger
+	// ProviderVersion reads the version of the provider's API server; nil leaves its label out.
+	ProviderVersion func(context.Context) (string, error)
 	// Warn shows users, where they look at the VirtualNode, what is wrong with it or
 	// keeps its Node from being written: each message once, until it changes. nil
 	// leaves it to the log. It must not block.
@@ -78,6 +80,7 @@ type Controller struct {
 	ready      chan struct{}
 
 	observed observations
+	version  providerVersion
 
 	mu      sync.Mutex
 	library *inbox // of the library's controller while it runs
@@ -128,6 +131,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if err := c.observed.start(ctx, group, &c.config, c.wake); err != nil {
 		return err
+	}
+	if c.config.ProviderVersion != nil {
+		group.Go(func() error { return c.version.follow(ctx, &c.config, c.wake) })
 	}
 	group.Go(func() error { return c.register(ctx) })
 	return group.Wait()

@@ -36,6 +36,7 @@ func TestController(t *testing.T) {
 		{"the node of another provider is not taken over", testNodeOfAnotherProvider},
 		{"a node that lost its labels while nobody looked is found again", testLostLabels},
 		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
+		{"the version of the provider is a label of the node", testProviderVersion},
 		{"the lease belongs to a node that is created again", testRecreatedNode},
 		{"the lease of a node that is gone is taken over", testLeaseOfANodeThatIsGone},
 	} {
@@ -141,6 +142,32 @@ func testDeletedVirtualNode(t *testing.T, s *suite) {
 	if created := s.requestsSince(marker, "create", "nodes"); created > 0 {
 		t.Error("the node was created again although its VirtualNode is being deleted")
 	}
+}
+
+// testProviderVersion has the provider say its version, and a restart at which it does not.
+func testProviderVersion(_ *testing.T, s *suite) {
+	s.createVirtualNode()
+	said := "v1.35.2+k3s1"
+	s.version.Store(&said)
+	_, end := s.kubelet()
+	labelled := func(n *corev1.Node) string {
+		if n.Labels[wire.ProviderVersionLabel] != "v1.35.2_k3s1" {
+			return fmt.Sprint(n.Labels)
+		}
+		return ""
+	}
+	s.expectNode("labelled with the version", labelled)
+	end()
+	s.version.Store(nil)
+	controller, _ := s.kubelet()
+	<-controller.Ready()
+	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.Labels = map[string]string{"tier": "gold"} })
+	s.expectNode("labelled as before", func(n *corev1.Node) string {
+		if n.Labels["tier"] != "gold" {
+			return fmt.Sprint(n.Labels)
+		}
+		return labelled(n)
+	})
 }
 
 func testForeignNode(_ *testing.T, s *suite) {

@@ -6,10 +6,12 @@ package node_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +48,7 @@ type suite struct {
 	admin              client.Client
 	local, remote      *rest.Config
 	warnings           *warnings
+	version            *atomic.Pointer[string] // of the provider, nil while it does not say
 }
 
 // warnings that the controller gave to users.
@@ -70,7 +73,7 @@ func newSuite(t *testing.T) *suite {
 	clusters := testenv.ForTest(t,
 		testenv.Options{Name: "consumer", NoScheduler: true, AuditLog: true, CRDPaths: []string{"../../api/crds"}},
 		testenv.Options{Name: "provider", NoScheduler: true})
-	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}}
+	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}, version: &atomic.Pointer[string]{}}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
 		require.NoError(t, add(scheme))
@@ -93,7 +96,7 @@ func newSuite(t *testing.T) *suite {
 func (s *suite) in(t *testing.T) *suite {
 	t.Helper()
 	sub := *s
-	sub.T, sub.warnings = t, &warnings{}
+	sub.T, sub.warnings, sub.version = t, &warnings{}, &atomic.Pointer[string]{}
 	for _, object := range []client.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tenant}},
@@ -130,6 +133,12 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 		Namespace: tenant, VirtualNode: name, CheckNetwork: true,
 		LeaseDuration: 4 * time.Second,
 		Pinger:        provider, Clock: clock.RealClock{}, Warn: s.warnings.add,
+		ProviderVersion: func(context.Context) (string, error) {
+			if version := s.version.Load(); version != nil {
+				return *version, nil
+			}
+			return "", errors.New("it is away")
+		},
 	})
 	require.NoError(s, err)
 	ctx, stop := context.WithCancel(context.Background())

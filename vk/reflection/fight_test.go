@@ -108,3 +108,35 @@ func TestDirectionsFailApart(t *testing.T) {
 	l.Remote.PatchYAML(t, "Ingress", l.RemoteNS, "web", served, "status")
 	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
 }
+
+// An update of a claim that a policy of the provider denies does not keep the state of its volume from being shown.
+func TestTheStateOfAClaimComesBackDuringARefusal(t *testing.T) {
+	t.Parallel()
+	l := newClaimLab(t, "Delete")
+	l.Start()
+	l.claim("data", l.Node)
+	l.bound("data")
+	name := "denying-" + l.RemoteNS
+	l.Remote.Create(t, "", fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %s}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [persistentvolumeclaims]}]
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}}
+  validations: [{expression: "!('tier' in object.metadata.labels)", message: no tiers}]`, name, l.RemoteNS))
+	l.Remote.Create(t, "", fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: %s}, spec: {policyName: %s, validationActions: [Deny]}}`, name, name))
+	l.Eventually(func() error {
+		_, err := l.Remote.Of(reflection.ClaimKind, l.RemoteNS).Patch(t.Context(), "data", types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"gold"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return fmt.Errorf("the policy is not in force")
+		}
+		return nil
+	})
+	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data", `{metadata: {labels: {tier: gold}}}`)
+	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "no tiers")
+	l.Remote.PatchYAML(t, reflection.ClaimKind, l.RemoteNS, "data", `{status: {phase: Bound, accessModes: [ReadWriteOnce], capacity: {storage: 3Gi}}}`, "status")
+	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data", reflectiontest.Field("status.capacity.storage", "3Gi"))
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data", reflectiontest.Field("metadata.labels/tier", ""))
+}

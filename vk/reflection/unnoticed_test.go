@@ -25,10 +25,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
@@ -244,6 +246,44 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	if n := asked.Load() - before; n > 3 {
 		t.Errorf("what is denied was sent %d times more", n)
 	}
+}
+
+// A part of an update that a webhook has denied is tried again by itself: the webhook may allow it later.
+func TestPartsThatWereDeniedAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := newLab(t, func(o *reflection.Options) { o.Clock = clock })
+	l.Start()
+	l.Pod("web")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
+	var asked, allowed atomic.Bool
+	l.admission("shadowpods", "v1beta1", "UPDATE", func(_ context.Context, q question) string {
+		asked.Store(true)
+		if strings.Contains(fmt.Sprint(q.Object["spec"]), "busybox") && !allowed.Load() {
+			return "no debuggers at night"
+		}
+		return ""
+	})
+	for n := 0; !asked.Load(); n++ { // the API server hears of it after a while
+		l.Local.PatchYAML(t, "Pod", l.Namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
+		l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", fmt.Sprint(n)))
+	}
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: debug, image: busybox}]}}`, "ephemeralcontainers")
+	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "no debuggers at night")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {turn: later}}}`)
+	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "no debuggers at night", "the rest was applied")
+	allowed.Store(true)
+	debugged := func() error {
+		if text := fmt.Sprint(l.Remote.Get(t, "ShadowPod", l.RemoteNS, "web").Object["spec"]); !strings.Contains(text, "busybox") {
+			return fmt.Errorf("its spec is %s", text)
+		}
+		return nil
+	}
+	l.Settled()
+	if debugged() == nil {
+		t.Error("it was tried again at once")
+	}
+	l.step(clock, engine.FirstPartRetry, debugged)
 }
 
 // syncedBuffer is a log that is read while it is written.

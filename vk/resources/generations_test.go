@@ -146,3 +146,100 @@ func TestGenerationsOfStatusesThatAreNoSubresource(t *testing.T) {
 		return ""
 	})
 }
+
+// An update that the provider refuses does not keep the status of a custom resource from coming back. It is about the earlier generation.
+func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
+	l := newLab(t).withEngine().start()
+	const group, name = "refusals.example.org", "widgets.refusals.example.org"
+	l.grant(group)
+	definition := strings.Replace(widgets(group, "Namespaced"), "served: true,", "served: true, subresources: {status: {}},", 1)
+	l.define(l.local, definition)
+	l.define(l.remote, strings.Replace(definition, "type: object,", "type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {size: {type: integer, maximum: 2}}}},", 1))
+	o := observer{l, schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}}
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(o.gvr).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.create(l.local, o.gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: x}, spec: {size: 1}}")
+	l.reflect(name, "{group: "+group+", version: v1, resource: widgets, statusBack: true}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
+	o.observes("before", 1)
+	o.shows("before", 1, 1, 1)
+
+	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 3}")
+	l.eventually(func() error {
+		events, err := l.local.core.CoreV1().Events(l.shop).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=x,type=Warning"})
+		if err != nil {
+			return err
+		}
+		for _, event := range events.Items {
+			if strings.Contains(event.Message, "spec.size") {
+				return nil
+			}
+		}
+		return fmt.Errorf("the refusal is in none of %d Events", len(events.Items))
+	})
+	o.observes("during", 1)
+	o.shows("during", 2, 1, 1)
+	require.EqualValues(t, 1, o.generation())
+	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 2}")
+	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(object *unstructured.Unstructured) string {
+		if size, _, _ := unstructured.NestedInt64(object.Object, "spec", "size"); size != 2 {
+			return fmt.Sprintf("size %d, want 2", size)
+		}
+		return ""
+	})
+}
+
+// A provider with an earlier definition drops a field: an Event names the field and the version of the provider. It is sent again with the next change, and
+// stays once the provider has the definition.
+func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
+	l := newLab(t).withEngine().start()
+	const group, name = "dropped.example.org", "widgets.dropped.example.org"
+	l.grant(group)
+	l.define(l.local, widgets(group, "Namespaced"))
+	const open, strict = "type: object, x-kubernetes-preserve-unknown-fields: true", "type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}"
+	l.define(l.remote, strings.Replace(widgets(group, "Namespaced"), open, strict, 1))
+	gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(gvr).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: x}, spec: {size: 1, colour: red}}")
+	l.reflect(name, "{group: "+group+", version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.eventually(func() error {
+		events, err := l.local.core.CoreV1().Events(l.shop).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=x,reason=FieldsDropped"})
+		if err != nil {
+			return err
+		}
+		for _, event := range events.Items {
+			if strings.Contains(event.Message, "spec.colour") && strings.Contains(event.Message, "(Kubernetes v1.") && event.Type == "Warning" {
+				return nil
+			}
+		}
+		return fmt.Errorf("the Events are %v", events.Items)
+	})
+	definition := must(l.remote.dynamic.Resource(definitionsResource).Get(t.Context(), name, metav1.GetOptions{}))(t)
+	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
+	require.NoError(t, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
+	must(l.remote.dynamic.Resource(definitionsResource).Update(t.Context(), definition, metav1.UpdateOptions{}))(t)
+	for size := 2; ; size++ { // the API server puts the definition to use in its own time
+		l.patch(l.local, gvr, l.shop, "x", fmt.Sprintf("spec: {size: %d}", size))
+		l.sees(l.remote, gvr, l.remoteNamespace, "x", func(object *unstructured.Unstructured) string {
+			if got, _, _ := unstructured.NestedInt64(object.Object, "spec", "size"); got != int64(size) {
+				return fmt.Sprintf("size %d, want %d", got, size)
+			}
+			return ""
+		})
+		found := must(l.remote.dynamic.Resource(gvr).Namespace(l.remoteNamespace).Get(t.Context(), "x", metav1.GetOptions{}))(t)
+		if colour, _, _ := unstructured.NestedString(found.Object, "spec", "colour"); colour == "red" {
+			return
+		}
+		if size > 100 {
+			t.Fatal("the field is not sent again")
+		}
+	}
+}

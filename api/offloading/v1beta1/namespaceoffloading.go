@@ -116,10 +116,12 @@ type OffloadingPhaseType string
 const (
 	ReadyOffloadingPhaseType             OffloadingPhaseType = "Ready"
 	NoClusterSelectedOffloadingPhaseType OffloadingPhaseType = "NoClusterSelected"
-	InProgressOffloadingPhaseType        OffloadingPhaseType = "InProgress"
-	SomeFailedOffloadingPhaseType        OffloadingPhaseType = "SomeFailed"
-	AllFailedOffloadingPhaseType         OffloadingPhaseType = "AllFailed"
-	TerminatingOffloadingPhaseType       OffloadingPhaseType = "Terminating"
+	// InvalidClusterSelectorOffloadingPhaseType: the clusterSelector cannot be evaluated, so nothing was changed. Not in Liqo.
+	InvalidClusterSelectorOffloadingPhaseType OffloadingPhaseType = "InvalidClusterSelector"
+	InProgressOffloadingPhaseType             OffloadingPhaseType = "InProgress"
+	SomeFailedOffloadingPhaseType             OffloadingPhaseType = "SomeFailed"
+	AllFailedOffloadingPhaseType              OffloadingPhaseType = "AllFailed"
+	TerminatingOffloadingPhaseType            OffloadingPhaseType = "Terminating"
 )
 
 // NamespaceOffloadingStatus is the state of the offloading.

@@ -111,6 +111,8 @@ func extended(ctx context.Context, c client.Client, namespace string) (bool, str
 	switch nso.Status.OffloadingPhase {
 	case offloading.ReadyOffloadingPhaseType:
 		return true, fmt.Sprintf("Ready as %s on %s; new pods run %s", nso.Status.RemoteNamespaceName, strings.Join(selectedClusters(nso), ", "), places(nso.Spec.PodOffloadingStrategy)), nil
+	case offloading.InvalidClusterSelectorOffloadingPhaseType:
+		return true, "warning: spec.clusterSelector is invalid, so nothing was changed; see the Events with kubectl -n " + namespace + " describe namespaceoffloading " + nso.Name, nil
 	case offloading.NoClusterSelectedOffloadingPhaseType:
 		return true, "warning: no virtual node is selected, so it is not offloaded (compare --selector with: kubectl get nodes -l " + wire.TypeLabel + "=" + wire.VirtualNodeType + " --show-labels)", nil
 	}

@@ -5,7 +5,8 @@ package asked
 
 import (
 	"maps"
-	"strings"
+
+	"github.com/refract-project/refract/api/wire"
 )
 
 // Field is a map of the metadata.
@@ -36,7 +37,7 @@ func (r *Record) Merge(field Field, actual, desired map[string]string, owned fun
 	merged := maps.Clone(desired)
 	for key, value := range desired {
 		present, has := actual[key]
-		if has && present == value || isReserved(key) {
+		if has && present == value || wire.IsProtocolKey(key) {
 			continue
 		}
 		known := r != nil && r.Metadata != nil
@@ -50,18 +51,4 @@ func (r *Record) Merge(field Field, actual, desired map[string]string, owned fun
 		}
 	}
 	return merged
-}
-
-// isReserved reports whether a label or annotation has a meaning in the protocol between the clusters.
-func isReserved(key string) bool {
-	domain, _, prefixed := strings.Cut(key, "/")
-	if !prefixed {
-		return false
-	}
-	for _, ours := range []string{"liqo.io", "refract.io"} {
-		if domain == ours || strings.HasSuffix(domain, "."+ours) {
-			return true
-		}
-	}
-	return false
 }

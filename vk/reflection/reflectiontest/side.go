@@ -54,6 +54,8 @@ var Resources = map[string]schema.GroupVersionResource{
 	"ResourceQuota":                    corev1.SchemeGroupVersion.WithResource("resourcequotas"),
 	"ValidatingAdmissionPolicy":        admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
 	"ValidatingAdmissionPolicyBinding": admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"),
+	"MutatingAdmissionPolicy":          admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies"),
+	"MutatingAdmissionPolicyBinding":   admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicybindings"),
 }
 
 func (s *Side) Of(kind, namespace string) dynamic.ResourceInterface {

@@ -3,7 +3,10 @@
 
 package engine
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // acceptances remember writes that an API server stored in another form: the same write again would change nothing. The zero value is ready.
 // Safe for concurrent use.
@@ -13,7 +16,10 @@ type acceptances struct {
 }
 
 // acceptance has the hashes of a write and of its result.
-type acceptance struct{ asked, stored uint64 }
+type acceptance struct {
+	asked, stored uint64
+	until         time.Time // when the write is tried again, because a part of it was rejected; zero for never
+}
 
 // accept remembers how the API server normalized a write.
 func (a *acceptances) accept(key Key, asked, stored uint64) {
@@ -22,15 +28,32 @@ func (a *acceptances) accept(key Key, asked, stored uint64) {
 	if a.byKey == nil {
 		a.byKey = map[Key]acceptance{}
 	}
-	a.byKey[key] = acceptance{asked, stored}
+	a.byKey[key] = acceptance{asked: asked, stored: stored}
 }
 
-// accepted reports whether the same write had this result before.
-func (a *acceptances) accepted(key Key, asked, stored uint64) bool {
+// expire has the same write tried again from a time on.
+func (a *acceptances) expire(key Key, until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if known, ok := a.byKey[key]; ok {
+		known.until = until
+		a.byKey[key] = known
+	}
+}
+
+// expires reports whether the write of an object will be tried again.
+func (a *acceptances) expires(key Key) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.byKey[key].until.IsZero()
+}
+
+// accepted reports whether the same write had this result before. It returns false once the acceptance has expired.
+func (a *acceptances) accepted(key Key, asked, stored uint64, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, ok := a.byKey[key]
-	return ok && known == acceptance{asked, stored}
+	return ok && known.asked == asked && known.stored == stored && (known.until.IsZero() || now.Before(known.until))
 }
 
 // forget drops the memory of a deleted object.

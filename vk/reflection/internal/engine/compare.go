@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/admitted"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -19,6 +20,9 @@ func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
 	if kind.Copy.Mode == Replace {
 		return x.SameMetadata(remote) && x.samePayload(w, remote, true)
+	}
+	if record := admitted.Read(raw.Annotations(remote.Object)); record != nil {
+		return x.sameAdmitted(w, remote, record)
 	}
 	return covers(x.labels, x.r.added, kind.Copy.DropLabels, raw.Labels(remote.Object)) &&
 		covers(x.annotations, x.Extra, kind.Copy.DropAnnotations, raw.Annotations(remote.Object)) &&

@@ -13,6 +13,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/admitted"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -47,6 +48,8 @@ type Desired struct {
 	annotations map[string]any
 	Extra       map[string]string // annotations of the engine
 	local       *unstructured.Unstructured
+	// admitted are the desired values that the provider's admission has replaced, which is recorded in the copy.
+	admitted *admitted.Record
 	// Lesser is what an API server may accept that refuses the whole, nil for nothing.
 	Lesser func() *unstructured.Unstructured
 }
@@ -183,6 +186,9 @@ func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[str
 	metadata := map[string]any{}
 	if kind.Copy.Mode == Apply {
 		annotations[AppliedHashAnnotation] = x.hashText(w)
+		if record := x.admitted.Text(); record != "" {
+			annotations[admitted.Annotation] = record
+		}
 		if remote != nil {
 			metadata["uid"] = string(remote.GetUID())
 		} else {

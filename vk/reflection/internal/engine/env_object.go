@@ -38,7 +38,7 @@ func (e ObjectWriter) Pace(key Key) time.Duration {
 
 // Accepted reports whether the API server has stored status before when asked was written; see Accept.
 func (e ObjectWriter) Accepted(key Key, asked, status uint64) bool {
-	return e.r.statuses.accepted(key, asked, status)
+	return e.r.statuses.accepted(key, asked, status, e.r.m.options.Clock.Now())
 }
 
 // Accept remembers what the API server has stored for a status.

@@ -41,6 +41,7 @@ type Manager struct {
 	local, remote dynamic.Interface
 	core          *v1.CoreV1Client
 	breaker       *breaker.Breaker
+	probe         rest.Interface // calls the provider without the breaker
 	events        *report.Reporter
 	metrics       *metrics
 	mapper        *namespaces.Mapper
@@ -135,7 +136,8 @@ func (m *Manager) connect() error {
 	if probe, err := discovery.NewDiscoveryClientForConfig(remote); err != nil {
 		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	} else {
-		m.breaker = m.newBreaker(probe.RESTClient())
+		m.probe = probe.RESTClient()
+		m.breaker = m.newBreaker(m.probe)
 	}
 	remote.Wrap(m.breaker.Transport)
 	if m.remote, err = dynamicclient.New(remote, decoded); err != nil {

@@ -133,6 +133,7 @@ func (r *reflector) forget(key Key) {
 	r.statuses.forget(key)
 	r.strangers.forget(key)
 	r.shown.Forget(key)
+	r.partRetries.Forget(key)
 	r.paces.forget(key)
 }
 

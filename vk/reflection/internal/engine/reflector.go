@@ -53,6 +53,7 @@ type reflector struct {
 	arrivals    *arrivals // of what waits in the queue
 
 	pluginRetries workqueue.TypedRateLimiter[Key] // see newPluginRetries
+	partRetries   workqueue.TypedRateLimiter[Key] // see retryPart
 	cancel        func()                          // ends the workers
 	wg            sync.WaitGroup                  // of the workers
 	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each offloaded namespace
@@ -103,6 +104,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 		localWrites: mutationcache.New(m.options.Clock), shown: oscillation.New[Key](m.options.Clock, oscillation.Standard),
 	}
 	r.arrivals, r.retries, r.pluginRetries = newArrivals(), newRetries(), newPluginRetries()
+	r.partRetries = workqueue.NewTypedItemExponentialFailureRateLimiter[Key](FirstPartRetry, mostPartRetry)
 	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrived)
 	r.trimCopy = trimmer(kind.Cache.Copies, kind.Copy.Into)
 	var err error

@@ -128,7 +128,7 @@ func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructure
 	// What an API server makes of a status depends on the rest of the object: a Service without a load balancer keeps no address.
 	asked := document.Hash(status)
 	known := asked ^ intentHash(local)
-	if r.statuses.accepted(key, known, document.Hash(local.Object["status"])) {
+	if r.statuses.accepted(key, known, document.Hash(local.Object["status"]), r.m.options.Clock.Now()) {
 		return nil
 	}
 	if err := CheckStatusSize(status); err != nil {

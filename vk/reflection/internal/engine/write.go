@@ -91,15 +91,26 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 // update sends what is desired, unless the API server has shown that it changes nothing, or another client keeps reverting it.
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash := x.Key, x.hash(w)
-	if x.scope.accepted.accepted(key, hash, r.stored(remote)) {
+	if x.scope.accepted.accepted(key, hash, r.stored(remote), r.m.options.Clock.Now()) {
 		w.matched = remote.GetGeneration()
+		w.Warned = w.Warned || x.scope.accepted.expires(key) // the Warning about the rejected part still holds
 		return nil
 	}
 	if err := r.mayWrite(ctx, x, hash, object); err != nil {
 		return err
 	}
+	object, covered, err := r.withAdmitted(ctx, w, x, remote, object)
+	if err != nil {
+		return err
+	}
+	if covered {
+		x.scope.accepted.accept(key, hash, r.stored(remote))
+		w.matched = remote.GetGeneration()
+		return nil
+	}
 	defer r.writing(x.scope.writes, key)()
-	stored, err := r.send(ctx, x, object)
+	sent := object
+	stored, err := r.send(ctx, x, sent)
 	if apierrors.IsNotFound(err) || r.kind.Copy.Mode == Apply && apierrors.IsConflict(err) {
 		return r.vanished(ctx, x, remote, err)
 	}
@@ -115,14 +126,17 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 		if rest := withImmutable(object, whole, err); rest != nil {
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
+				sent = rest
 				r.warnImmutable(w, x, refusal)
 			}
 		}
 	}
+	partial := false
 	if x.Lesser != nil && denied(err) {
 		if rest := x.Lesser(); rest != nil {
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
+				sent, partial = rest, true
 				w.Warned = true
 				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: part of the update was rejected, the rest was applied: %v", r.m.options.RemoteClusterID, refusal))
 			}
@@ -131,8 +145,27 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	if err != nil {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
-	r.wrote(w, hash, x, remote, stored)
-	return nil
+	err = r.wrote(ctx, w, hash, x, remote, sent, stored)
+	r.retryPart(x, partial)
+	return err
+}
+
+const (
+	// FirstPartRetry is the delay before a partially rejected update is tried again. Each further delay is twice as long. Shorter ones would count as a fight:
+	// see package oscillation.
+	FirstPartRetry = 2 * time.Minute
+	mostPartRetry  = time.Hour
+)
+
+// retryPart schedules another try of an update that was partially rejected: the provider's admission may allow the rest later.
+func (r *reflector) retryPart(x *Desired, partial bool) {
+	if !partial {
+		r.partRetries.Forget(x.Key)
+		return
+	}
+	wait := r.partRetries.When(x.Key)
+	x.scope.accepted.expire(x.Key, r.m.options.Clock.Now().Add(wait))
+	r.queue.AddAfter(x.Key, wait)
 }
 
 // denied reports that an admission webhook, or validation, refuses a write.
@@ -164,9 +197,8 @@ func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 	}
 }
 
-// wrote remembers a write, and what the API server made of it when that is not what was asked; before is nil for a new copy.
-func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *unstructured.Unstructured) {
-	r.trim(stored)
+// wrote remembers a write and its result, and records decisions of admission. before is nil for a new copy.
+func (r *reflector) wrote(ctx context.Context, w *Worker, hash uint64, x *Desired, before, sent, stored *unstructured.Unstructured) error {
 	switch {
 	case r.kind.Copy.Mode == Apply:
 		r.counted("patch", "remote")
@@ -176,13 +208,23 @@ func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *un
 		r.counted("update", "remote")
 	}
 	key, s := x.Key, x.scope
-	s.writes.Wrote(key, before, stored)
 	s.fights.Wrote(key, x.cause(), hash)
-	if !x.same(w, stored) {
-		s.accepted.accept(key, hash, r.stored(stored))
-	}
 	w.Wrote(Out)
-	w.matched = stored.GetGeneration()
+	recorded, err := r.recordAdmitted(ctx, w, x, sent, stored)
+	r.trim(stored)
+	s.writes.Wrote(key, before, stored)
+	if err != nil {
+		return err
+	}
+	if recorded != stored {
+		r.trim(recorded)
+		s.writes.Wrote(key, stored, recorded)
+	}
+	if !x.same(w, recorded) {
+		s.accepted.accept(key, hash, r.stored(recorded))
+	}
+	w.matched = recorded.GetGeneration()
+	return nil
 }
 
 // create makes the copy where none of ours is known. An existing object of that name is never overwritten.
@@ -213,8 +255,7 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	case err != nil:
 		return fmt.Errorf("creating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
-	r.wrote(w, hash, x, nil, stored)
-	return nil
+	return r.wrote(ctx, w, hash, x, nil, object, stored)
 }
 
 // neverStored is a resourceVersion that no object has. An apply that names it creates an object where there is none of that name,
@@ -234,8 +275,17 @@ func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructure
 	return stored, err
 }
 
-// apply applies server-side. The dynamic client's own Apply knows no field validation, for which the API server parses the whole patch twice.
+// apply applies server-side. Fields that the provider's API server does not know are left out.
 func (r *reflector) apply(ctx context.Context, x *Desired, object *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
+	stored, err := r.applyWhole(ctx, x, object, force)
+	if rest := withoutUndeclared(object, err); rest != nil {
+		return r.applyWhole(ctx, x, rest, force)
+	}
+	return stored, err
+}
+
+// applyWhole applies server-side. The dynamic client's own Apply knows no field validation, for which the API server parses the whole patch twice.
+func (r *reflector) applyWhole(ctx context.Context, x *Desired, object *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
 	patch, err := runtime.Encode(unstructured.UnstructuredJSONScheme, object)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)

@@ -1,0 +1,66 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowendpointslice
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/controllers/internal/fresh"
+	"github.com/refract-project/refract/controllers/internal/shadows"
+)
+
+// endOrphan deletes the EndpointSlice of that name if its ShadowEndpointSlice is gone. It returns after which time to call it again, 0 for never.
+func (c *Controller) endOrphan(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	slice := newSlice()
+	err := c.client.Get(ctx, key, slice)
+	if apierrors.IsNotFound(err) {
+		c.gone.Forget(key)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("getting EndpointSlice %s, %w", key, err)
+	}
+	owner := kind.OwnerOf(slice)
+	if owner == nil {
+		return 0, nil
+	}
+	if err := c.gone.Check(ctx, key, owner.UID); err != nil {
+		return 0, err
+	}
+	return shadows.Delete(ctx, c.client, slice)
+}
+
+// endPredecessor deletes the EndpointSlice of an earlier ShadowEndpointSlice of the same name.
+func (c *Controller) endPredecessor(ctx context.Context, slice *unstructured.Unstructured) error {
+	owner := kind.OwnerOf(slice)
+	if owner == nil {
+		return nil
+	}
+	if err := c.gone.Check(ctx, client.ObjectKeyFromObject(slice), owner.UID); err != nil {
+		return err
+	}
+	_, err := shadows.Delete(ctx, c.client, slice) // the caller tries again in any case
+	return err
+}
+
+// endDependent deletes the EndpointSlice of a ShadowEndpointSlice that is being deleted in the foreground: it waits for the EndpointSlice.
+func (c *Controller) endDependent(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
+	slice := newSlice()
+	err := c.client.Get(ctx, client.ObjectKeyFromObject(shadow), slice)
+	if err != nil || !metav1.IsControlledBy(slice, shadow) {
+		return 0, client.IgnoreNotFound(err)
+	}
+	if err := fresh.Check(ctx, c.client, c.uncached, shadow); err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	return shadows.Delete(ctx, c.client, slice)
+}

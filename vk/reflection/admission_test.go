@@ -1,0 +1,157 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/vk/reflection/internal/admitted"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+)
+
+// admit has an admission policy of the provider change the object of a resource that has the name of the probe when it is created in the remote namespace. patches is a list in
+// CEL. It returns when the probe is changed: check returns nil for it.
+func (l *lab) admit(group, resource, patches, probe string, check func(*unstructured.Unstructured) error) {
+	l.Helper()
+	tried := &unstructured.Unstructured{}
+	require.NoError(l, yaml.Unmarshal([]byte(probe), &tried.Object))
+	name := fmt.Sprintf("admit-%s-%s", resource, l.RemoteNS)
+	l.Remote.Create(l.T, "", fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: %s}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [%q], apiVersions: ["*"], resources: [%s]}]}
+  matchConditions: [{name: probed, expression: request.namespace == "%s" && object.metadata.name == "%s"}]
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '%s'}}]
+`, name, group, resource, l.RemoteNS, tried.GetName(), patches))
+	l.Remote.Create(l.T, "", fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicyBinding, metadata: {name: %s}, spec: {policyName: %s}}`, name, name))
+	l.Eventually(func() error {
+		created, err := l.Remote.Of(tried.GetKind(), l.RemoteNS).Create(l.Context(), tried, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			return err
+		}
+		return check(created)
+	})
+}
+
+// patchAs is a change by another client.
+func (l *lab) patchAs(manager, kind, name, change string) {
+	l.Helper()
+	patch, err := yaml.YAMLToJSON([]byte(change))
+	require.NoError(l, err)
+	_, err = l.Remote.Of(kind, l.RemoteNS).Patch(l.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	require.NoError(l, err)
+}
+
+func targetPort(want int64) func(*unstructured.Unstructured) error {
+	return func(service *unstructured.Unstructured) error {
+		ports, _, err := unstructured.NestedSlice(service.Object, "spec", "ports")
+		if err == nil && ports[0].(map[string]any)["targetPort"] != want {
+			err = fmt.Errorf("the ports are %v, want targetPort %d", ports, want)
+		}
+		return err
+	}
+}
+
+const admittedService = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, labels: {app: web, tier: home}, annotations: {note: home, stripped: home}}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}`
+
+// What the provider's admission has made of a new Service stands when something else changes here, also after a restart, until the same field changes here.
+// What another client changes is reverted all the same.
+func TestAdmissionOfTheProviderStands(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	decided := []func(*unstructured.Unstructured) error{
+		reflectiontest.Field("metadata.labels/tier", "cloud"), reflectiontest.Field("metadata.annotations/stripped", ""), targetPort(9090),
+	}
+	l.admit("", "services", `[JSONPatch{op: "replace", path: "/metadata/labels/tier", value: "cloud"}, JSONPatch{op: "remove", path: "/metadata/annotations/stripped"},
+    JSONPatch{op: "replace", path: "/spec/ports/0/targetPort", value: 9090}]`, admittedService, decided[0])
+	with := func(more ...func(*unstructured.Unstructured) error) []func(*unstructured.Unstructured) error {
+		return append(more, decided...)
+	}
+	l.Local.Create(t, l.Namespace, admittedService)
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", decided...)
+	l.Settled()
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {note: changed}}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", with(reflectiontest.Field("metadata.annotations/note", "changed"))...)
+
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", with(reflectiontest.Field("spec.sessionAffinity", "ClientIP"))...)
+	l.Settled()
+
+	l.patchAs("gitops", "Service", "web", `{spec: {selector: {app: other}}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", with(reflectiontest.Field("spec.selector.app", "web"))...)
+	l.patchAs("gitops", "Service", "web", `{metadata: {labels: {tier: theirs}}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/tier", "home"), decided[1], decided[2])
+
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {stripped: again}}, spec: {ports: [{name: http, port: 80, targetPort: 8081}]}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/stripped", "again"), targetPort(8081))
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/"+admitted.Annotation, ""))
+}
+
+// The same for kinds of which the cache has no content: a key that admission has replaced, and one that it has added.
+func TestAdmissionOfConfigurationStands(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, configuration(t))
+	const config = `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {registry: home, level: info}}`
+	decided := reflectiontest.Field("data.registry", "mirror")
+	added := reflectiontest.Field("data.zone", "cloud-1")
+	l.admit("", "configmaps", `[JSONPatch{op: "replace", path: "/data/registry", value: "mirror"}, JSONPatch{op: "add", path: "/data/zone", value: "cloud-1"}]`, config, decided)
+	l.Local.Create(t, l.Namespace, config)
+	l.Start()
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings", decided, added)
+	l.Settled()
+	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "settings", `{data: {level: debug}}`)
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings", reflectiontest.Field("data.level", "debug"), decided, added)
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.patchAs("gitops", "ConfigMap", "settings", `{data: {level: warn}}`)
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings", reflectiontest.Field("data.level", "debug"), decided, added)
+	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "settings", `{data: {registry: elsewhere}}`)
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings", reflectiontest.Field("data.registry", "elsewhere"), added)
+}
+
+// A copy without a record, of an earlier version or of a write whose answer was lost: whose a value is follows from the field managers.
+func TestAdmissionIsFoundWithoutARecord(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	decided := reflectiontest.Field("metadata.labels/tier", "cloud")
+	l.admit("", "services", `[JSONPatch{op: "replace", path: "/metadata/labels/tier", value: "cloud"}]`, admittedService, decided)
+	l.Local.Create(t, l.Namespace, admittedService)
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", decided, func(o *unstructured.Unstructured) error {
+		if o.GetAnnotations()[admitted.Annotation] == "" {
+			return fmt.Errorf("no record among %v", o.GetAnnotations())
+		}
+		return nil
+	})
+	l.Stop()
+	l.patchAs("gitops", "Service", "web", fmt.Sprintf(`{metadata: {annotations: {%s: null, note: theirs}}}`, admitted.Annotation))
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/note", "home"), decided)
+	l.Settled()
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.sessionAffinity", "ClientIP"), decided)
+	for _, event := range l.Events(l.Namespace, "Service", "web") {
+		if strings.Contains(event, "Quarantined") {
+			t.Error(event)
+		}
+	}
+}

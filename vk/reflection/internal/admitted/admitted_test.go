@@ -1,0 +1,107 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package admitted
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func object(t *testing.T, text string) (fields map[string]any) {
+	t.Helper()
+	require.NoError(t, yaml.Unmarshal([]byte(text), &fields))
+	return fields
+}
+
+const sent = `{apiVersion: v1, kind: Thing, metadata: {name: a, uid: u, labels: {team: home, liqo.io/managed: "true"}, annotations: {gone: x}},
+spec: {size: small, ports: [{name: http, port: 80}], selector: {app: web}, empty: {}}}`
+
+const stored = `{apiVersion: v1, kind: Thing, metadata: {name: a, uid: v, labels: {team: cloud, liqo.io/managed: "false", added: "1"}},
+spec: {size: small, ports: [{name: http, port: 81, nodePort: 30000}], selector: {app: web, zone: b}}, status: {ready: true}}`
+
+func TestDifferences(t *testing.T) {
+	var found []string
+	for _, field := range Differences(object(t, sent), object(t, stored)) {
+		found = append(found, fmt.Sprintf("%s %t", field, field.Dropped))
+	}
+	if diff := cmp.Diff([]string{"metadata.annotations.gone true", "metadata.labels.team false", "spec.ports false"}, found); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What was decided is applied while the same values are requested, and are still stored.
+func TestRecordsAreApplied(t *testing.T) {
+	var none *Record
+	record := none.With(Differences(object(t, sent), object(t, stored)), object(t, sent), object(t, stored))
+	record = Read(map[string]any{Annotation: record.Text()})
+	require.NotNil(t, record)
+	for name, c := range map[string]struct{ sent, stored, want string }{
+		"nothing has changed": {sent, stored, `{apiVersion: v1, kind: Thing, metadata: {name: a, uid: u, labels: {team: cloud, liqo.io/managed: "true"}, annotations: {}},
+			spec: {size: small, ports: [{name: http, port: 81}], selector: {app: web}, empty: {}}}`},
+		"other fields are requested": {strings.Replace(sent, "size: small", "size: big", 1), stored, `{apiVersion: v1, kind: Thing, metadata: {name: a, uid: u, labels: {team: cloud, liqo.io/managed: "true"}, annotations: {}},
+			spec: {size: big, ports: [{name: http, port: 81}], selector: {app: web}, empty: {}}}`},
+		"the same fields are requested": {strings.NewReplacer("team: home", "team: new", "port: 80", "port: 82", "gone: x", "gone: y").Replace(sent), stored,
+			strings.NewReplacer("team: home", "team: new", "port: 80", "port: 82", "gone: x", "gone: y").Replace(sent)},
+		"others have changed the fields": {sent, strings.NewReplacer("team: cloud", "team: theirs", "port: 81", "port: 83", "uid: v", "uid: v, annotations: {gone: z}").Replace(stored), sent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := object(t, c.sent)
+			kept := record.Apply(got, object(t, c.stored))
+			if diff := cmp.Diff(object(t, c.want), got); diff != "" {
+				t.Error(diff)
+			}
+			if same := c.want == c.sent; kept.IsEmpty() != same {
+				t.Errorf("the record that is kept is empty: %t, want %t", kept.IsEmpty(), same)
+			}
+		})
+	}
+}
+
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	for _, text := range []string{"", "v1:", "v1:AAAA", "v2:AAAA", "v1:!", "AAAA"} {
+		if record := Read(map[string]any{Annotation: text}); record != nil {
+			t.Errorf("%q is read as %v", text, record)
+		}
+	}
+	var none *Record
+	if !none.IsEmpty() || none.Text() != "" {
+		t.Error("there is something in no record")
+	}
+}
+
+func TestDecided(t *testing.T) {
+	entry := func(manager string, operation metav1.ManagedFieldsOperationType, subresource, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, Subresource: subresource, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	}
+	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
+	ours := entry("ours", apply, "", `{"f:spec":{"f:size":{},"f:ports":{"k:{\"port\":80}":{".":{},"f:name":{}}},"f:selector":{}}}`)
+	for name, c := range map[string]struct {
+		entries []metav1.ManagedFieldsEntry
+		want    []string
+	}{
+		"ours alone":              {[]metav1.ManagedFieldsEntry{ours}, []string{"spec.size", "spec.ports", "spec.selector.app"}},
+		"others own a field":      {[]metav1.ManagedFieldsEntry{ours, entry("gitops", update, "", `{"f:spec":{"f:size":{}}}`)}, []string{"spec.ports", "spec.selector.app"}},
+		"others own a part":       {[]metav1.ManagedFieldsEntry{ours, entry("gitops", update, "", `{"f:spec":{"f:ports":{"k:{\"port\":80}":{"f:port":{}}}}}`)}, []string{"spec.size", "spec.selector.app"}},
+		"a status":                {[]metav1.ManagedFieldsEntry{ours, entry("controller", update, "status", `{"f:spec":{"f:size":{}}}`)}, []string{"spec.size", "spec.ports", "spec.selector.app"}},
+		"not by apply":            {[]metav1.ManagedFieldsEntry{entry("ours", update, "", `{"f:spec":{"f:size":{}}}`)}, nil},
+		"owners are not known":    {nil, nil},
+		"owners that are no JSON": {[]metav1.ManagedFieldsEntry{ours, entry("gitops", update, "", `{`)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, field := range Decided([]Field{{Path: []string{"spec", "size"}}, {Path: []string{"spec", "ports"}}, {Path: []string{"spec", "selector", "app"}}, {Path: []string{"spec", "other"}}}, c.entries, "ours") {
+				got = append(got, field.String())
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

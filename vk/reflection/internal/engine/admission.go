@@ -1,0 +1,178 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/serverversion"
+	"github.com/refract-project/refract/vk/reflection/internal/admitted"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// FieldsDroppedReason is of the Event about fields of a copy that the provider has not stored.
+const FieldsDroppedReason = "FieldsDropped"
+
+// sameAdmitted is same for a copy with a record of the provider's admission.
+func (x *Desired) sameAdmitted(w *Worker, remote *unstructured.Unstructured, record *admitted.Record) bool {
+	if _, trimmed := digestOf(remote); trimmed {
+		return false // the copy is read, once in a process
+	}
+	x.admitted = record
+	object := x.Build(w, remote).DeepCopy() // it shares with the cache
+	record.Apply(object.Object, remote.Object)
+	return isStored(object, remote)
+}
+
+// isStored reports whether the provider has everything that is sent.
+func isStored(sent, remote *unstructured.Unstructured) bool {
+	return document.Of(sent.Object).CoveredBy(document.Of(remote.Object))
+}
+
+// withAdmitted returns the object to send: the desired copy with the decisions of the provider's admission that still hold. covered reports that the
+// provider has it already.
+func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) (sent *unstructured.Unstructured, covered bool, err error) {
+	if r.kind.Copy.Mode != Apply {
+		return object, false, nil
+	}
+	record, unchanged := admitted.Read(raw.Annotations(remote.Object)), raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
+	if record == nil && !unchanged {
+		return object, false, nil
+	}
+	whole, err := r.wholeCopy(ctx, x.scope, remote)
+	if err != nil {
+		return nil, false, err
+	}
+	if record == nil {
+		record, err = r.findAdmitted(ctx, x, object, whole)
+		if err != nil || record.IsEmpty() {
+			return object, false, err
+		}
+	}
+	object = object.DeepCopy() // it shares with the cache
+	x.admitted = record.Apply(object.Object, whole.Object)
+	object.Object["metadata"] = x.withRecord(object)
+	return object, isStored(object, whole), nil
+}
+
+// findAdmitted returns the decisions of admission about a copy that lacks a record: it was written by an earlier version, or the response was lost. The
+// present state must have been applied to it.
+func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole *unstructured.Unstructured) (*admitted.Record, error) {
+	fields := admitted.Differences(object.Object, whole.Object)
+	if r.kind.Copy.FixedSpec { // the annotation has only the hash of the applied metadata
+		fields = admitted.OfMetadata(fields)
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	decided, resourceVersion, err := r.decidedFields(ctx, x, fields)
+	if err != nil {
+		return nil, err
+	}
+	if resourceVersion != whole.GetResourceVersion() {
+		return nil, &RetryAfter{Soon} // the watch is late
+	}
+	var record *admitted.Record
+	return record.With(decided, object.Object, whole.Object), nil
+}
+
+// decidedFields returns the fields that the provider's admission has replaced, according to the field managers of the copy, and its resourceVersion.
+func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admitted.Field) (decided []admitted.Field, resourceVersion string, err error) {
+	var found *metav1.PartialObjectMetadata
+	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		found, err = r.m.there.Metadata.Resource(r.kind.target()).Namespace(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the field managers of %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
+	}
+	return admitted.Decided(fields, found.ManagedFields, wire.ReflectionFieldManager), found.ResourceVersion, nil
+}
+
+// recordAdmitted compares the stored object with the sent one, and warns about dropped fields. Decisions of admission are recorded in the copy by a second
+// write, so that later writes keep them.
+func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	fields := admitted.Differences(sent.Object, stored.Object)
+	r.warnDropped(ctx, w, x, fields)
+	if r.kind.Copy.Mode != Apply || len(fields) == 0 {
+		return stored, nil // a copy that is replaced is written as a whole
+	}
+	if slices.ContainsFunc(fields, func(field admitted.Field) bool { return field.Dropped }) {
+		// A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
+		decided, _, err := r.decidedFields(ctx, x, fields)
+		if err != nil {
+			return nil, err
+		}
+		fields = decided
+	}
+	requested := x.Build(w, stored)
+	next := x.admitted.With(fields, requested.Object, stored.Object)
+	if next.Equal(x.admitted) {
+		return stored, nil
+	}
+	object := sent.DeepCopy()
+	x.admitted = next.Apply(object.Object, stored.Object)
+	object.Object["metadata"] = x.withRecord(object)
+	object.SetUID(stored.GetUID())
+	object.SetResourceVersion("")
+	recorded, err := r.send(ctx, x, object)
+	switch {
+	case denied(err):
+		return stored, nil // further updates will be denied, too
+	case err != nil:
+		return nil, fmt.Errorf("recording in %s %s/%s which fields the provider has replaced, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
+	}
+	r.counted("patch", "remote")
+	return recorded, nil
+}
+
+// withRecord returns the metadata of an object with the record of the copy.
+func (x *Desired) withRecord(object *unstructured.Unstructured) map[string]any {
+	metadata := raw.Map(object.Object["metadata"])
+	annotations := raw.Map(metadata["annotations"])
+	delete(annotations, admitted.Annotation)
+	if text := x.admitted.Text(); text != "" {
+		annotations[admitted.Annotation] = text
+	}
+	return metadata
+}
+
+// warnDropped warns about fields that the provider has not stored: it does not know them, has the feature disabled, or its admission removes them.
+func (r *reflector) warnDropped(ctx context.Context, w *Worker, x *Desired, fields []admitted.Field) {
+	var dropped []string
+	for _, field := range fields {
+		if field.Dropped {
+			dropped = append(dropped, field.String())
+		}
+	}
+	if len(dropped) == 0 {
+		return
+	}
+	w.Warned = true
+	r.m.events.Warn(r.kind.Name, x.local, FieldsDroppedReason, fmt.Sprintf(
+		"cluster %s (%s) stored %s %s/%s without %s: its API server does not know the field or has its feature disabled, or its admission removes the field. "+
+			"Upgrade the provider, enable the feature, or remove the field",
+		r.m.options.RemoteClusterID, r.m.describeRemoteVersion(ctx), r.kind.targetKind(), x.Namespace, x.Name, strings.Join(dropped, ", ")))
+}
+
+// describeRemoteVersion returns the version of the provider's API server, for a message.
+func (m *Manager) describeRemoteVersion(ctx context.Context) string {
+	var version string
+	err := m.callRemote(ctx, func(ctx context.Context) (err error) {
+		version, err = serverversion.Read(ctx, m.probe)
+		return err
+	})
+	if err != nil {
+		return "Kubernetes of unknown version"
+	}
+	return "Kubernetes " + version
+}
