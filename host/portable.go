@@ -12,7 +12,8 @@ import (
 
 // The portable tier: modules of any Extism PDK. The object is serialised for them, so their cost grows with it.
 
-// invokePortable gives {"object", "context", "config"} as Extism input and takes the object, or {"skip": reason}, as output.
+// invokePortable gives {"object", "context", "config"} as Extism input and takes the object, a JSON Patch of it, or {"skip": reason}, as
+// output.
 // No output leaves the object as it is.
 func (i *instance) invokePortable(hook api.Function) error {
 	k := &i.kernel
@@ -74,6 +75,9 @@ func (i *instance) takeOutput(text []byte) error {
 	if i.owed += decodeWork * int64(len(text)); i.owed > i.left() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
+	if isPatch(text) {
+		return i.takePatch(text)
+	}
 	var out map[string]any
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &out); err != nil {
 		return i.badOutput("decoding its output, " + err.Error())
@@ -82,7 +86,7 @@ func (i *instance) takeOutput(text []byte) error {
 		return i.takeSkip(answer)
 	}
 	if len(out) == 0 {
-		return i.badOutput(`its output is neither an object nor {"skip": "reason"}`)
+		return i.badOutput(`its output is neither an object, a JSON Patch nor {"skip": "reason"}`)
 	}
 	// Only what differs becomes an edit, so that the guard sees what the plugin changed and not what it repeated.
 	if err := i.doc.Root().Assign("", out); err != nil {
