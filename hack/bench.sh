@@ -9,12 +9,13 @@ need_go
 
 cd "$ROOT"
 # A row that is missing, or misses its goal, ends this with 1.
-go test -run '^$' -bench '^BenchmarkHost$' -benchmem -benchtime 300ms -count "${1:-6}" ./host | awk '
+go test -run '^$' -bench '^Benchmark(Host|Unit)$' -benchmem -benchtime 300ms -count "${1:-6}" ./host | awk '
   { print; fflush() }
-  /^BenchmarkHost\// {
-    name = $1; sub(/^BenchmarkHost\//, "", name); sub(/-[0-9]+$/, "", name)
+  /^Benchmark(Host|Unit)\// {
+    name = $1; sub(/^Benchmark[A-Z][a-z]+\//, "", name); sub(/-[0-9]+$/, "", name)
     for (i = 2; i < NF; i++) {
       if ($(i + 1) == "cpu-ns/op" && (!(name in least) || $i < least[name])) least[name] = $i
+      if ($(i + 1) == "fuel/op") fuel[name] = $i
       if ($(i + 1) == "allocs/op" && $i > allocations[name]) allocations[name] = $i
     }
   }
@@ -27,6 +28,12 @@ go test -run '^$' -bench '^BenchmarkHost$' -benchmem -benchtime 300ms -count "${
     verdict = ""
     if (goal != "") { verdict = value + 0 <= goal ? "met" : "missed"; if (verdict == "missed") failed = 1; goal = "≤ " goal unit }
     printf "%-52s %10s%s   %s   %s\n", what, value, unit, goal, verdict
+  }
+  function unit(what, name,   one) {
+    one = of(name) / fuel[name] / (of("loop-tinygo") / fuel["loop-tinygo"])
+    if (!dearest || one > dearest) dearest = one
+    if (!cheapest || one < cheapest) cheapest = one
+    row(what, sprintf("%.2f", one), "", "")
   }
   function percent(a, b) { return sprintf("%.1f", 100 * (of(a) / of(b) - 1)) }
   END {
@@ -46,5 +53,11 @@ go test -run '^$' -bench '^BenchmarkHost$' -benchmem -benchtime 300ms -count "${
     row("Pod, plugin against native Go on a copy", sprintf("%.2f", of("pod") / of("pod-native")), "", 0.7)
     row("Service, from one namespace to another at each call", sprintf("%.2f", of("service-domains") / of("service")), "", "")
     row("Service, with a clean slate at each call", sprintf("%.2f", of("service-fresh") / of("service")), "", "")
+    print "\nTIME FOR A UNIT OF FUEL, against that of a tight loop (built with TinyGo, which takes " sprintf("%.2f", of("loop-tinygo") / fuel["loop-tinygo"]) " ns)"
+    number = split("loop jsons format match", code, " "); split("a tight loop,encoding/json,fmt,regexp", what, ",")
+    for (i = 1; i <= number; i++) { unit(what[i] ", TinyGo", code[i] "-tinygo"); unit(what[i] ", Go", code[i] "-go") }
+    number = split("Service Pod EndpointSlice", code, " ")
+    for (i = 1; i <= number; i++) unit("default plugin " code[i] ", calls of the host included", "plugin-" code[i])
+    row("dearest against cheapest", sprintf("%.1f", dearest / cheapest), "", 3)
     exit failed
   }'
