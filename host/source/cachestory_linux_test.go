@@ -22,7 +22,8 @@ import (
 // failures are what a start counted for each of the folders.
 type failures struct{ compiled, lastGood int64 }
 
-// start is a process with a plugin cache and one plugin of its own. Everything must be loaded, whatever the cache is like.
+// start is a process with a plugin cache and one plugin of its own. Everything must be loaded and objects must cross, whatever the cache
+// is like.
 func start(t *testing.T, cache string, modules []source.Module) failures {
 	t.Helper()
 	ctx := context.Background()
@@ -30,8 +31,9 @@ func start(t *testing.T, cache string, modules []source.Module) failures {
 	require.NoError(t, err)
 	defaults, err := source.ReadFS(fstest.MapFS{"service.wasm": {Data: plugin(t, "default", "Service")}})
 	require.NoError(t, err)
+	w := &world{t: t, registry: host.NewRegistry(nil)}
 	c, err := source.NewChains(ctx, source.ChainsConfig{
-		Host: h, Registry: host.NewRegistry(nil), Kinds: kinds, Defaults: defaults,
+		Host: h, Registry: w.registry, Kinds: kinds, Defaults: defaults,
 		LastGoodDir: filepath.Join(cache, "last-good"), Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
@@ -39,6 +41,9 @@ func start(t *testing.T, cache string, modules []source.Module) failures {
 		if s.State != source.Loaded || !s.Running {
 			t.Errorf("%s: %s", s.Name, s.Message)
 		}
+	}
+	if got, want := labelSet(w, "Service"), "map[labels:map[by:1] name:x]"; got != want {
+		t.Errorf("a Service crosses as %s, want %s", got, want)
 	}
 	require.NoError(t, c.Close(ctx))
 	require.NoError(t, h.Close(ctx))
@@ -101,8 +106,26 @@ func TestCacheOnAFullDisk(t *testing.T) {
 	if got := start(t, cache, modules); got != (failures{}) {
 		t.Errorf("it is reported although there is space again: %+v", got)
 	}
-	if n := len(cached(t, cache)); n != 3 {
-		t.Errorf("%d files, want those of two compiled modules and one last good version", n)
+	files := cached(t, cache)
+	if len(files) != 3 {
+		t.Errorf("%d files, want those of two compiled modules and one last good version", len(files))
+	}
+	// While there is no space, files that are damaged cannot be put right; once there is, the next start does it.
+	for _, file := range files {
+		good, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(file, int64(len(good)/2)))
+		fill(t, filler)
+		start(t, cache, modules)
+		start(t, cache, modules)
+		require.NoError(t, os.Remove(filler))
+		start(t, cache, modules)
+		if got := start(t, cache, modules); got != (failures{}) {
+			t.Errorf("%s: not put right when there is space again: %+v", filepath.Base(file), got)
+		}
+		if again, err := os.ReadFile(file); err != nil || len(again) != len(good) {
+			t.Errorf("%s: %d bytes afterwards, %d before: %v", filepath.Base(file), len(again), len(good), err)
+		}
 	}
 }
 
