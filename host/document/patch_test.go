@@ -225,7 +225,7 @@ func (w *patchWriter) operation() map[string]any {
 }
 
 // checkAgainstLibrary applies a patch one operation after another, here and with a library that does it on text. Both must agree on
-// the result, and on which operation is refused.
+// the result, and on the operation that is refused.
 func checkAgainstLibrary(t *testing.T, object map[string]any, operations []any) {
 	t.Helper()
 	options := jsonpatch.NewApplyOptions()
@@ -256,7 +256,7 @@ func checkAgainstLibrary(t *testing.T, object map[string]any, operations []any) 
 	require.Empty(t, cmp.Diff(pristine, any(object)), "the base was modified")
 }
 
-// isLenient reports an operation of which the library takes more, or less, than the RFC has.
+// isLenient reports an operation that the library handles in another way than the RFC says.
 func isLenient(operation any) bool {
 	o := operation.(map[string]any)
 	path, _ := o["path"].(string)

@@ -40,9 +40,11 @@
 //
 // # Measured
 //
-// wazero 1.12's compiler, amd64, the workload of testdata as TinyGo builds it, fastest of thousands of
-// runs by turns (BenchmarkFuel): hashing 5 %, sorting 4 %, maps 4 %, text 5 %, calls through interfaces 4 %;
-// the worst case is a function that only calls itself twice and adds: 25 %, of which 5 points are the depth.
+// wazero 1.12's compiler, amd64, the workload of testdata as TinyGo builds it, fastest of many runs by turns
+// (BenchmarkFuel), on a shared machine: hashing 2–8 %, sorting 19–23 %, maps 4–7 %, text 11–15 %, calls through
+// interfaces 3–5 %, JSON 3–8 %, formatting 3–4 %, regular expressions 6–13 %. Without charges of their own for long
+// rests the same run had 2, 23, 7, 15, 3, 5, 1 and 8 %, which is the noise. The worst case is a function that only
+// calls itself twice and adds: 25–34 %, of which 5 points are the depth.
 //
 // The sequence is global.get, i64.const, i64.sub, global.set, global.get, i64.const 0, i64.lt_s, if,
 // unreachable, end. Nothing shorter in machine code was found: the compiler keeps the value in a register
