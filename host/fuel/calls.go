@@ -46,10 +46,6 @@ func (m *module) keepRecursive(g *callGraph) {
 		kept := f.points[:0]
 		for _, p := range f.points {
 			switch p.kind {
-			case pointCharge:
-				if p.arg == 0 {
-					continue
-				}
 			case pointCall:
 				if g.of[p.arg] != g.of[i] {
 					continue

@@ -3,6 +3,8 @@
 
 package fuel
 
+import "slices"
+
 // The cost of instructions in units of fuel. Unlisted ones cost 1. Rules: an instruction whose
 // run time depends on an operand is charged by that operand (see bulks), and whatever leaves the sandbox
 // costs about what it takes.
@@ -113,7 +115,7 @@ type label struct {
 
 // readBody finds the charges and notes the places to write at.
 func (m *module) readBody(f *function, r *reader) error {
-	m.events = m.events[:0]
+	m.events, f.points = m.events[:0], m.points[:0]
 	cost := uint64(0)
 	open := []label{{op: opBlock, values: f.signature.slots, widest: f.signature.slots}}
 	for len(open) > 0 {
@@ -171,6 +173,9 @@ func (m *module) readBody(f *function, r *reader) error {
 		return r.errorf("%d bytes after the end of the function", r.left())
 	}
 	m.paths.measure(f, m.events, m.chunk, m.rest)
+	m.points = f.points
+	f.points = slices.Clone(slices.DeleteFunc(f.points, func(p point) bool { return p.kind == pointCharge && p.arg == 0 }))
+	f.targets = nil
 	m.work += f.compilerWork(uint64(m.paths.splits))
 	return r.limit("estimated microseconds of compiling", m.work, uint64(m.limits.CompilerWork))
 }

@@ -68,6 +68,7 @@ type module struct {
 	functions       []function
 	work            uint64  // see compilerWork
 	events          []event // of the function that is read
+	points          []point // memory for those of the function that is read
 	paths           paths
 	chunk           int64 // see maxChunk
 	rest            uint64
