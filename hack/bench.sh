@@ -9,12 +9,13 @@ need_go
 
 cd "$ROOT"
 # A row that is missing, or misses its goal, ends this with 1.
-go test -run '^$' -bench '^BenchmarkHost$' -benchmem -benchtime 300ms -count "${1:-6}" ./host | awk '
+go test -run '^$' -bench '^Benchmark(Host|Unit)$' -benchmem -benchtime 300ms -count "${1:-6}" ./host | awk '
   { print; fflush() }
-  /^BenchmarkHost\// {
-    name = $1; sub(/^BenchmarkHost\//, "", name); sub(/-[0-9]+$/, "", name)
+  /^Benchmark(Host|Unit)\// {
+    name = $1; sub(/^Benchmark[A-Z][a-z]+\//, "", name); sub(/-[0-9]+$/, "", name)
     for (i = 2; i < NF; i++) {
       if ($(i + 1) == "cpu-ns/op" && (!(name in least) || $i < least[name])) least[name] = $i
+      if ($(i + 1) == "fuel/op") fuel[name] = $i
       if ($(i + 1) == "allocs/op" && $i > allocations[name]) allocations[name] = $i
     }
   }
@@ -28,6 +29,18 @@ go test -run '^$' -bench '^BenchmarkHost$' -benchmem -benchtime 300ms -count "${
     if (goal != "") { verdict = value + 0 <= goal ? "met" : "missed"; if (verdict == "missed") failed = 1; goal = "≤ " goal unit }
     printf "%-52s %10s%s   %s   %s\n", what, value, unit, goal, verdict
   }
+  # unit prints the time for a unit, and notes the extremes of a group and of all.
+  function unit(group, what, name,   one) {
+    if (!(name in fuel)) return of(name)
+    one = of(name) / fuel[name] / (of("loop-tinygo") / fuel["loop-tinygo"])
+    extremes(group, one); extremes("all", one)
+    row(what, sprintf("%.2f", one), "", "")
+  }
+  function extremes(group, one) {
+    if (!(group in dearest) || one > dearest[group]) dearest[group] = one
+    if (!(group in cheapest) || one < cheapest[group]) cheapest[group] = one
+  }
+  function spread(group) { return group in dearest ? sprintf("%.1f", dearest[group] / cheapest[group]) : "none" }
   function percent(a, b) { return sprintf("%.1f", 100 * (of(a) / of(b) - 1)) }
   END {
     print "\nLEAST OF ALL ROUNDS, processor time"
@@ -46,5 +59,14 @@ go test -run '^$' -bench '^BenchmarkHost$' -benchmem -benchtime 300ms -count "${
     row("Pod, plugin against native Go on a copy", sprintf("%.2f", of("pod") / of("pod-native")), "", 0.7)
     row("Service, from one namespace to another at each call", sprintf("%.2f", of("service-domains") / of("service")), "", "")
     row("Service, with a clean slate at each call", sprintf("%.2f", of("service-fresh") / of("service")), "", "")
+    print "\nTIME FOR A UNIT OF FUEL, against that of a tight loop that TinyGo has compiled"
+    row("yardstick: a unit of that loop", sprintf("%.2f", of("loop-tinygo") / (("loop-tinygo" in fuel) ? fuel["loop-tinygo"] : 1)), " ns", "")
+    number = split("loop jsons format match", code, " "); split("a tight loop,encoding/json,fmt,regexp", what, ",")
+    for (i = 1; i <= number; i++) { unit("tinygo", what[i] ", TinyGo", code[i] "-tinygo"); unit("go", what[i] ", Go", code[i] "-go") }
+    number = split("Service Pod EndpointSlice", code, " ")
+    for (i = 1; i <= number; i++) unit("tinygo", "default plugin " code[i] ", with its calls of the host", "plugin-" code[i])
+    row("dearest against cheapest: TinyGo, default plugins", spread("tinygo"), "", 3)
+    row("dearest against cheapest: Go", spread("go"), "", 3)
+    row("dearest against cheapest: all", spread("all"), "", "")
     exit failed
   }'

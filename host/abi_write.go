@@ -61,8 +61,8 @@ func abiSetJSON(i *instance, stack []uint64) {
 	i.done("set_json", n.Assign(path, v))
 }
 
-// decodeWork is the fuel for decoding a byte of JSON: the worst is short values, each of which is allocated.
-const decodeWork = 16
+// decodeWork is the work of decoding a byte of JSON: the worst is short values, each of which is allocated.
+const decodeWork = 5
 
 // decode reads JSON as Kubernetes does: whole numbers are int64.
 func (i *instance) decode(function string, text []byte) any {

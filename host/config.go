@@ -46,8 +46,8 @@ const leakReportInterval = 10 * time.Minute
 
 // Limits of one plugin. A zero field means the default.
 type Limits struct {
-	// Fuel of one call, and of the start of an instance: about one unit an instruction, 64 a host call and what its work
-	// is worth. 50 million: 2–5 ms of a guest's own code, half a second at most of work that the host does for it. In the portable
+	// Fuel of one call, and of the start of an instance: about one unit an instruction, 256 a host call and what its work
+	// is worth. 200 million: 6–30 ms of a guest's own code, half a second at most of work that the host does for it. In the portable
 	// tier the input adds to it, and to MemoryPages.
 	Fuel int64
 	// MemoryPages of 64 KiB that one instance may have. 256 = 16 MiB.

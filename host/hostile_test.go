@@ -304,7 +304,7 @@ func TestHostileModulesAreStopped(t *testing.T) {
 	a := newArena(t)
 	for _, g := range readGuests(t, "run") {
 		t.Run(g.name, func(t *testing.T) {
-			limits := host.Limits{Fuel: 10_000_000} // a fifth of the default, for the race detector's sake
+			limits := host.Limits{Fuel: 10_000_000} // a twentieth of the default, for the race detector's sake
 			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits, Kinds: []string{"*"}, Writes: []string{"*"}})
 			require.NoError(t, err)
 			defer func() { _ = p.Close(context.Background()) }()

@@ -167,7 +167,7 @@ func (i *instance) charge(units int64) {
 
 // hostPrice is the fuel for a unit of work, with room for machines whose memory is slow and whose loops are fast: there the
 // dearest functions took eleven times as long as the guest's own code at a price of 1.
-const hostPrice = 2
+const hostPrice = 8
 
 // maxOwed is work that does not matter yet: some microseconds.
 const maxOwed = 4096

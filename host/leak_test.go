@@ -95,28 +95,38 @@ func TestOwnFailureIsRepeatedOnce(t *testing.T) {
 	}
 }
 
-// TestPortableTakesEveryObject: the shipped example, an object as large as API servers take, of a large text or many small values.
+// TestPortableTakesEveryObject: the shipped example as TinyGo and as Go compile it, and objects as large as API servers take: of a large
+// text, many small values, numbers or empty maps.
 func TestPortableTakesEveryObject(t *testing.T) {
 	small := map[string]any{}
 	for n := range 65_000 {
 		small[fmt.Sprintf("key-%06d", n)] = fmt.Sprintf("v%d", n)
 	}
+	numbers, empties := make([]any, 3<<18), make([]any, 1<<19)
+	for n := range numbers {
+		numbers[n] = int64(n % 10)
+	}
+	for n := range empties {
+		empties[n] = map[string]any{}
+	}
 	h := newHost(t)
-	p := mustLoad(t, h, "team", exampleModule(t), PluginConfig{
-		Config: map[string]any{"team": "x"}, Kinds: []string{"ConfigMap"}, Writes: []string{"metadata.labels"},
-	})
-	for name, data := range map[string]map[string]any{"text": {"x": strings.Repeat("x", 3<<19)}, "values": small} {
-		object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": data}
-		after, _, err := run(t, object, p)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if labels, _ := after["metadata"].(map[string]any)["labels"].(map[string]any); labels["team"] != "x" {
-			t.Errorf("%s: labels %v", name, labels)
-		}
-		if i := p.hot.Load(); i != nil && uint64(len(i.memory.bytes)) > i.ownMemory() {
-			t.Errorf("%s: an instance of %d bytes is kept", name, len(i.memory.bytes))
+	for compiler, wasm := range map[string][]byte{"TinyGo": exampleModule(t), "Go": buildWithGo(t, "../examples/plugins/portable-team")} {
+		p := mustLoad(t, h, "team", wasm, PluginConfig{
+			Config: map[string]any{"team": "x"}, Kinds: []string{"ConfigMap"}, Writes: []string{"metadata.labels"},
+		})
+		for name, data := range map[string]map[string]any{"text": {"x": strings.Repeat("x", 3<<19)}, "values": small, "numbers": {"x": numbers}, "empty maps": {"x": empties}} {
+			object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": data}
+			after, _, err := run(t, object, p)
+			if err != nil {
+				t.Errorf("%s, %s: %v", compiler, name, err)
+				continue
+			}
+			if labels, _ := after["metadata"].(map[string]any)["labels"].(map[string]any); labels["team"] != "x" {
+				t.Errorf("%s, %s: labels %v", compiler, name, labels)
+			}
+			if i := p.hot.Load(); i != nil && uint64(len(i.memory.bytes)) > i.ownMemory() {
+				t.Errorf("%s, %s: an instance of %d bytes is kept", compiler, name, len(i.memory.bytes))
+			}
 		}
 	}
 }

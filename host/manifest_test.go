@@ -4,6 +4,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -39,6 +40,41 @@ func TestManifestsAreShownAsTheyAre(t *testing.T) {
 			if assert.ErrorContains(t, err, "its "+field+" has ", "%q", attack) {
 				assert.Less(t, len(err.Error()), 1000)
 				assert.NotContains(t, err.Error(), "\x1b")
+			}
+		}
+	}
+}
+
+// TestManifestFieldsAbsentEmptyAndNull: docs/abi.md says what each means; values of other types are errors that name the field.
+func TestManifestFieldsAbsentEmptyAndNull(t *testing.T) {
+	fields := map[string]string{"name": `"x"`, "version": `"1"`, "kinds": `["*"]`, "hooks": `["outgoing"]`, "writes": `["spec"]`, "capabilities": `["skip"]`, "configSchema": `{"type":"object"}`}
+	parse := func(changed, value string) (*Manifest, error) {
+		var members []string
+		for field, text := range fields {
+			if field == changed {
+				text = value
+			}
+			if text != "" {
+				members = append(members, `"`+field+`":`+text)
+			}
+		}
+		m, _, err := parseManifest([]byte("{" + strings.Join(members, ",") + "}"))
+		return m, err
+	}
+	empty := map[string]string{"name": `""`, "version": `""`, "configSchema": `{}`}
+	for field := range fields {
+		for _, value := range []string{"", "null", cmp.Or(empty[field], "[]")} {
+			m, err := parse(field, value)
+			if needed := field == "name" || field == "kinds" || field == "hooks"; needed != (err != nil) {
+				t.Errorf("%s is %q: %v", field, value, err)
+			}
+			if err == nil && (field == "writes" && len(m.Writes) > 0 || field == "capabilities" && len(m.Capabilities) > 0 || field == "version" && m.Version != "" || field == "configSchema" && len(m.ConfigSchema) > 0) {
+				t.Errorf("%s is %q: %+v", field, value, m)
+			}
+		}
+		for _, value := range []string{"false", "7"} {
+			if _, err := parse(field, value); err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s is %s: %v, want an error that names the field", field, value, err)
 			}
 		}
 	}

@@ -80,7 +80,7 @@ func TestPortable(t *testing.T) {
 		"echo":       {portableModule().bytes(), nil, "neither"},
 		"error":      {portableAnswer("error_set", `bad weather`), nil, "bad weather"},
 		"no JSON":    {portableAnswer("output_set", `{"kind"`), nil, "decoding its output"},
-		"no object":  {portableAnswer("output_set", `[1]`), nil, "decoding its output"},
+		"no object":  {portableAnswer("output_set", `1`), nil, "decoding its output"},
 		"empty":      {portableAnswer("output_set", `{}`), nil, "neither an object"},
 		"guarded":    {portableAnswer("output_set", `{"kind":"Other","spec":{}}`), nil, "may not change kind"},
 	} {

@@ -68,3 +68,22 @@ func TestTextOfAPanic(t *testing.T) {
 		}
 	}
 }
+
+// TestGoBuildSleepsAndPanics: the runtime of Go stops the other threads before it prints a panic, for which it sleeps.
+func TestGoBuildSleepsAndPanics(t *testing.T) {
+	var log strings.Builder
+	h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = h.Close(context.Background()) })
+	p := mustLoad(t, h, "panicky", buildWithGo(t, "./testdata/panicky"), PluginConfig{})
+	_, _, err = run(t, map[string]any{"kind": "Service"}, p)
+	require.NoError(t, err)
+	_, _, err = run(t, map[string]any{"kind": "ConfigMap"}, p)
+	const text = "panic: no team label on this object"
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("%v, want the text of the panic", err)
+	}
+	if got := log.String(); !strings.Contains(got, `level=WARN msg="`+text) || strings.Count(got, "msg=") > 50 {
+		t.Errorf("log %s", got)
+	}
+}

@@ -15,11 +15,7 @@ func (n Node) Assign(path string, v any) error {
 	if err := n.writable(path); err != nil {
 		return err
 	}
-	size, err := n.d.measure(v, 0)
-	if err != nil {
-		return err
-	}
-	if err := n.d.Spend(size); err != nil {
+	if err := n.d.spendValue(v); err != nil {
 		return err
 	}
 	f := frame{d: n.d, id: n.id}
@@ -53,17 +49,13 @@ func (n Node) Copy(path string, src View) error {
 		return fail(Gone, path, "there is nothing to copy")
 	}
 	v := src.Value()
-	size, err := n.d.measure(v, 0)
-	if err != nil {
-		return err
-	}
-	if err := n.d.Spend(size); err != nil {
+	if err := n.d.spendValue(v); err != nil {
 		return err
 	}
 	if present, err := n.present(path); err != nil || present.kind == src.kind && equal(present, rawView(v)) {
 		return err
 	}
-	_, err = n.set(path, contentOf(v))
+	_, err := n.set(path, contentOf(v))
 	return err
 }
 
@@ -77,6 +69,15 @@ func (n Node) present(path string) (View, error) {
 }
 
 func contentOf(v any) content { return content{kind: kindOf(v), base: v, shared: true} }
+
+// spendValue counts a value that is written.
+func (d *Document) spendValue(v any) error {
+	size, err := d.measure(v, 0)
+	if err != nil {
+		return err
+	}
+	return d.Spend(size)
+}
 
 // measure estimates the bytes of a value, and refuses values that an object cannot have. Counting a shared
 // subtree each time it is shared keeps a plugin from doubling a value with every Copy.

@@ -60,7 +60,7 @@ func (d *Document) put(id int32, r *route, c content) (int32, error) {
 			return 0, err
 		}
 		if h.push {
-			return d.push(id, c)
+			return d.insert(id, d.size(id), c)
 		}
 	case Map:
 	default:
@@ -93,7 +93,7 @@ func (d *Document) putField(id int32, key name, c content, path string) (int32, 
 
 func (d *Document) putElem(id int32, r *route, h *hop, c content) (int32, error) {
 	if h.push {
-		return d.push(id, c)
+		return d.insert(id, d.size(id), c)
 	}
 	i := int(h.index)
 	if i < 0 {
@@ -107,20 +107,6 @@ func (d *Document) putElem(id int32, r *route, h *hop, c content) (int32, error)
 	if err != nil || c.same(v) {
 		return at, err
 	}
-	return at, d.write(at, c)
-}
-
-// push appends to a list.
-func (d *Document) push(id int32, c content) (int32, error) {
-	d.edit(id)
-	at, err := d.add(id)
-	if err != nil {
-		return 0, err
-	}
-	l := append(d.slots(id), ^at)
-	n := &d.nodes[id]
-	d.lists[n.list-1] = l
-	n.flags |= fReshaped
 	return at, d.write(at, c)
 }
 

@@ -18,7 +18,7 @@ import (
 var workloads = []struct {
 	name string
 	n    uint64
-}{{"hash", 20}, {"sorting", 500}, {"maps", 200}, {"text", 200}, {"fib", 16}, {"tree", 12}}
+}{{"hash", 20}, {"sorting", 500}, {"maps", 200}, {"text", 200}, {"fib", 16}, {"tree", 12}, {"jsons", 4}, {"format", 8}, {"match", 2}}
 
 // BenchmarkFuel runs the workload with and without fuel by turns and reports the fastest run of each, so that
 // a busy machine disturbs both alike: "overhead-%" is the cost of fuel.

@@ -11,14 +11,14 @@ type counters struct{ fuel, depth uint32 }
 // instrument writes the body of the function again, with its charges.
 func (f *function) instrument(out []byte, c counters) []byte {
 	out = f.declareLocals(out)
-	out = c.charge(out, f.segments[0])
+	out = c.charge(out, f.entry)
 	pos := f.code
 	for _, p := range f.points {
 		switch p.kind {
-		case pointLoop:
+		case pointCharge:
 			out = append(out, f.body[pos:p.end]...)
-			if cost := f.segments[p.arg]; cost > 0 {
-				out = c.charge(out, cost)
+			if p.arg > 0 {
+				out = c.charge(out, f.charges[p.arg-1])
 			}
 		case pointBulk:
 			out = append(out, f.body[pos:p.start]...)

@@ -31,7 +31,7 @@ const maxState = 64
 
 // Defaults of Options.
 const (
-	DefaultStart       = 50_000_000 // 2–5 ms
+	DefaultStart       = 200_000_000 // 6–30 ms
 	DefaultCallDepth   = 65_536
 	DefaultMemoryPages = 256 // 16 MiB
 )
@@ -91,7 +91,11 @@ func (l Limits) withDefaults() Limits {
 // Errors are a *FormatError, *UnsupportedError, *LimitError or *CollisionError. A nil error does not mean
 // that the module is valid: it is the engine that checks types, on the output.
 func Instrument(wasm []byte, opts Options) ([]byte, error) {
-	m := &module{limits: opts.Limits.withDefaults(), pages: cmp.Or(opts.MemoryPages, DefaultMemoryPages)}
+	return instrument(wasm, opts, maxChunk, minRest)
+}
+
+func instrument(wasm []byte, opts Options, chunk int64, rest uint64) ([]byte, error) {
+	m := &module{limits: opts.Limits.withDefaults(), pages: cmp.Or(opts.MemoryPages, DefaultMemoryPages), chunk: chunk, rest: rest}
 	if err := m.parse(wasm); err != nil {
 		return nil, err
 	}

@@ -3,11 +3,13 @@
 
 package fuel
 
+import "slices"
+
 // The cost of instructions in units of fuel. Unlisted ones cost 1. Rules: an instruction whose
 // run time depends on an operand is charged by that operand (see bulks), and whatever leaves the sandbox
 // costs about what it takes.
 const (
-	costImported = 64   // a call of the host: 50–80 ns, an instruction is about 1 ns
+	costImported = 256  // a call of the host: 30–80 ns, a unit is about 0.1 ns
 	costGrow     = 8192 // memory.grow: a page to clear, in units of 8 bytes
 )
 
@@ -25,16 +27,19 @@ type function struct {
 	blocks    uint64 // blocks, loops and ifs
 	carried   uint64 // values that blocks take and give, and that branches carry
 
-	segments []uint64 // cost by segment: 0 is the code outside loops, the others are loops in order
-	points   []point
-	weight   uint64 // of its frame in stack units, see calls.go
-	pathIn   uint64 // heaviest chain of plain calls that ends in it, its own frame included
+	entry   uint64   // charge at its entry
+	charges []uint64 // all others
+	targets []uint32 // labels of all br_table, one after another
+	points  []point
+	loops   uint64
+	weight  uint64 // of its frame in stack units, see calls.go
+	pathIn  uint64 // heaviest chain of plain calls that ends in it, its own frame included
 }
 
 type pointKind uint8
 
 const (
-	pointLoop     pointKind = iota // at the start of a loop's body
+	pointCharge   pointKind = iota // behind an instruction, where a region may begin
 	pointBulk                      // before a bulk instruction
 	pointCall                      // around a direct call
 	pointIndirect                  // around a call_indirect
@@ -44,7 +49,7 @@ const (
 type point struct {
 	kind       pointKind
 	start, end int    // of the instruction
-	arg        uint32 // segment, shift, or callee
+	arg        uint32 // 1 + position in function.charges (0 is none), shift, or callee
 }
 
 // readCode reads all bodies.
@@ -103,15 +108,15 @@ func (f *function) readLocals(r *reader, limits *Limits) (err error) {
 
 // label is an open block, loop, if, or the function itself.
 type label struct {
-	op      byte
-	segment uint32
-	values  uint64 // that it takes and gives
-	widest  uint64 // the most of those of the blocks around it, and its own
+	op     byte
+	values uint64 // that it takes and gives
+	widest uint64 // the most of those of the blocks around it, and its own
 }
 
-// readBody adds up what each segment costs and notes the places to write at.
+// readBody finds the charges and notes the places to write at.
 func (m *module) readBody(f *function, r *reader) error {
-	f.segments = []uint64{1} // an empty function is not free: it was called
+	m.events, f.points = m.events[:0], m.points[:0]
+	cost := uint64(0)
 	open := []label{{op: opBlock, values: f.signature.slots, widest: f.signature.slots}}
 	for len(open) > 0 {
 		in, err := r.next(&m.limits)
@@ -141,12 +146,10 @@ func (m *module) readBody(f *function, r *reader) error {
 		}
 		switch in.op {
 		case opLoop:
-			top = label{op: in.op, segment: uint32(len(f.segments)), values: values, widest: widest}
-			f.segments = append(f.segments, 0)
-			f.points = append(f.points, point{pointLoop, in.start, in.end, top.segment})
-			open = append(open, top)
+			f.loops++
+			open = append(open, label{op: in.op, values: values, widest: widest})
 		case opBlock, opIf:
-			open = append(open, label{op: in.op, segment: top.segment, values: values, widest: widest})
+			open = append(open, label{op: in.op, values: values, widest: widest})
 		case opElse:
 			if top.op != opIf {
 				return r.errorf("else without if")
@@ -158,7 +161,10 @@ func (m *module) readBody(f *function, r *reader) error {
 		if err := m.visit(f, r, in); err != nil {
 			return err
 		}
-		f.segments[top.segment] += m.cost(in)
+		if cost += m.cost(in); isControl(in.op) {
+			m.note(f, in, cost, len(open) == 0)
+			cost = 0
+		}
 		if err := r.limit("nesting of blocks", uint64(len(open)), uint64(m.limits.Nesting)); err != nil {
 			return err
 		}
@@ -166,7 +172,11 @@ func (m *module) readBody(f *function, r *reader) error {
 	if !r.done() {
 		return r.errorf("%d bytes after the end of the function", r.left())
 	}
-	m.work += f.compilerWork()
+	m.paths.measure(f, m.events, m.chunk, m.rest)
+	m.points = f.points
+	f.points = slices.Clone(slices.DeleteFunc(f.points, func(p point) bool { return p.kind == pointCharge && p.arg == 0 }))
+	f.targets = nil
+	m.work += f.compilerWork(uint64(m.paths.splits))
 	return r.limit("estimated microseconds of compiling", m.work, uint64(m.limits.CompilerWork))
 }
 
@@ -175,9 +185,40 @@ func (m *module) readBody(f *function, r *reader) error {
 // blocks for each block: 5 KB with 250 locals and 250 nested loops take it 3 s, 140 KB with 500 locals and
 // 8000 loops 50 s and 4 GB. It also makes a value of each that a block takes or gives and that a branch carries: 13 KB with
 // 4000 loops of 250 values take it 1.2 s, 0.6 µs a value.
-func (f *function) compilerWork() uint64 {
-	loops := uint64(len(f.segments) - 1)
-	return 50*loops*f.locals + f.blocks*f.blocks/80 + f.carried
+// Splits are blocks that the pass adds.
+func (f *function) compilerWork(splits uint64) uint64 {
+	blocks := f.blocks + splits
+	return 50*f.loops*f.locals + blocks*blocks/80 + f.carried
+}
+
+func isControl(op byte) bool {
+	switch op {
+	case opUnreachable, opBlock, opLoop, opIf, opElse, opEnd, opBr, opBrIf, opBrTable, opReturn:
+		return true
+	}
+	return false
+}
+
+// note records an instruction of control flow, and the place behind it where a charge may stand.
+func (m *module) note(f *function, in instruction, cost uint64, last bool) {
+	e := event{op: in.op, cost: cost, label: in.index, point: -1}
+	switch in.op {
+	case opLoop, opIf, opElse, opEnd, opBrIf:
+		if last {
+			break
+		}
+		e.point = len(f.points)
+		f.points = append(f.points, point{kind: pointCharge, start: in.start, end: in.end})
+	case opBrTable:
+		labels := &reader{data: f.body, pos: in.end - in.labels}
+		e.targets[0] = len(f.targets)
+		for range in.index + 1 {
+			to, _ := labels.u32()
+			f.targets = append(f.targets, to)
+		}
+		e.targets[1] = len(f.targets)
+	}
+	m.events = append(m.events, e)
 }
 
 // visit checks the indices that could reach what is ours, and notes where to write.

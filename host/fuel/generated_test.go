@@ -65,6 +65,12 @@ func (g *generator) statement(depth int) {
 		g.statement(depth - 1)
 		fmt.Fprintf(&g.b, "(br %s)))\n", label)
 		g.loops--
+	case k == 2 && depth > 0 && g.IntN(2) == 0:
+		fmt.Fprintf(&g.b, "(block %s (block %sx (block %sy (br_table %s %sx %sy %s))", label, label, label, label, label, label, g.value(2))
+		g.statement(depth - 1)
+		g.b.WriteString(")\n")
+		g.statement(depth - 1)
+		g.b.WriteString(")\n")
 	case k == 2 && depth > 0:
 		fmt.Fprintf(&g.b, "(block %s ", label)
 		g.statement(depth - 1)

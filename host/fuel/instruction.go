@@ -11,6 +11,7 @@ type instruction struct {
 	op         byte
 	index      uint32 // first index immediate; of a br_table the number of labels
 	block      int64  // of a block: the index of its function type, negative when it has none
+	labels     int    // of a br_table: bytes of its labels
 	start, end int
 	bulk       bulk // for op == opPrefixBulk
 }
@@ -68,7 +69,7 @@ func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err 
 	case immMemory:
 		return r.memoryArgument()
 	case immTable:
-		in.index, err = r.branchTable(limits)
+		in.index, in.labels, err = r.branchTable(limits)
 		return err
 	case immI32:
 		_, err = r.signed(32)
@@ -114,17 +115,18 @@ func (r *reader) memoryArgument() error {
 	return err
 }
 
-func (r *reader) branchTable(limits *Limits) (labels uint32, err error) {
+func (r *reader) branchTable(limits *Limits) (labels uint32, size int, err error) {
 	n, err := r.count("labels of a br_table", limits.BranchTable)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	start := r.pos
 	for range uint64(n) + 1 {
 		if _, err := r.u32(); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	return n, nil
+	return n, r.pos - start, nil
 }
 
 // vector skips the immediates of a SIMD instruction.

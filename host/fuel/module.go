@@ -66,7 +66,12 @@ type module struct {
 	exports         uint32
 	functionTypes   []uint32 // of the defined functions
 	functions       []function
-	work            uint64   // see compilerWork
+	work            uint64  // see compilerWork
+	events          []event // of the function that is read
+	points          []point // memory for those of the function that is read
+	paths           paths
+	chunk           int64 // see maxChunk
+	rest            uint64
 	mutable         []uint32 // indices of the module's own mutable globals
 	hidden          bool     // it has state that the host cannot put back
 }

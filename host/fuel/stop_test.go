@@ -154,3 +154,37 @@ func TestMemoryStopsGrowing(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingRunsUnpaid compares the fuel that generated programs take with the cost of the instructions that they run: a charge
+// covers the longest path to the next one, so it is never less.
+func TestNothingRunsUnpaid(t *testing.T) {
+	r := runtime(t)
+	exactly, taken := int64(0), int64(0)
+	for seed := range uint64(300) {
+		wasm := assemble(t, generate(seed))
+		exact, err := fuel.InstrumentExactly(wasm, fuel.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran, paid := instantiate(t, r, exact), instantiate(t, r, instrument(t, wasm, fuel.Options{}))
+		for i := range generatedFuncs {
+			for _, arg := range []uint64{0, 1, 77} {
+				setFuel(ran, 2_000_000)
+				setFuel(paid, 2_000_000)
+				name := fmt.Sprintf("f%d", i)
+				_, err1 := ran.ExportedFunction(name).Call(context.Background(), arg, 9)
+				_, err2 := paid.ExportedFunction(name).Call(context.Background(), arg, 9)
+				if err1 != nil || err2 != nil {
+					continue // a trap, or too long
+				}
+				if fuelLeft(paid) > fuelLeft(ran) {
+					t.Fatalf("seed %d, %s(%d): %d units were run and %d paid\n%s", seed, name, arg, 2_000_000-fuelLeft(ran), 2_000_000-fuelLeft(paid), generate(seed))
+				}
+				exactly, taken = exactly+2_000_000-fuelLeft(ran), taken+2_000_000-fuelLeft(paid)
+			}
+		}
+	}
+	if taken > 2*exactly {
+		t.Errorf("%d units were paid for %d that were run", taken, exactly)
+	}
+}

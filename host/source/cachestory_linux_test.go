@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -22,17 +23,21 @@ import (
 // failures are what a start counted for each of the folders.
 type failures struct{ compiled, lastGood int64 }
 
-// start is a process with a plugin cache and one plugin of its own. Everything must be loaded, whatever the cache is like.
+// start is a process with a plugin cache and one plugin of its own. Everything must be loaded and objects must cross, whatever the cache
+// is like.
 func start(t *testing.T, cache string, modules []source.Module) failures {
 	t.Helper()
 	ctx := context.Background()
-	h, err := host.New(ctx, host.NewConfig().WithLogger(slog.New(slog.DiscardHandler)).WithCacheDir(filepath.Join(cache, "compiled")))
+	var log strings.Builder
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	h, err := host.New(ctx, host.NewConfig().WithLogger(logger).WithCacheDir(filepath.Join(cache, "compiled")))
 	require.NoError(t, err)
 	defaults, err := source.ReadFS(fstest.MapFS{"service.wasm": {Data: plugin(t, "default", "Service")}})
 	require.NoError(t, err)
+	w := &world{t: t, registry: host.NewRegistry(nil)}
 	c, err := source.NewChains(ctx, source.ChainsConfig{
-		Host: h, Registry: host.NewRegistry(nil), Kinds: kinds, Defaults: defaults,
-		LastGoodDir: filepath.Join(cache, "last-good"), Logger: slog.New(slog.DiscardHandler),
+		Host: h, Registry: w.registry, Kinds: kinds, Defaults: defaults,
+		LastGoodDir: filepath.Join(cache, "last-good"), Logger: logger,
 	})
 	require.NoError(t, err)
 	for _, s := range c.Apply(ctx, modules) {
@@ -40,9 +45,28 @@ func start(t *testing.T, cache string, modules []source.Module) failures {
 			t.Errorf("%s: %s", s.Name, s.Message)
 		}
 	}
+	if got, want := labelSet(w, "Service"), "map[labels:map[by:1] name:x]"; got != want {
+		t.Errorf("a Service crosses as %s, want %s", got, want)
+	}
 	require.NoError(t, c.Close(ctx))
 	require.NoError(t, h.Close(ctx))
-	return failures{h.CacheFailures(), c.LastGoodFailures()}
+	counted := failures{h.CacheFailures(), c.LastGoodFailures()}
+	for folder, isCounted := range map[string]bool{"compiled": counted.compiled > 0, "last-good": counted.lastGood > 0} {
+		if isCounted != hasWarning(log.String(), filepath.Join(cache, folder)) {
+			t.Errorf("%s: counted %t, but the log says %s", folder, isCounted, log.String())
+		}
+	}
+	return counted
+}
+
+// hasWarning reports whether a warning of a log names a folder.
+func hasWarning(log, folder string) bool {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, folder) {
+			return true
+		}
+	}
+	return false
 }
 
 // smallDisk mounts a file system that is soon full, or skips the test where that is not permitted.
@@ -101,8 +125,64 @@ func TestCacheOnAFullDisk(t *testing.T) {
 	if got := start(t, cache, modules); got != (failures{}) {
 		t.Errorf("it is reported although there is space again: %+v", got)
 	}
-	if n := len(cached(t, cache)); n != 3 {
-		t.Errorf("%d files, want those of two compiled modules and one last good version", n)
+	files := cached(t, cache)
+	if len(files) != 3 {
+		t.Errorf("%d files, want those of two compiled modules and one last good version", len(files))
+	}
+	// While there is no space, files that are damaged cannot be put right; once there is, the next start does it.
+	for _, file := range files {
+		good, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(file, int64(len(good)/2)))
+		fill(t, filler)
+		start(t, cache, modules)
+		start(t, cache, modules)
+		require.NoError(t, os.Remove(filler))
+		start(t, cache, modules)
+		if got := start(t, cache, modules); got != (failures{}) {
+			t.Errorf("%s: not put right when there is space again: %+v", filepath.Base(file), got)
+		}
+		if again, err := os.ReadFile(file); err != nil || len(again) != len(good) {
+			t.Errorf("%s: %d bytes afterwards, %d before: %v", filepath.Base(file), len(again), len(good), err)
+		}
+	}
+}
+
+// TestCacheOnAReadOnlyDisk: a damaged file stays, and costs no start.
+func TestCacheOnAReadOnlyDisk(t *testing.T) {
+	disk, modules := smallDisk(t), myModules(t)
+	cache := filepath.Join(disk, "cache")
+	start(t, cache, modules)
+	for _, file := range cached(t, cache) {
+		require.NoError(t, os.Truncate(file, 10))
+	}
+	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		t.Skipf("it cannot be made read-only: %v", err)
+	}
+	if got := start(t, cache, modules); got.compiled == 0 || got.lastGood == 0 {
+		t.Errorf("a read-only disk is not reported: %+v", got)
+	}
+	require.NoError(t, syscall.Mount("", disk, "", syscall.MS_REMOUNT, ""))
+	start(t, cache, modules)
+	if got := start(t, cache, modules); got != (failures{}) {
+		t.Errorf("not put right when it can be written again: %+v", got)
+	}
+}
+
+// TestCacheOfAnotherVersion has the files of another version of the engine, and nothing of this one.
+func TestCacheOfAnotherVersion(t *testing.T) {
+	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
+	start(t, cache, modules)
+	compiled := filepath.Join(cache, "compiled")
+	folders, err := os.ReadDir(compiled)
+	require.NoError(t, err)
+	for _, folder := range folders {
+		require.NoError(t, os.Rename(filepath.Join(compiled, folder.Name()), filepath.Join(compiled, folder.Name()+"-other")))
+	}
+	for range 2 {
+		if got := start(t, cache, modules); got != (failures{}) {
+			t.Errorf("files of another version are taken for damage: %+v", got)
+		}
 	}
 }
 

@@ -77,6 +77,9 @@ func (o *output) printer() (printers.ResourcePrinter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--output: %w", err)
 	}
+	if o.format() == "yaml" {
+		return newYAMLPrinter(o.flags.JSONYamlPrintFlags.ShowManagedFields), nil
+	}
 	return printer, nil
 }
 

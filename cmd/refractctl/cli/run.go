@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,10 +117,7 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 		}
 		env.Context = contextFor(given, object, hook)
 		if oneErr := t.one(cmd, chains, kinds[n], object, env, printer); oneErr != nil {
-			if len(objects) > 1 {
-				oneErr = fmt.Errorf("%s, %w", position(objects, n), oneErr)
-			}
-			err = errors.Join(err, oneErr)
+			err = errors.Join(err, fmt.Errorf("%s, %w", position(objects, n), oneErr))
 		}
 	}
 	return err
@@ -183,19 +181,19 @@ func (t *trial) one(cmd *cobra.Command, chains *trialChains, kind string, object
 func objectKinds(objects []map[string]any) (kinds []string, err error) {
 	for n, object := range objects {
 		kind, err := kindOf(object)
-		if err != nil && len(objects) > 1 {
-			err = fmt.Errorf("%s, %w", position(objects, n), err)
-		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s, %w", position(objects, n), err)
 		}
 		kinds = append(kinds, kind)
 	}
 	return kinds, nil
 }
 
-// position returns the number and name of an object, for texts.
+// position returns the name of an object, and its number if there are several, for texts.
 func position(objects []map[string]any, n int) string {
+	if len(objects) == 1 {
+		return nameOf(objects[n])
+	}
 	return fmt.Sprintf("object %d of %d (%s)", n+1, len(objects), nameOf(objects[n]))
 }
 
@@ -245,11 +243,11 @@ func printOutcome(out io.Writer, outcome *host.Outcome) {
 }
 
 func printDiff(out, progress io.Writer, before, after map[string]any) error {
-	a, err := yaml.Marshal(before)
+	a, err := encodeYAML(before)
 	if err != nil {
 		return err
 	}
-	b, err := yaml.Marshal(after)
+	b, err := encodeYAML(after)
 	if err != nil {
 		return err
 	}
@@ -323,9 +321,13 @@ func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, 
 }
 
 func decodeDocument(text []byte) (map[string]any, error) {
-	data, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		return nil, fmt.Errorf("is not YAML, %w", err)
+	data := text
+	// JSON, as kubectl writes it, may have characters that YAML does not allow.
+	if !json.Valid(text) {
+		var err error
+		if data, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, fmt.Errorf("is not YAML, %w", err)
+		}
 	}
 	var object map[string]any
 	if err := utiljson.Unmarshal(data, &object); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/wattest"
@@ -166,4 +167,57 @@ func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
 	out, _, err = refractctl(t, "plugin", "inspect", "../../../plugins/pod/pod.wasm", "-o", "json")
 	require.NoError(t, err)
 	assert.Regexp(t, `(?s)"configSchema": \{.*"virtualStorageClass"`, out)
+}
+
+// oddities are values of an object that an API server accepts, and YAML or a reader of numbers may not.
+const oddities = `{"text":"del\u007f c1\u0080 next\u0085line fffe\ufffe bom\ufeff esc\u001b nul\u0000 sep\u2028 quote\" 😀","yes":"yes","octal":"0o17","~":"~","":"no key",` +
+	`"n":null,"list":[],"map":{},"nested":[[[{"a":[{}]}]]],"max":9223372036854775807,"min":-9223372036854775808,"odd":9007199254740993,"huge":1e21,"tiny":1e-7,"half":0.5}`
+
+// TestPluginRunPrintsEveryObject: what comes out in each format reads as what went in, and --diff has the change alone.
+func TestPluginRunPrintsEveryObject(t *testing.T) {
+	long := strings.Repeat("k", 3000)
+	spec := strings.TrimSuffix(oddities, "}") + `,"` + long + `":1}`
+	deletion := strings.ReplaceAll(spec, `\u007f`, "\x7f") // as encoding/json writes it
+	file := filepath.Join(t.TempDir(), "gadget.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion":"example.org/v1","kind":"Gadget","metadata":{"name":"a","labels":{"strip.example.com/x":"1"}},"spec":`+deletion+`}`), 0o600))
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"strip","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
+		`(import "refract" "remove" (func $remove (param i32 i32 i32) (result i32)))`,
+		`(data (i32.const 0) "metadata.labels") (func (export "outgoing") (result i32) (drop (call $remove (i32.const 1) (i32.const 0) (i32.const 15))) (i32.const 0))`))
+	require.NoError(t, err)
+	module := filepath.Join(t.TempDir(), "strip.wasm")
+	require.NoError(t, os.WriteFile(module, wasm, 0o600))
+	var want any
+	require.NoError(t, kjson.UnmarshalCaseSensitivePreserveInts([]byte(spec), &want))
+	for _, format := range []string{"json", "yaml"} {
+		out, _, err := refractctl(t, "plugin", "run", module, "-f", file, "-o", format)
+		require.NoError(t, err, format)
+		again := filepath.Join(t.TempDir(), "again."+format)
+		require.NoError(t, os.WriteFile(again, []byte(out), 0o600))
+		objects, err := readObjects("filename", again, nil)
+		require.NoError(t, err, out)
+		require.Empty(t, cmp.Diff(want, objects[0]["spec"]), format)
+		require.NotContains(t, objects[0]["metadata"], "labels")
+	}
+	out, _, err := refractctl(t, "plugin", "run", module, "-f", file, "--diff")
+	require.NoError(t, err)
+	if !strings.Contains(out, "-    strip.example.com/x: \"1\"") || strings.Count(out, "\n-") != 2 || strings.Contains(out, "\n+  ") {
+		t.Errorf("diff %s", out)
+	}
+}
+
+// TestPluginRunErrorsNameTheObject, also of a file with one.
+func TestPluginRunErrorsNameTheObject(t *testing.T) {
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"bad","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`, "",
+		`(func (export "outgoing") (result i32) (unreachable))`))
+	require.NoError(t, err)
+	module := filepath.Join(t.TempDir(), "bad.wasm")
+	require.NoError(t, os.WriteFile(module, wasm, 0o600))
+	for _, chain := range []string{"--chain", "--chain=false"} {
+		_, _, err = refractctl(t, "plugin", "run", module, "-f", "testdata/service.yaml", chain)
+		require.ErrorContains(t, err, "service/")
+	}
+	file := filepath.Join(t.TempDir(), "no-version.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("kind: Service\nmetadata: {name: web}\n"), 0o600))
+	_, _, err = refractctl(t, "plugin", "run", module, "-f", file)
+	require.ErrorContains(t, err, "service/web")
 }

@@ -7,31 +7,40 @@
 // JavaScript looks the same. It labels what crosses with the team that its configuration names, and keeps objects of the team
 // "private" from the provider.
 //
-// The object comes as JSON and goes back as JSON, which costs more than the handles of the SDK the larger it is.
+// The object comes as JSON, which costs more than the handles of the SDK the larger it is. The answer is a JSON Patch: it says nothing
+// of the fields that the plugin does not touch, so they stay as they are.
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 
 	"github.com/extism/go-pdk"
 )
 
-// input is what a module of the portable tier gets; the context is left out here.
+// input is what a module of the portable tier gets; everything that the plugin does not read is left out here.
 type input struct {
-	Object map[string]any `json:"object"`
+	Object struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	} `json:"object"`
 	Config struct {
 		Team string `json:"team"`
 	} `json:"config"`
 }
 
+// operation is one operation of a JSON Patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
 //go:wasmexport outgoing
 func outgoing() int32 {
 	var in input
-	decoder := json.NewDecoder(bytes.NewReader(pdk.Input()))
-	decoder.UseNumber() // as a float a whole number above 2^53 would come back as another one
-	if err := decoder.Decode(&in); err != nil {
+	if err := json.Unmarshal(pdk.Input(), &in); err != nil {
 		return fail(err)
 	}
 	output, err := label(&in)
@@ -49,22 +58,18 @@ func fail(err error) int32 {
 	return 1
 }
 
-// label returns the object with the label, or why it stays.
-func label(in *input) (map[string]any, error) {
-	if in.Config.Team == "" {
+// label returns the patch that sets the label, or why the object stays.
+func label(in *input) (any, error) {
+	team, labels := in.Config.Team, in.Object.Metadata.Labels
+	switch {
+	case team == "":
 		return nil, errors.New("the configuration names no team: set config.team in the plugin's options")
+	case labels["team"] == "private":
+		return map[string]string{"skip": "it is private"}, nil
+	case labels == nil: // a patch does not create the map above a value
+		return []operation{{"add", "/metadata/labels", map[string]string{"team": team}}}, nil
 	}
-	metadata, _ := in.Object["metadata"].(map[string]any)
-	labels, _ := metadata["labels"].(map[string]any)
-	if labels["team"] == "private" {
-		return map[string]any{"skip": "it is private"}, nil
-	}
-	if labels == nil {
-		labels = map[string]any{}
-		metadata["labels"] = labels
-	}
-	labels["team"] = in.Config.Team
-	return in.Object, nil
+	return []operation{{"add", "/metadata/labels/team", team}}, nil
 }
 
 func main() {}

@@ -14,5 +14,5 @@
     local.tee $length  global.get $fuel  local.get $length  i64.extend_i32_u  i64.sub  global.set $fuel
     global.get $fuel  i64.const 0  i64.lt_s  if unreachable end
     table.grow  drop)
-  (global $fuel (export "refract_fuel") (mut i64) (i64.const 50000000))
+  (global $fuel (export "refract_fuel") (mut i64) (i64.const 200000000))
   (global $depth (export "refract_depth") (mut i32) (i32.const 65536)))

@@ -12,5 +12,5 @@
         (local.set $n (i32.sub (local.get $n) (i32.const 1)))
         (br $next)))
     (local.get $sum))
-  (global $fuel (export "refract_fuel") (mut i64) (i64.const 50000000))
+  (global $fuel (export "refract_fuel") (mut i64) (i64.const 200000000))
   (global $depth (export "refract_depth") (export "refract_state_0") (mut i32) (i32.const 65536)))

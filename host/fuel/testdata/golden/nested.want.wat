@@ -11,5 +11,5 @@
         (br_if $inner (local.get $n)))
       (loop $empty)
       (br_if $outer (local.get $n))))
-  (global $fuel (export "refract_fuel") (mut i64) (i64.const 50000000))
+  (global $fuel (export "refract_fuel") (mut i64) (i64.const 200000000))
   (global $depth (export "refract_depth") (export "refract_state_0") (mut i32) (i32.const 65536)))

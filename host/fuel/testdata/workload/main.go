@@ -7,6 +7,9 @@ package main
 
 import (
 	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -91,3 +94,54 @@ func grow(n uint32) visitor {
 
 //go:wasmexport tree
 func tree(n uint32) uint32 { return grow(n).visit(0) }
+
+//go:wasmexport loop
+func loop(n uint32) uint32 {
+	state := n
+	for range n {
+		state = state*1664525 + 1013904223
+		state ^= state >> 7
+	}
+	return state
+}
+
+type endpoint struct {
+	Name  string            `json:"name"`
+	Port  int               `json:"port"`
+	Ready bool              `json:"ready"`
+	Tags  map[string]string `json:"tags"`
+}
+
+//go:wasmexport jsons
+func jsons(n uint32) (sum uint32) {
+	for i := range n {
+		text, err := json.Marshal(map[string]any{"items": []endpoint{{"web", int(i), true, map[string]string{"app": "shop", "tier": "front"}}, {Name: "db"}}, "note": "a \"quoted\" text"})
+		if err != nil {
+			return 0
+		}
+		var back map[string]any
+		if json.Unmarshal(text, &back) != nil || len(back) != 2 {
+			return 0
+		}
+		sum += checksum(text)
+	}
+	return sum
+}
+
+//go:wasmexport format
+func format(n uint32) (sum uint32) {
+	for i := range n {
+		sum += checksum([]byte(fmt.Sprintf("%s-%d: %5.2f, %v, %q", "pod", i, float64(i)/3, []int{int(i), 2}, "a b")))
+	}
+	return sum
+}
+
+var image = regexp.MustCompile(`^([a-z0-9.-]+/)?([a-z0-9/_-]+)(:[\w.-]+)?(@sha256:[0-9a-f]{8,})?$`)
+
+//go:wasmexport match
+func match(n uint32) (sum uint32) {
+	for range n {
+		sum += checksum([]byte(image.ReplaceAllString("registry.example.com/shop/web_frontend:1.4.2@sha256:0123456789abcdef", "mirror/$2$3")))
+	}
+	return sum
+}

@@ -1,0 +1,326 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Patch applies one operation of a JSON Patch (RFC 6902) to the object. The operation is as JSON decoding gives it; its value is
+// shared from now on: do not modify it. What it does not touch stays shared with the base, and what it repeats is no edit.
+//
+// An error names the operation and its path, and leaves the Document changed in part: the caller rolls it back.
+func (d *Document) Patch(operation any) error {
+	var o patchOperation
+	if err := o.parse(operation); err != nil {
+		return err
+	}
+	d.work += workValue + int64(len(o.path.text)+len(o.from.text))/2 + workHop*int64(len(o.path.keys)+len(o.from.keys))
+	switch o.op {
+	case "add":
+		return o.addValue(d, o.value)
+	case "remove":
+		return o.removeValue(d, &o.path)
+	case "replace":
+		return o.replaceValue(d)
+	case "move":
+		return o.moveValue(d)
+	case "copy":
+		return o.copyValue(d)
+	default:
+		return o.testValue(d)
+	}
+}
+
+// patchOperation is one operation with its members checked.
+type patchOperation struct {
+	op         string
+	path, from pointer
+	value      any
+}
+
+// pointer is a JSON Pointer (RFC 6901).
+type pointer struct {
+	text string
+	keys []string
+}
+
+// Members that an operation needs besides op and path.
+var patchMembers = map[string]string{"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": ""}
+
+func (o *patchOperation) parse(operation any) error {
+	members, ok := operation.(map[string]any)
+	if !ok {
+		return wrongKind("", kindOf(operation), `an object with "op" and "path"`)
+	}
+	var err error
+	if o.op, err = textMember(members, "op"); err != nil {
+		return err
+	}
+	needs, ok := patchMembers[o.op]
+	if !ok {
+		return fail(BadValue, "", `"op" is `+quote(o.op)+", not add, remove, replace, move, copy or test")
+	}
+	if o.path.text, err = textMember(members, "path"); err != nil {
+		return fail(BadPath, "", o.op+": "+err.Error())
+	}
+	if err = o.path.parse(); err != nil {
+		return o.fail(BadPath, err.Error())
+	}
+	switch needs {
+	case "value":
+		if o.value, ok = members["value"]; !ok {
+			return o.fail(BadValue, `"value" is missing`)
+		}
+	case "from":
+		if o.from.text, err = textMember(members, "from"); err == nil {
+			err = o.from.parse()
+		}
+		if err != nil {
+			return o.fail(BadPath, err.Error())
+		}
+	}
+	return nil
+}
+
+func textMember(members map[string]any, name string) (string, error) {
+	v, ok := members[name]
+	if !ok {
+		return "", fail(BadValue, "", strconv.Quote(name)+" is missing")
+	}
+	text, ok := v.(string)
+	if !ok {
+		return "", fail(BadKind, "", strconv.Quote(name)+" is "+kindOf(v).String()+", not string")
+	}
+	return text, nil
+}
+
+var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
+
+func (p *pointer) parse() error {
+	if p.text == "" {
+		return nil
+	}
+	if p.text[0] != '/' {
+		return fail(BadPath, "", quote(p.text)+" is no JSON Pointer: it does not begin with /")
+	}
+	p.keys = strings.Split(p.text[1:], "/")
+	for i, k := range p.keys {
+		if !strings.Contains(k, "~") {
+			continue
+		}
+		if strings.Count(k, "~") != strings.Count(k, "~0")+strings.Count(k, "~1") {
+			return fail(BadPath, "", quote(p.text)+" is no JSON Pointer: ~ is written ~0")
+		}
+		p.keys[i] = unescapePointer.Replace(k)
+	}
+	return nil
+}
+
+// upTo returns the text of the pointer to the value above the n-th key.
+func (p *pointer) upTo(n int) string {
+	end := 0
+	for range n {
+		end += 1 + strings.IndexByte(p.text[end+1:]+"/", '/')
+	}
+	return quote(p.text[:end])
+}
+
+// fail names the operation, and its path.
+func (o *patchOperation) fail(code Code, detail string) error {
+	return fail(code, "", o.op+" "+quote(o.path.text)+": "+detail)
+}
+
+// wrap adds the operation to an error that is not about a limit.
+func (o *patchOperation) wrap(err error) error {
+	if e, ok := err.(*Error); ok && e.Code < TooManyNodes {
+		return o.fail(e.Code, e.Detail)
+	}
+	return err
+}
+
+// listIndex reads a position in a list as RFC 6901 writes it, without leading zeros.
+func listIndex(key string) (int, bool) {
+	i := index(key)
+	return i, i >= 0 && (len(key) == 1 || key[0] != '0')
+}
+
+// missing says why a pointer leads nowhere: the n-th key does not exist in v.
+func (o *patchOperation) missing(p *pointer, n int, v View) error {
+	switch v.kind {
+	case Map:
+		return o.fail(Gone, "nothing is at "+p.upTo(n+1))
+	case List:
+		if _, ok := listIndex(p.keys[n]); !ok {
+			return o.fail(BadIndex, quote(p.keys[n])+" is no element of the list "+p.upTo(n))
+		}
+		return o.fail(BadIndex, "the list "+p.upTo(n)+" has "+strconv.Itoa(v.Len())+" elements")
+	}
+	return o.fail(BadKind, p.upTo(n)+" is "+v.kind.String()+", not a map or list")
+}
+
+// find returns the value at a pointer, which must exist.
+func (o *patchOperation) find(d *Document, p *pointer) (View, error) {
+	v := d.viewOf(ObjectRoot)
+	for n, key := range p.keys {
+		next := View{}
+		if v.kind == Map {
+			next = v.Field(key)
+		} else if i, ok := listIndex(key); ok {
+			next = v.Index(i)
+		}
+		if next.kind == Absent {
+			return View{}, o.missing(p, n, v)
+		}
+		v = next
+	}
+	return v, nil
+}
+
+// place returns the node of the first n keys of a pointer, which must exist.
+func (o *patchOperation) place(d *Document, p *pointer, n int) (int32, error) {
+	id := int32(ObjectRoot)
+	for n, key := range p.keys[:n] {
+		next, err := int32(0), error(nil)
+		if v := d.viewOf(id); v.kind == Map {
+			next, err = d.visitField(id, name{key, true})
+		} else if i, ok := listIndex(key); ok && v.kind == List {
+			next, err = d.visitElem(id, i)
+		}
+		if err != nil {
+			return 0, o.wrap(err)
+		}
+		if next == 0 {
+			return 0, o.missing(p, n, d.viewOf(id))
+		}
+		id = next
+	}
+	return id, nil
+}
+
+// addValue puts v at the path: the entry of a map, also one that exists, or an element before the one that is there.
+func (o *patchOperation) addValue(d *Document, v any) error {
+	last := len(o.path.keys) - 1
+	if last < 0 {
+		return o.wrap(d.Root().Assign("", v))
+	}
+	if err := d.spendValue(v); err != nil {
+		return o.wrap(err)
+	}
+	id, err := o.place(d, &o.path, last)
+	if err != nil {
+		return err
+	}
+	key, parent := o.path.keys[last], d.viewOf(id)
+	switch parent.kind {
+	case Map:
+		f := frame{d: d, id: id}
+		if was := parent.Field(key); was.kind != Absent {
+			return o.wrap((&frame{d: d, parent: &f, key: key, pos: -1, id: was.id}).assign(was, v))
+		}
+		return o.wrap(f.addField(key, v))
+	case List:
+		i, ok := listIndex(key)
+		if key == "-" {
+			i, ok = parent.Len(), true
+		}
+		if ok && i <= parent.Len() {
+			_, err := d.insert(id, i, contentOf(v))
+			return o.wrap(err)
+		}
+	}
+	return o.missing(&o.path, last, parent)
+}
+
+func (o *patchOperation) removeValue(d *Document, p *pointer) error {
+	last := len(p.keys) - 1
+	if last < 0 {
+		return o.fail(BadPath, "the object as a whole is neither removed nor moved")
+	}
+	id, err := o.place(d, p, last)
+	if err != nil {
+		return err
+	}
+	key, parent := p.keys[last], d.viewOf(id)
+	switch parent.kind {
+	case Map:
+		if n, err := d.removeEntry(id, name{key, true}); err != nil || n > 0 {
+			return o.wrap(err)
+		}
+	case List:
+		if i, ok := listIndex(key); ok && i < parent.Len() {
+			d.removeElem(id, i)
+			return nil
+		}
+	}
+	return o.missing(p, last, parent)
+}
+
+func (o *patchOperation) replaceValue(d *Document) error {
+	if len(o.path.keys) == 0 {
+		return o.addValue(d, o.value)
+	}
+	if err := d.spendValue(o.value); err != nil {
+		return o.wrap(err)
+	}
+	id, err := o.place(d, &o.path, len(o.path.keys))
+	if err != nil {
+		return err
+	}
+	return o.wrap((&frame{d: d, id: id}).assign(d.viewOf(id), o.value))
+}
+
+func (o *patchOperation) copyValue(d *Document) error {
+	v, err := o.find(d, &o.from)
+	if err != nil {
+		return err
+	}
+	return o.addValue(d, v.Value())
+}
+
+func (o *patchOperation) moveValue(d *Document) error {
+	v, err := o.find(d, &o.from)
+	if err != nil || o.from.text == o.path.text {
+		return err
+	}
+	if strings.HasPrefix(o.path.text, o.from.text+"/") {
+		return o.fail(BadPath, "a value does not move into itself")
+	}
+	value := v.Value()
+	if err := o.removeValue(d, &o.from); err != nil {
+		return err
+	}
+	return o.addValue(d, value)
+}
+
+func (o *patchOperation) testValue(d *Document) error {
+	v, err := o.find(d, &o.path)
+	if err != nil {
+		return err
+	}
+	if _, err := d.measure(o.value, 0); err != nil {
+		return o.wrap(err)
+	}
+	if !equal(v, rawView(o.value)) {
+		return o.fail(BadValue, "the value there is another one")
+	}
+	return nil
+}
+
+// insert puts a new element before position i of a list, which is at most its length.
+func (d *Document) insert(id int32, i int, c content) (int32, error) {
+	d.edit(id)
+	at, err := d.add(id)
+	if err != nil {
+		return 0, err
+	}
+	l := d.slots(id)
+	d.work += int64(len(l)-i) / 16
+	n := &d.nodes[id]
+	d.lists[n.list-1] = slices.Insert(l, i, ^at)
+	n.flags |= fReshaped
+	return at, d.write(at, c)
+}

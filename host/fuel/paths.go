@@ -1,0 +1,207 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+// event is an instruction that control flow passes through, with the cost of those before it.
+type event struct {
+	op      byte
+	cost    uint64 // since the event before, this instruction included
+	label   uint32 // of a br and br_if
+	targets [2]int // of a br_table, in function.targets
+	point   int    // of its possible charge; -1 when it has none
+	rest    uint64 // from there to the end of the block, without inner loops
+	before  int32  // event with a possible charge in the same block, -1 when there is none
+}
+
+// Where code may be left out by a branch, the rest of it gets a charge of its own when the code that would be paid for together is
+// longer than maxChunk and the rest is at least minRest: what is paid and not run is some instructions a charge, and a charge is
+// some percent of what it pays for.
+const (
+	maxChunk = 64
+	minRest  = 24
+	// maxSplits of a function keep the compiler from code that is mostly ours.
+	maxSplits = 2000
+)
+
+// unreachable is the length of a path to code that no path leads to.
+const unreachable = -1
+
+// region is code that is paid for by one charge. It covers what follows the charge, up to the end of its block.
+type region struct {
+	point int   // of the charge
+	paid  int64 // longest path in the region: the charge
+	outer int64 // length of the path in the region around it, up to here
+}
+
+// scope is an open block, loop, if or the function.
+type scope struct {
+	op      byte
+	regions int   // when it began
+	reach   int64 // longest path to its end, in the region around it
+	skip    int64 // of an if: length of the path to it, which the else continues
+	last    int32 // event with a possible charge
+	sum     int   // in paths.sums
+}
+
+// paths finds what each charge has to pay: the longest path that control can take until the next charge, or the end of the
+// region. All paths end, since each loop begins with a charge.
+type paths struct {
+	f       *function
+	regions []region
+	open    []scope
+	sums    []uint64
+	length  int64 // of the path, in the innermost region
+	splits  int
+}
+
+// measureRests sums up what follows each possible charge in its block.
+func (p *paths) measureRests(events []event) {
+	p.open = append(p.open[:0], scope{last: -1})
+	p.sums = append(p.sums[:0], 0)
+	for n := range events {
+		e := &events[n]
+		p.sums[len(p.sums)-1] += e.cost
+		top := &p.open[len(p.open)-1]
+		if e.op == opEnd || e.op == opElse {
+			for at := top.last; at >= 0; at = events[at].before {
+				events[at].rest = p.sums[len(p.sums)-1] - events[at].rest
+			}
+			top.last = -1
+		}
+		switch e.op {
+		case opBlock, opIf:
+			p.open = append(p.open, scope{op: e.op, last: -1})
+		case opLoop:
+			p.open = append(p.open, scope{op: e.op, last: -1})
+			p.sums = append(p.sums, 0)
+		case opEnd:
+			if top.op == opLoop {
+				p.sums = p.sums[:len(p.sums)-1]
+			}
+			p.open = p.open[:len(p.open)-1]
+		}
+		if e.point >= 0 && len(p.open) > 0 {
+			top = &p.open[len(p.open)-1]
+			e.before, top.last, e.rest = top.last, int32(n), p.sums[len(p.sums)-1]
+		}
+	}
+}
+
+// measure sets the charges of the function's points, and its charge at entry.
+func (p *paths) measure(f *function, events []event, chunk int64, rest uint64) {
+	p.f, p.splits = f, 0
+	p.measureRests(events)
+	p.regions = append(p.regions[:0], region{point: -1})
+	p.open = append(p.open[:0], scope{op: opBlock, regions: 1, reach: unreachable})
+	p.length = 1 // an empty function is not free: it was called
+	for n := range events {
+		e := &events[n]
+		p.walk(int64(e.cost))
+		p.pass(e)
+		if e.op == opLoop {
+			continue
+		}
+		if e.point >= 0 && p.length != unreachable && e.rest >= rest && p.splits < maxSplits && p.length+int64(events[n+1].cost) > chunk {
+			p.splits++
+			p.begin(e.point)
+		}
+	}
+	for p.f.entry = uint64(p.regions[0].paid); len(p.regions) > 1; {
+		p.close(1)
+	}
+}
+
+// walk goes on along the path.
+func (p *paths) walk(cost int64) {
+	if p.length == unreachable {
+		return
+	}
+	p.length += cost
+	top := &p.regions[len(p.regions)-1]
+	top.paid = max(top.paid, p.length)
+}
+
+// begin starts a region at a point.
+func (p *paths) begin(point int) {
+	p.regions = append(p.regions, region{point: point, outer: p.length})
+	if p.length != unreachable {
+		p.length = 0
+	}
+}
+
+// close ends all regions but the first n; the charges of those that are over are known.
+func (p *paths) close(n int) {
+	if len(p.regions) > n && p.length != unreachable {
+		p.length = p.regions[n].outer
+	}
+	for _, r := range p.regions[n:] {
+		if r.paid > 0 {
+			p.f.charges = append(p.f.charges, uint64(r.paid))
+			p.f.points[r.point].arg = uint32(len(p.f.charges))
+		}
+	}
+	p.regions = p.regions[:n]
+}
+
+// branch continues the path at the end of a block. A loop begins with a charge.
+func (p *paths) branch(label uint32) {
+	if p.length == unreachable || int(label) >= len(p.open) {
+		return
+	}
+	to := &p.open[len(p.open)-1-int(label)]
+	if to.op == opLoop {
+		return
+	}
+	to.reach = max(to.reach, p.lengthIn(to.regions))
+}
+
+// lengthIn is the length of the path in the n-th region.
+func (p *paths) lengthIn(n int) int64 {
+	if len(p.regions) > n && p.length != unreachable {
+		return p.regions[n].outer
+	}
+	return p.length
+}
+
+// pass follows control through an instruction.
+func (p *paths) pass(e *event) {
+	switch e.op {
+	case opBlock:
+		p.enter(e.op)
+	case opIf:
+		p.enter(e.op)
+		p.open[len(p.open)-1].skip = p.length
+	case opLoop:
+		p.enter(e.op)
+		p.begin(e.point)
+	case opElse:
+		top := &p.open[len(p.open)-1]
+		top.reach = max(top.reach, p.lengthIn(top.regions))
+		p.close(top.regions)
+		p.length, top.op = top.skip, opBlock
+	case opEnd:
+		top := p.open[len(p.open)-1]
+		p.open = p.open[:len(p.open)-1]
+		p.close(top.regions)
+		if p.length = max(p.length, top.reach); top.op == opIf {
+			p.length = max(p.length, top.skip)
+		}
+	case opBrIf:
+		p.branch(e.label)
+	case opBr:
+		p.branch(e.label)
+		p.length = unreachable
+	case opBrTable:
+		for _, label := range p.f.targets[e.targets[0]:e.targets[1]] {
+			p.branch(label)
+		}
+		p.length = unreachable
+	case opReturn, opUnreachable:
+		p.length = unreachable
+	}
+}
+
+func (p *paths) enter(op byte) {
+	p.open = append(p.open, scope{op: op, regions: len(p.regions), reach: unreachable, skip: unreachable})
+}

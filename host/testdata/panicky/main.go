@@ -1,0 +1,22 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// A plugin that sleeps and then panics, or, for other kinds than ConfigMap, returns.
+package main
+
+import (
+	"time"
+
+	"github.com/refract-project/refract/sdk"
+)
+
+var _ = sdk.Register(sdk.Manifest{Name: "panicky", Version: "1", Kinds: []string{"*"}, Writes: []string{"metadata.labels"}},
+	sdk.Outgoing(func(_ sdk.Context, object sdk.Object) error {
+		time.Sleep(time.Hour)
+		if object.String("kind") == "ConfigMap" {
+			panic("no team label on this object")
+		}
+		return nil
+	}))
+
+func main() {}

@@ -1,0 +1,106 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/vk/app/options"
+)
+
+// leaking is a plugin for Services whose second call in an instance fails.
+func leaking(t *testing.T) []byte {
+	t.Helper()
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"leaky","version":"1.2","kinds":["Service"],"hooks":["outgoing"],"writes":["metadata.labels"]}`, "",
+		`(global $calls (mut i32) (i32.const 0))
+		(func (export "outgoing") (result i32)
+		  (if (global.get $calls) (then (unreachable)))
+		  (global.set $calls (i32.const 1)) (i32.const 0))`))
+	require.NoError(t, err)
+	return wasm
+}
+
+// series gathers the samples of a collector, by name and labels.
+func series(t *testing.T, c prometheus.Collector) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(c))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return out
+}
+
+// TestPluginsAreReported: what is used, ignored, refused or leaks is an Event and a metric, and the process starts in spite of a cache
+// that cannot be used.
+func TestPluginsAreReported(t *testing.T) {
+	dir, cache := t.TempDir(), filepath.Join(t.TempDir(), "cache")
+	require.NoError(t, os.WriteFile(cache, nil, 0o600)) // a file where the folder should be
+	for name, content := range map[string][]byte{
+		"leaky.wasm": leaking(t), "odd.wasm": leaking(t), "odd.yaml": []byte("kinds: [Service, Pod]\n"),
+		"broken.wasm": []byte("not wasm"), "README.md": nil, "loose.wasm": leaking(t), "loose.YAML": []byte("writes: []\n"),
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	events := record.NewFakeRecorder(100)
+	k := &kubelet{Options: &options.Options{PluginDir: dir, PluginCacheDir: cache}, report: &reporter{recorder: events}}
+	ctx := context.Background()
+	p, err := k.loadPlugins(ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.close(ctx)) }()
+	doc := document.New()
+	for range 3 {
+		doc.Reset(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web"}, "spec": map[string]any{}})
+		_, err := p.registry.Run(ctx, "Service", host.Outgoing, doc, &host.Env{Domain: "shop"})
+		require.NoError(t, err)
+	}
+
+	got := series(t, p)
+	for name, want := range map[string]float64{
+		"refract_plugin_files Loaded": 2, "refract_plugin_files Failed": 2, "refract_plugin_files Ignored": 2, "refract_plugin_files Warning": 1,
+		"refract_plugin_leaks_total leaky": 2, "refract_plugin_leaks_total odd": 2, "refract_plugin_leaks_total service": 0,
+	} {
+		if value, ok := got[name]; !ok || value != want {
+			t.Errorf("%s is %v, want %v", name, value, want)
+		}
+	}
+	for _, folder := range []string{"compiled", "last-good"} {
+		if name := "refract_plugin_cache_failures_total " + filepath.Join(cache, folder); got[name] == 0 {
+			t.Errorf("%s is 0: %v", name, got)
+		}
+	}
+	var all []string
+	for len(events.Events) > 0 {
+		all = append(all, <-events.Events)
+	}
+	for _, want := range []string{
+		"Normal PluginLoaded Plugin leaky 1.2 is in use for [Service]", "Warning PluginWarning Plugin odd: loaded; warning: kinds: Pod", "Warning PluginFailed Plugin broken",
+		"Warning PluginFailed Plugin loose", "Warning PluginFileIgnored File README.md", "Warning PluginFileIgnored File loose.YAML", "Warning PluginLeaks Plugin leaky", "Warning PluginLeaks Plugin odd",
+	} {
+		if !strings.Contains(fmt.Sprintf("%q", all), want) {
+			t.Errorf("no Event %q in %q", want, all)
+		}
+	}
+}
