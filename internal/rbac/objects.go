@@ -221,6 +221,12 @@ func (m Manager) Authentication() []Object {
 	return objects
 }
 
+// PeeringUsers returns the roles of the users that liqoctl generate peering-user creates, which binds them. The namespace must exist.
+func (m Manager) PeeringUsers() []Object {
+	tenant, installation, none := PeeringUserTenant(), PeeringUserInstallation(), strings.NewReplacer()
+	return []Object{tenant.clusterRole(prefixed(m.Prefix, tenant.Name), none), installation.role(m.Namespace, prefixed(m.Prefix, installation.Name), none)}
+}
+
 func (m Manager) everywhere(role Role) []Object {
 	name := prefixed(m.Prefix, role.Name)
 	replace := strings.NewReplacer(TenantRolePlaceholder, prefixed(m.Prefix, RemoteTenant().Name))

@@ -158,3 +158,37 @@ func RemoteRenewal() Role {
 		},
 	}
 }
+
+// PeeringUserComponent is the component by which liqoctl finds the two roles of peering users. It fails where it finds none, or several.
+const PeeringUserComponent = "peering-user"
+
+// PeeringUserTenant is what a user may do in the tenant namespace of its cluster that liqoctl generate peering-user has created, for the
+// administrator of that cluster.
+func PeeringUserTenant() Role {
+	return Role{
+		Name:    "peering-user-tenant-ns",
+		Purpose: "a user that liqoctl generate peering-user has created, in the tenant namespace of its cluster",
+		Scope:   ConsumerScope,
+		Rules: []Rule{
+			grant("to find the tenant namespace",
+				"", on("namespaces"), do("get")),
+			grant("to ask for a nonce, and to read it",
+				"", on("secrets"), do("get", "list", "create", "delete")),
+			grant("to present the signed nonce, and to read the answer",
+				"authentication.liqo.io", on("tenants"), do("get", "list", "create", "update", "delete")),
+		},
+	}
+}
+
+// PeeringUserInstallation is what such a user may do in the namespace of the installation.
+func PeeringUserInstallation() Role {
+	return Role{
+		Name:    "peering-user-liqo-ns",
+		Purpose: "a user that liqoctl generate peering-user has created, in the namespace of the installation",
+		Scope:   NamespaceScope,
+		Rules: []Rule{
+			grant("to read the id of this cluster, which liqoctl finds by a label (list cannot be restricted by name)",
+				"", on("configmaps"), do("get", "list", "watch")),
+		},
+	}
+}

@@ -77,6 +77,13 @@ func newUncordonTenantCommand(access *clusterAccess) *cobra.Command {
 	})
 }
 
+// newActivateTenantCommand returns what liqoctl has for uncordon tenant, after a drain.
+func newActivateTenantCommand(access *clusterAccess) *cobra.Command {
+	command := newUncordonTenantCommand(access)
+	command.Example = "  refractctl activate tenant rome --context=milan"
+	return command
+}
+
 func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 	var deleteData bool
 	command := consumerCommand(access, &cobra.Command{
@@ -248,10 +255,16 @@ func newUncordonResourceSliceCommand(access *clusterAccess) *cobra.Command {
 func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Command) *cobra.Command {
 	command.Use = "resourceslice NAME..."
 	command.Aliases = []string{"resourceslices", "rs"}
+	var consumer string
+	command.Flags().StringVar(&consumer, "remote-cluster-id", "", "cluster id of the consumer, in place of --namespace")
 	return consumerCommand(access, command, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
-		slice, err := findResourceSlice(ctx, c, access.namespace(), name)
+		namespace := access.namespace()
+		if consumer != "" {
+			namespace = wire.TenantNamespace(consumer)
+		}
+		slice, err := findResourceSlice(ctx, c, namespace, name)
 		if err != nil && !cordon {
-			if done, problem := removeCordon(ctx, c, access.namespace(), name, cmd); done || problem != nil {
+			if done, problem := removeCordon(ctx, c, namespace, name, cmd); done || problem != nil {
 				return problem
 			}
 		}
