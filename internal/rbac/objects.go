@@ -211,6 +211,11 @@ func (m Manager) ResourceOffers() []Object {
 	return m.everywhere(ControllerManagerResourceOffers())
 }
 
+// ResourceRequests returns the role and the binding with which the controller manager of a consumer denies ResourceSlices that nobody sends.
+func (m Manager) ResourceRequests() []Object {
+	return m.everywhere(ControllerManagerResourceRequests())
+}
+
 // Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that join as Liqo does,
 // and renews the certificates of others.
 func (m Manager) Authentication() []Object {
