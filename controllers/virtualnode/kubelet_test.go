@@ -157,6 +157,7 @@ func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
 	manager := consumer.StartManager(t, byDefault)
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "volterra"}, Spec: offloading.VirtualNodeSpec{ClusterID: "volterra"}}
 	consumer.Create(t, vn)
+	consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: vn.Name}})
 	event := consumer.AwaitEvent(t, namespace, "VirtualNode", "volterra", "PolicyDenied")
 	assert.Contains(t, event.Note, "ValidatingAdmissionPolicy refract-denies-deployments denied a request")
 	mend()
@@ -206,8 +207,8 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	_, byDefault := template(t, "later")
 	consumer.StartManager(t, byDefault)
-	vn := bare(t, "rimini", "rimini", withoutAccount)
-	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "ServiceAccountNotFound", "ServiceAccount liqo-tenant-rimini/rimini does not exist")
+	vn := bare(t, "faenza", "faenza", withoutAccount)
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "ServiceAccountNotFound", "ServiceAccount liqo-tenant-faenza/faenza does not exist")
 	consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: vn.Name}})
 	made := awaitDeployment(t, vn, "created", func(*appsv1.Deployment) bool { return true })
 	consumer.PatchStatus(t, made, `{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"exceeded quota: pods"}]}}`)
