@@ -90,7 +90,7 @@ type Options struct {
 	ResourceSlices resourceslice.Options
 	// ResourceOffers says whether and what this cluster offers to consumers that refractctl peer has joined; what reports is set here.
 	ResourceOffers resourceoffer.Options
-	// ResourceRequests says whether ResourceSlices of this cluster are denied that nobody sends; Clock and what reports are set here.
+	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends; Clock and what reports are set here.
 	ResourceRequests resourcerequest.Options
 	// Negotiation says how virtual nodes follow what their providers offer; ClusterID, Clock and what reports are set here.
 	Negotiation negotiation.Options

@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcerequest answers, on a consumer, the ResourceSlices that nobody sends to their provider.
+// Package resourcerequest denies, on a consumer, the ResourceSlices that no controller sends to their provider.
 //
-// Liqo's controllers send those that liqoctl create resourceslice, or a GitOps tool, creates in a tenant namespace. Refract sends none: what a
-// virtual node is to have is requested by refractctl, with the permissions of its user, because a provider lets consumers read their requests
-// only. So that nobody waits for an answer, the controller denies such a ResourceSlice in its conditions, and says what to run instead. One with a
-// request for a certificate is that of Liqo's controllers, and is left to them.
+// Liqo's controllers send the ResourceSlices that liqoctl create resourceslice or a GitOps tool creates in a tenant namespace. Refract's send
+// none: refractctl requests the resources of a virtual node, with the permissions of its user, because a provider only lets consumers read their
+// requests. The controller denies such a ResourceSlice in its conditions, which name the command to run instead, so that nobody waits for an
+// answer. A ResourceSlice with a request for a certificate is left to Liqo's controllers, which have added it.
 package resourcerequest
 
 import (

@@ -38,8 +38,8 @@ func slice(name string, labels map[string]string, csr string) *auth.ResourceSlic
 	}
 }
 
-// What nobody sends is denied in the conditions and by an Event, which say what to run. What Liqo's controllers have taken up, what was not to be
-// sent and what another cluster has sent is left alone.
+// A ResourceSlice that nobody sends is denied in its conditions and by an Event, which name the command to run. ResourceSlices with a request for a
+// certificate, without the label of replication, and of other clusters are left unchanged.
 func TestResourceSlicesThatNobodySends(t *testing.T) {
 	require.NoError(t, consumer.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.ResourceRequests()...))
 	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "milan"}}})
@@ -64,7 +64,7 @@ func TestResourceSlicesThatNobodySends(t *testing.T) {
 	})
 	assert.Contains(t, got.Status.Condition(auth.ResourcesCondition).Message, "run refractctl create virtualnode more --provider=milan")
 	consumer.AwaitEvent(t, tenant, auth.ResourceSliceKind, "more", "NotSent")
-	for _, name := range []string{"of-liqo", "of-nobody", "of-another"} { // which are older
+	for _, name := range []string{"of-liqo", "of-nobody", "of-another"} { // they are older
 		other := &auth.ResourceSlice{}
 		consumer.Get(t, other, tenant, name)
 		assert.Empty(t, other.Status.Conditions, name)

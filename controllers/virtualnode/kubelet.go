@@ -44,12 +44,12 @@ const (
 // problem prevents the deployment of a virtual kubelet until its cause is corrected.
 type problem struct {
 	reason, message string
-	// retry is after which time to look again; 0 is after a delay that grows.
+	// retry is the delay before the next attempt; 0 lets it grow.
 	retry time.Duration
 }
 
-// run makes the Deployment of the virtual kubelet what it should be, and shows whether it works. It returns what somebody has to change first, if
-// anything.
+// run creates or updates the Deployment of the virtual kubelet, and shows whether it works. It returns the problem that somebody has to solve
+// first, nil without one.
 func (c *Controller) run(ctx context.Context, v *virtualNode) (wrong *problem, err error) {
 	if !c.runsKubelets() {
 		return nil, nil
@@ -128,7 +128,7 @@ func (c *Controller) hasAccount(ctx context.Context, v *virtualNode) (bool, erro
 	return len(accounts.Items) > 0, nil
 }
 
-// withoutAccount says who creates the ServiceAccount and its permissions: not this controller, which can grant none.
+// withoutAccount returns the problem of a missing ServiceAccount, which this controller cannot create with its permissions.
 func (v *virtualNode) withoutAccount() *problem {
 	return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s does not exist, so the virtual kubelet has no permissions: run refractctl create virtualnode %s --provider=%s, "+
 		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetry}
@@ -220,7 +220,7 @@ func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *a
 	return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, progressingReason, message))
 }
 
-// whyNot returns why a virtual kubelet does not run: what its pods say or, if there are none, its Deployment; "" if they say nothing.
+// whyNot returns why a virtual kubelet does not run, by the status of its pods or, without pods, of its Deployment; "" if neither has a reason.
 func (c *Controller) whyNot(ctx context.Context, v *virtualNode, deployment *appsv1.Deployment) (string, error) {
 	pods := &corev1.PodList{}
 	ofKubelet := client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: v.Name}

@@ -202,8 +202,8 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	consumer.Get(t, deployment(taken), taken.Namespace, "vk-parma-taken")
 }
 
-// A virtual node that liqoctl or GitOps has created gets its virtual kubelet as soon as its ServiceAccount exists. What keeps the pods of a Deployment
-// from being created is shown.
+// A virtual node of liqoctl or GitOps gets its virtual kubelet as soon as its ServiceAccount exists. The condition has the reason why the Deployment
+// has no pods.
 func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	_, byDefault := template(t, "later")
 	consumer.StartManager(t, byDefault)

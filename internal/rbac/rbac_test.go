@@ -26,7 +26,7 @@ func TestEveryRuleIsBounded(t *testing.T) {
 				t.Errorf("%s: the reason %q does not continue the sentence \"granted to …\"", role.Name, rule.Reason)
 			}
 			if role.Name == PeeringUserInstallation().Name && slices.Equal(rule.Resources, []string{"configmaps"}) && slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) {
-				continue // of an administrator's user, not of a process; liqoctl lists the ConfigMaps of the installation by a label
+				continue // a user of an administrator, not a process; liqoctl lists the ConfigMaps of the installation by a label
 			}
 			for _, problem := range excessive(role.Scope, rule.PolicyRule) {
 				t.Errorf("%s: %s in %+v", role.Name, problem, rule.PolicyRule)

@@ -159,11 +159,11 @@ func RemoteRenewal() Role {
 	}
 }
 
-// PeeringUserComponent is the component by which liqoctl finds the two roles of peering users. It fails where it finds none, or several.
+// PeeringUserComponent labels the two roles of peering users. liqoctl fails unless it finds exactly one of each kind.
 const PeeringUserComponent = "peering-user"
 
-// PeeringUserTenant is what a user may do in the tenant namespace of its cluster that liqoctl generate peering-user has created, for the
-// administrator of that cluster.
+// PeeringUserTenant has the permissions, in the tenant namespace of a consumer, of the user that liqoctl generate peering-user creates for its
+// administrator.
 func PeeringUserTenant() Role {
 	return Role{
 		Name:    "peering-user-tenant-ns",
@@ -180,7 +180,7 @@ func PeeringUserTenant() Role {
 	}
 }
 
-// PeeringUserInstallation is what such a user may do in the namespace of the installation.
+// PeeringUserInstallation has the permissions of this user in the namespace of the installation.
 func PeeringUserInstallation() Role {
 	return Role{
 		Name:    "peering-user-liqo-ns",

@@ -67,8 +67,8 @@ const (
 	ManagedBy      = "refractctl"
 )
 
-// managers returns the Deployments of the controller managers of all installations. Their names are that of the chart, beside Liqo and in older
-// versions, or that by which Liqo's tools find its controller manager.
+// managers returns the Deployments of the controller managers of all installations. Their name label is "refract" beside Liqo and in older
+// versions, and otherwise "controller-manager", which Liqo's tools select.
 func managers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
 	named, err := labels.NewRequirement(nameLabel, selection.In, []string{chartName, controllerManager})
 	if err != nil {

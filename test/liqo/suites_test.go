@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// suites of Liqo's own end-to-end tests that need two clusters and no network between their pods. A suite that is not as good with Refract as with
-// Liqo alone says why.
+// suites of Liqo's own end-to-end tests that need two clusters and no network between their pods, with the reason for fewer passes than with Liqo
+// alone.
 var suites = []struct{ name, differs string }{
 	{name: "creationremotenamespace"},
 	{name: "offloadingpolicies"},
@@ -95,7 +95,7 @@ func (w *world) pushNginx(t *testing.T) {
 
 var ranSpecs = regexp.MustCompile(`Ran (\d+) of \d+ Specs[^\n]*\n.*?(\d+) Passed`)
 
-// runSuites returns, by suite, how many of the specs that ran have passed, with the command by which the suites offload.
+// runSuites returns the passed and the total specs of each suite, which offload namespaces by the command.
 func (w *world) runSuites(binaries, command string) map[string]string {
 	w.Helper()
 	kubeconfigs := w.T.TempDir()
@@ -115,7 +115,7 @@ func (w *world) runSuites(binaries, command string) map[string]string {
 		if found[1] != found[2] {
 			w.Log(out[max(0, len(out)-6000):])
 		}
-		w.run("kubectl get namespaces --output=name | grep test- | xargs --no-run-if-empty kubectl delete --timeout=1m") // what a failed suite has left
+		w.run("kubectl get namespaces --output=name | grep test- | xargs --no-run-if-empty kubectl delete --timeout=1m") // namespaces that a failed suite leaves
 	}
 	return passed
 }

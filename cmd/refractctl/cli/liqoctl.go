@@ -36,11 +36,11 @@ type liqoFlag struct {
 	takesValue bool
 	// accepted is the value that changes nothing here, "" if there is none.
 	accepted string
-	// why it changes nothing, or what to use instead of any other value.
+	// why the accepted value changes nothing, and the replacement of any other value.
 	why, instead string
 }
 
-// refusal is the error for what liqoctl has, and this program has not.
+// refusal is the error for a command or flag of liqoctl that has no meaning here.
 type refusal struct{ message string }
 
 func (r *refusal) Error() string { return r.message }
@@ -70,7 +70,7 @@ func (v liqoValue) Set(text string) error {
 // anyValue is accepted, whichever it is.
 const anyValue = "*"
 
-// ignored returns flags that are accepted and change nothing. One with = takes a value.
+// ignored returns flags that are accepted and change nothing. A name that ends with = takes a value.
 func ignored(why string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		name, takesValue := strings.CutSuffix(name, "=")
@@ -79,7 +79,7 @@ func ignored(why string, names ...string) (flags []liqoFlag) {
 	return flags
 }
 
-// refused returns flags that are errors which say what to use instead. One with = takes a value.
+// refused returns flags that fail with an error, which names the replacement. A name that ends with = takes a value.
 func refused(instead string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		name, takesValue := strings.CutSuffix(name, "=")
@@ -88,7 +88,7 @@ func refused(instead string, names ...string) (flags []liqoFlag) {
 	return flags
 }
 
-// only returns switches of which one value changes nothing, and the other is refused.
+// only returns switches with one accepted value. The other one is refused.
 func only(value, instead string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		flags = append(flags, liqoFlag{name: name, accepted: value, instead: instead})
@@ -115,12 +115,12 @@ const (
 	labelsOfChart = "labels and annotations of objects are set for an installation: refractctl install --global-labels=KEY=VALUE"
 )
 
-// everywhere are flags of all commands of liqoctl, besides those of kubectl.
+// everywhere lists the flags that all commands of liqoctl have. The flags of kubectl are not listed.
 var everywhere = join(
 	ignored(noConfirm, "skip-confirm"), ignored(noSpinner, "verbose"), refused(labelsOfChart, "global-labels=", "global-annotations="),
 )
 
-// liqoctl has the commands of liqoctl v1.1. The same flags include those of kubectl: cluster, context, kubeconfig, namespace, user.
+// liqoctl lists the commands of liqoctl v1.1 with their flags. Flags of kubectl (cluster, context, kubeconfig, namespace, user) are the same everywhere.
 var liqoctl = []liqoCommand{
 	{path: "activate tenant", same: []string{"timeout"}},
 	{path: "authenticate", instead: oneHandshake + ": run refractctl peer"},
@@ -199,10 +199,10 @@ var liqoctl = []liqoCommand{
 
 const sameEverywhere = "the installation is the same everywhere: run refractctl install"
 
-// shorthands of flags of liqoctl that this program has not.
+// shorthands of the flags of liqoctl that are added here.
 var shorthands = map[string]string{"verbose": "v", "namespace": "n", "get": "g", "remote-kubeconfigs": "p"}
 
-// speakLiqoctl has the commands below root take the commands and flags of liqoctl: with their meaning, or with an error that says what to use instead.
+// speakLiqoctl adds the commands and flags of liqoctl below root: without an effect, or with an error that names the replacement.
 func speakLiqoctl(root *cobra.Command) {
 	for i := range liqoctl {
 		of := &liqoctl[i]
@@ -213,7 +213,7 @@ func speakLiqoctl(root *cobra.Command) {
 	}
 }
 
-// descend returns the command with a path. One that is missing is made, hidden, and says what to use instead.
+// descend returns the command with a path. A missing command is added, hidden; it fails with an error that names the replacement.
 func descend(from *cobra.Command, path []string, instead string) *cobra.Command {
 	if len(path) == 0 {
 		return from
@@ -239,7 +239,7 @@ func descend(from *cobra.Command, path []string, instead string) *cobra.Command 
 	return descend(child, path[1:], instead)
 }
 
-// addFlags adds the flags that a command lacks.
+// addFlags adds the missing flags to a command.
 func (l *liqoCommand) addFlags(command *cobra.Command) {
 	if command == nil {
 		return

@@ -32,7 +32,7 @@ func commandOf(t *testing.T, path string) *cobra.Command {
 	return command
 }
 
-// Every flag of liqoctl can be given, with its meaning, without an effect, or to be told what to use instead.
+// Each flag of liqoctl has its meaning, has no effect, or fails with an error that names the replacement.
 func TestFlagsOfLiqoctl(t *testing.T) {
 	for i := range liqoctl {
 		of := &liqoctl[i]
@@ -41,7 +41,7 @@ func TestFlagsOfLiqoctl(t *testing.T) {
 		}
 		t.Run(of.path, func(t *testing.T) {
 			command := commandOf(t, of.path)
-			command.InheritedFlags() // merges those of the parents
+			command.InheritedFlags() // adds the flags of the parents
 			for _, name := range of.same {
 				found := command.Flags().Lookup(name)
 				if assert.NotNil(t, found, "--%s", name) {
@@ -78,7 +78,7 @@ func TestFlagsOfLiqoctl(t *testing.T) {
 	}
 }
 
-// Users of liqoctl are told in one sentence what to use instead.
+// The error is one sentence that names the replacement.
 func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 	for args, want := range map[string]string{
 		"authenticate --remote-context=milan":                                   "run refractctl peer",
@@ -102,7 +102,7 @@ func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 			assert.NotContains(t, err.Error(), "invalid argument", "the sentence stands alone")
 		})
 	}
-	// What has no effect is in no one's way.
+	// Flags without an effect are accepted.
 	_, _, err := refractctl(t, onCluster("info", "-v", "--skip-confirm")...)
 	require.NoError(t, err)
 	_, _, err = refractctl(t, onCluster("info", "peer", "--verbose")...)
@@ -124,7 +124,7 @@ func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 
 const liqoctlPage = "../../../docs/liqo.md"
 
-// The page has the table that is made of what the program knows; make test-liqo compares it with the help of liqoctl itself.
+// The page has the table of this package. make test-liqo compares it with the help of liqoctl itself.
 func TestTableOfLiqoctl(t *testing.T) {
 	page, err := os.ReadFile(liqoctlPage)
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ func liqoctlTable() string {
 	return strings.ReplaceAll(strings.Join(rows, "\n"), "|  |", "| |")
 }
 
-// described lists the flags for which there is a reason, by their reasons.
+// described lists the flags that have a reason, grouped by it.
 func described(flags []liqoFlag, reason func(*liqoFlag) string) string {
 	var reasons []string
 	names := map[string][]string{}
