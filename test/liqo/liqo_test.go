@@ -409,6 +409,7 @@ func TestToolsOfLiqo(t *testing.T) {
 	w.open()
 	w.works("offloaded by liqoctl")
 	w.run("liqoctl unoffload namespace shop --skip-confirm")
+	w.run("refractctl delete virtualnode more --context=rome")
 	w.run("refractctl unpeer --context=rome --remote-context=milan --skip-confirm")
 }
 
