@@ -408,6 +408,11 @@ func TestToolsOfLiqo(t *testing.T) {
 
 	w.open()
 	w.works("offloaded by liqoctl")
+	w.run("refractctl drain tenant rome --context=milan --timeout=2m")
+	w.run("kubectl --context=milan wait --for=delete namespace/shop-rome --timeout=1m")
+	w.run("refractctl activate tenant rome --context=milan")
+	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --field-selector=status.phase=Running --output=name | wc -l")
+	w.works("after a drain")
 	w.run("liqoctl unoffload namespace shop --skip-confirm")
 	w.run("refractctl delete virtualnode more --context=rome")
 	w.run("refractctl unpeer --context=rome --remote-context=milan --skip-confirm")

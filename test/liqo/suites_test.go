@@ -31,6 +31,9 @@ var suites = []struct{ name, differs string }{
 // TestSuitesOfLiqo runs the suites on a pair of clusters that runs Liqo alone, and on one that runs Refract, there with both commands. It prints how
 // many of the specs of each pass.
 func TestSuitesOfLiqo(t *testing.T) {
+	if os.Getenv("REFRACT_LIQO") != "suites" {
+		t.Skip("the suites take half an hour: run `make test-liqo-suites`")
+	}
 	w := begin(t)
 	defer w.explain()
 	binaries := w.buildSuites(t)
