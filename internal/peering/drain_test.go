@@ -45,7 +45,7 @@ func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	o := options()
 	require.ErrorContains(t, o.Drain(t.Context()), "there is no peering with rome")
 	require.NoError(t, milan.makeTenant(t.Context(), rome))
-	require.NoError(t, milan.applyAll(t.Context(), append(o.access(), o.quota(nil))))
+	require.NoError(t, milan.applyAll(t.Context(), append(o.access(), o.quota(corev1.ResourceList{}))))
 	tenant := wire.TenantNamespace("rome")
 	access := func() (names []string) {
 		bindings, err := milan.accessOf(t.Context(), "rome")

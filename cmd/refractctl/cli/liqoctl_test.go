@@ -116,7 +116,7 @@ func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 		"--api-server-url=https://198.51.100.1:6443", "--disable-telemetry", "--skip-confirm")...)
 	require.NoError(t, err)
 	for _, want := range []string{"--cluster-labels=tier=gold,topology.kubernetes.io/zone=eu-1", "team: shop", "note: a", "--metrics-address=:8082", "--own-cidrs=10.1.0.0/16,10.2.0.0/16", "--api-server-address-override=https://198.51.100.1:6443"} {
-		assert.Contains(t, out, want)
+		assert.True(t, strings.Contains(out, want), "the manifest lacks %s", want)
 	}
 	_, _, err = refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=r.example.com/x", "--pod-cidr=10.1.0.0")...)
 	require.ErrorContains(t, err, `--pod-cidr: "10.1.0.0" is not an address range`)

@@ -42,8 +42,11 @@ func (l *liqoInstall) put(set map[string]any) error {
 		}
 	}
 	var own []any
-	for flag, texts := range map[string][]string{"pod-cidr": l.pods, "service-cidr": l.services} {
-		ranges, err := parseRanges(flag, texts)
+	for _, given := range []struct {
+		flag  string
+		texts []string
+	}{{"pod-cidr", l.pods}, {"service-cidr", l.services}} {
+		ranges, err := parseRanges(given.flag, given.texts)
 		if err != nil {
 			return err
 		}
