@@ -94,6 +94,10 @@ test-real: tools node-tools ## Run the tests that need real nodes (Debian, root)
 test-liqo: tools node-tools liqo-tools ## Run the tests beside Liqo itself, on real nodes (Debian, root)
 	REFRACT_NODES=required REFRACT_LIQO=1 go test -v -timeout $(TEST_TIMEOUT) ./test/liqo
 
+.PHONY: test-liqo-suites
+test-liqo-suites: tools node-tools liqo-tools ## Run Liqo's own suites with Liqo alone and with Refract, and print a table (half an hour, root)
+	REFRACT_NODES=required REFRACT_LIQO=suites go test -v -timeout 80m -run TestSuitesOfLiqo ./test/liqo
+
 .PHONY: test-skew
 test-skew: tools node-tools ## Join clusters of which one runs an earlier revision, and upgrade it, on real nodes (FROM=REVISION; Debian, root)
 	@[ -n "$(FROM)" ] || { echo 'test-skew: say which revision the older cluster runs: FROM=REVISION' >&2; exit 2; }

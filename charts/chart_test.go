@@ -85,7 +85,7 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 		[]rbac.Object{consumer.TenantNamespace("liqo-tenant-rome")},
 		manager.Objects(),
 		manager.Provider("liqo-tenant-milan", "kubeconfig-milan"),
-		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(), manager.ResourceOffers(),
+		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(), manager.ResourceOffers(), manager.ResourceRequests(),
 	)
 	expected, rendered := grants(want), map[string]any{}
 	for _, object := range objects(t, values(t, "pair")) {
@@ -177,6 +177,40 @@ func TestRolePrefixIsAValue(t *testing.T) {
 	}
 }
 
+// Liqo's tools select by these labels, and read the version and the settings of the one Deployment that they find.
+func TestLiqoFindsTheControllerManager(t *testing.T) {
+	found := func(vals map[string]any) (names []string) {
+		for _, object := range objects(t, vals) {
+			labels := object.GetLabels()
+			if deployment, ok := object.(*appsv1.Deployment); ok && labels["app.kubernetes.io/name"] == "controller-manager" && labels["app.kubernetes.io/component"] == "controller-manager" {
+				require.Equal(t, "controller-manager", deployment.Spec.Template.Spec.Containers[0].Name)
+				names = append(names, deployment.Name)
+			}
+		}
+		return names
+	}
+	for _, name := range []string{"provider", "pair", "authentication"} {
+		require.Equal(t, []string{"refract-controller-manager"}, found(values(t, name)), name)
+	}
+	beside := values(t, "pair")
+	beside["adoptLiqo"] = true
+	require.Empty(t, found(beside), "Liqo's tools take a second one for an error")
+}
+
+// liqoctl generate peering-user binds the one Role and the one ClusterRole of this component. Where nobody answers Tenants there are none.
+func TestLiqoFindsTheRolesOfPeeringUsers(t *testing.T) {
+	found := func(vals map[string]any) (names []string) {
+		for _, object := range objects(t, vals) {
+			if object.GetLabels()["app.kubernetes.io/component"] == rbac.PeeringUserComponent {
+				names = append(names, fmt.Sprintf("%T %s", object, object.GetName()))
+			}
+		}
+		return names
+	}
+	require.ElementsMatch(t, []string{"*v1.ClusterRole liqo-peering-user-tenant-ns", "*v1.Role liqo-peering-user-liqo-ns"}, found(values(t, "authentication")))
+	require.Empty(t, found(values(t, "pair")))
+}
+
 // Liqo's tools find the id of a cluster in a ConfigMap with a label.
 func TestLiqoFindsTheClusterID(t *testing.T) {
 	for _, name := range []string{"provider", "pair", "authentication"} {
@@ -202,8 +236,8 @@ func TestAuthentication(t *testing.T) {
 	for _, object := range all {
 		rendered[key(object)] = grantOf(object)
 	}
-	manager := rbac.Manager{Subject: rbac.ServiceAccount(releaseNamespace, releaseName+"-controller-manager")}
-	rights := grants(append(manager.Authentication(), manager.ResourceSlices()...))
+	manager := rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, releaseName+"-controller-manager")}
+	rights := grants(slices.Concat(manager.Authentication(), manager.PeeringUsers(), manager.ResourceSlices()))
 	for key, grant := range rights {
 		if diff := cmp.Diff(grant, rendered[key]); diff != "" {
 			t.Errorf("%s: package rbac (-) and the chart (+) differ:\n%s", key, diff)

@@ -50,6 +50,7 @@ import (
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/resourceoffer"
+	"github.com/refract-project/refract/controllers/resourcerequest"
 	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
@@ -91,6 +92,8 @@ type Options struct {
 	ResourceSlices resourceslice.Options
 	// ResourceOffers says whether and what this cluster offers to consumers that refractctl peer has joined; what reports is set here.
 	ResourceOffers resourceoffer.Options
+	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends; Clock and what reports are set here.
+	ResourceRequests resourcerequest.Options
 	// Negotiation says how virtual nodes follow what their providers offer; ClusterID, Clock and what reports are set here.
 	Negotiation negotiation.Options
 	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
@@ -200,6 +203,10 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 	if offers := o.ResourceOffers; offers.Enabled && hasResourceSlices(mgr) {
 		offers.Failed = failed("resourceoffer", &auth.ResourceSlice{})
 		controllers = append(controllers, resourceoffer.NewController(c("resourceoffer"), live, recorder("resourceoffer"), offers))
+	}
+	if requests := o.ResourceRequests; requests.Enabled && hasResourceSlices(mgr) {
+		requests.Clock, requests.Failed = o.Clock, failed("resourcerequest", &auth.ResourceSlice{})
+		controllers = append(controllers, resourcerequest.NewController(c("resourcerequest"), recorder("resourcerequest"), requests))
 	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()

@@ -22,6 +22,7 @@
 //	namespaceoffloading  selects the providers of a namespace
 //	replicator           sends the requests to the providers and returns their status
 //	virtualnode          runs, drains and removes virtual nodes
+//	resourcerequest      denies ResourceSlices of this cluster that nobody sends to their provider
 //	negotiation          has virtual nodes follow what their providers offer
 //	credentials          renews the credentials with which providers are accessed
 //	servingcertificate   approves the serving certificates of virtual kubelets

@@ -66,6 +66,7 @@ type resource struct {
 func served(t *testing.T, c discovery.DiscoveryInterface) {
 	want := map[string][]resource{
 		"authentication.liqo.io/v1beta1": {
+			{Plural: "identities", Kind: "Identity", Namespaced: true, ShortNames: []string{"id"}, Status: true},
 			{Plural: "renews", Kind: "Renew", Namespaced: true, Status: true},
 			{Plural: "resourceslices", Kind: "ResourceSlice", Namespaced: true, ShortNames: []string{"rslice"}, Status: true},
 			{Plural: "tenants", Kind: "Tenant", Namespaced: true, ShortNames: []string{"tn"}, Status: true},

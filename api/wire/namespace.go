@@ -75,6 +75,9 @@ const (
 	// ConsumerRenew is, in the tenant namespace of a consumer, the Renew with
 	// which it asks this provider for its next client certificate.
 	ConsumerRenew = "refract-consumer"
+	// DrainedTenantAnnotation ("true"), on the tenant namespace of a consumer,
+	// records that refractctl has revoked its access, and may restore it.
+	DrainedTenantAnnotation = "plugins.refract.io/drained"
 	// ConsumerKeysAnnotation, on the tenant namespace of a consumer, records the
 	// fingerprints of the keys with which it may ask for that, separated by
 	// commas. refractctl peer writes it, and the provider's controllers continue it.

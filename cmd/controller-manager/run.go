@@ -23,6 +23,7 @@ import (
 	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/resourceoffer"
+	"github.com/refract-project/refract/controllers/resourcerequest"
 	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/virtualnode"
@@ -120,6 +121,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas || o.authentication.enabled, Limits: quotas.Limits},
 		Authentication:             admission,
 		ResourceOffers:             resourceoffer.Options{Enabled: o.authentication.offers, Offer: admission.Offer},
+		ResourceRequests:           resourcerequest.Options{Enabled: template.Name != ""},
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},

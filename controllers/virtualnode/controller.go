@@ -5,8 +5,9 @@
 // workloads.
 //
 // The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and
-// follows both. The creator of the VirtualNode, such as the chart, also creates its ServiceAccount and permissions.
-// This controller grants none.
+// follows both. The creator of the VirtualNode, such as refractctl or the chart, also creates its ServiceAccount and permissions.
+// This controller grants none: where the ServiceAccount is missing, as after liqoctl create virtualnode, it deploys nothing, and says in the
+// conditions who creates it.
 //
 // A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it is removed:
 // when the VirtualNode is deleted, or its createNode is set to false. The node is cordoned and its pods are evicted,
@@ -91,6 +92,8 @@ func (c *Controller) Name() string { return "virtualnode" }
 const (
 	soon   = 250 * time.Millisecond
 	seldom = 2 * time.Second
+	// accountRetry is how often a missing ServiceAccount is looked for, which this process may list, but not watch.
+	accountRetry = 10 * time.Second
 )
 
 // again returns after which time to look, for something that was begun at the given time: a quarter of how long it has taken.
@@ -117,13 +120,15 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	again, err := c.serve(ctx, v)
-	fine, failed := c.run(ctx, v)
-	if err == nil && fine && again == 0 {
+	wrong, failed := c.run(ctx, v)
+	if err == nil && failed == nil && wrong == nil && again == 0 {
 		c.report.Clear(request.NamespacedName)
 		c.refusals.Drop(request.NamespacedName)
 	}
-	if failed == nil && !fine && again == 0 { // a quota or an admission policy may be the cause, and change
-		again = c.refusals.Next(request.NamespacedName, strconv.FormatInt(vn.Generation, 10))
+	if failed == nil && wrong != nil && again == 0 { // a quota or an admission policy may be the cause, and change
+		if again = wrong.retry; again == 0 {
+			again = c.refusals.Next(request.NamespacedName, strconv.FormatInt(vn.Generation, 10))
+		}
 	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(err, failed)
 }

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,7 @@ const (
 	conflictReason        = "DeploymentConflict"
 	duplicateReason       = "DuplicateVirtualNode"
 	reservedReason        = "ReservedName"
+	noAccountReason       = "ServiceAccountNotFound"
 	progressingReason     = "DeploymentProgressing"
 	availableReason       = "DeploymentAvailable"
 
@@ -40,32 +42,36 @@ const (
 )
 
 // problem prevents the deployment of a virtual kubelet until its cause is corrected.
-type problem struct{ reason, message string }
+type problem struct {
+	reason, message string
+	// retry is the delay before the next attempt; 0 lets it grow.
+	retry time.Duration
+}
 
-// run makes the Deployment of the virtual kubelet what it should be, and shows whether it works. fine is false when somebody has to
-// change something first.
-func (c *Controller) run(ctx context.Context, v *virtualNode) (fine bool, err error) {
+// run creates or updates the Deployment of the virtual kubelet, and shows whether it works. It returns the problem that somebody has to solve
+// first, nil without one.
+func (c *Controller) run(ctx context.Context, v *virtualNode) (wrong *problem, err error) {
 	if !c.runsKubelets() {
-		return true, nil
+		return nil, nil
 	}
-	wrong, err := c.deploy(ctx, v)
+	wrong, err = c.deploy(ctx, v)
 	if err != nil || wrong == nil {
-		return err == nil, err
+		return nil, err
 	}
 	c.report.Warn(v.VirtualNode, wrong.reason, deployAction, wrong.message)
-	return false, c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, wrong.reason, wrong.message))
+	return wrong, c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, wrong.reason, wrong.message))
 }
 
 func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, error) {
 	if v.Name == wire.ConsumerServiceAccount {
-		return &problem{reservedReason, "metadata.name is reserved: the ServiceAccount of that name is the one with which cluster " + v.provider() +
+		return &problem{reason: reservedReason, message: "metadata.name is reserved: the ServiceAccount of that name is the one with which cluster " + v.provider() +
 			" authenticates as a consumer of this one. Delete this VirtualNode, and recreate it under another name"}, nil
 	}
 	if v.duplicate != "" {
-		return &problem{duplicateReason, fmt.Sprintf("An older VirtualNode of the same name exists in namespace %s, and node names are unique: delete this one, and recreate it under another name", v.duplicate)}, nil
+		return &problem{reason: duplicateReason, message: fmt.Sprintf("An older VirtualNode of the same name exists in namespace %s, and node names are unique: delete this one, and recreate it under another name", v.duplicate)}, nil
 	}
 	if v.template == nil {
-		return &problem{noTemplateReason, fmt.Sprintf("VkOptionsTemplate %s not found: create it, or set spec.vkOptionsTemplateRef to an existing one", v.templateName)}, nil
+		return &problem{reason: noTemplateReason, message: fmt.Sprintf("VkOptionsTemplate %s not found: create it, or set spec.vkOptionsTemplateRef to an existing one", v.templateName)}, nil
 	}
 	// Before the virtual kubelet runs: what is to stay here must not cross until it is known.
 	if err := c.publishPatch(ctx, v); err != nil {
@@ -73,7 +79,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	}
 	desired, err := Forge(v.VirtualNode, v.template, c.options.Installation)
 	if err != nil {
-		return &problem{invalidTemplateReason, err.Error()}, nil
+		return &problem{reason: invalidTemplateReason, message: err.Error()}, nil
 	}
 	if !v.CreateNode() && v.node != nil { // the virtual kubelet ends its pods
 		container := containerOf(desired)
@@ -87,6 +93,9 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	err = c.live.Get(ctx, client.ObjectKeyFromObject(desired), current)
 	switch {
 	case apierrors.IsNotFound(err):
+		if found, err := c.hasAccount(ctx, v); err != nil || !found {
+			return v.withoutAccount(), err
+		}
 		err = c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
 		if err == nil {
 			c.report.Tell(v.VirtualNode, nil, createdReason, deployAction, "Created Deployment "+desired.Name+" of the virtual kubelet")
@@ -95,17 +104,34 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	case err != nil:
 		return nil, fmt.Errorf("getting Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
 	case !equality.Semantic.DeepEqual(current.Spec.Selector, desired.Spec.Selector):
-		return &problem{conflictReason, fmt.Sprintf("Deployment %s/%s already exists with a different selector: delete it, or recreate this VirtualNode under another name", current.Namespace, current.Name)}, nil
+		return &problem{reason: conflictReason, message: fmt.Sprintf("Deployment %s/%s already exists with a different selector: delete it, or recreate this VirtualNode under another name", current.Namespace, current.Name)}, nil
 	case !isCurrent(current, desired):
 		err = c.update(ctx, v, current, desired)
 	}
 	if (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) && admission.DenyingPolicy(err) == "" {
-		return &problem{invalidTemplateReason, fmt.Sprintf("Deployment %s/%s was rejected: %s", desired.Namespace, desired.Name, err)}, nil
+		return &problem{reason: invalidTemplateReason, message: fmt.Sprintf("Deployment %s/%s was rejected: %s", desired.Namespace, desired.Name, err)}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writing Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
 	}
 	return nil, c.showKubelet(ctx, v, current)
+}
+
+// hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without it the pods of its Deployment would be refused, and tried
+// again ever more rarely.
+func (c *Controller) hasAccount(ctx context.Context, v *virtualNode) (bool, error) {
+	accounts := &metav1.PartialObjectMetadataList{}
+	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccountList"))
+	if err := c.live.List(ctx, accounts, client.InNamespace(v.Namespace), client.MatchingFields{metav1.ObjectNameField: v.Name}); err != nil {
+		return false, fmt.Errorf("listing ServiceAccounts in namespace %s, %w", v.Namespace, err)
+	}
+	return len(accounts.Items) > 0, nil
+}
+
+// withoutAccount returns the problem of a missing ServiceAccount, which this controller cannot create with its permissions.
+func (v *virtualNode) withoutAccount() *problem {
+	return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s does not exist, so the virtual kubelet has no permissions: run refractctl create virtualnode %s --provider=%s, "+
+		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetry}
 }
 
 // seal notes in the Deployment what was asked for, so that what is taken out of it is noticed, and whose it is.
@@ -184,7 +210,7 @@ func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *a
 		return nil
 	}
 	message := "Waiting for Deployment " + current.Name + " to become available"
-	why, err := c.whyNot(ctx, v)
+	why, err := c.whyNot(ctx, v, current)
 	if err != nil {
 		return err
 	}
@@ -194,7 +220,8 @@ func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *a
 	return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, progressingReason, message))
 }
 
-func (c *Controller) whyNot(ctx context.Context, v *virtualNode) (string, error) {
+// whyNot returns why a virtual kubelet does not run, by the status of its pods or, without pods, of its Deployment; "" if neither has a reason.
+func (c *Controller) whyNot(ctx context.Context, v *virtualNode, deployment *appsv1.Deployment) (string, error) {
 	pods := &corev1.PodList{}
 	ofKubelet := client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: v.Name}
 	if err := c.live.List(ctx, pods, client.InNamespace(v.Namespace), ofKubelet); err != nil {
@@ -210,6 +237,11 @@ func (c *Controller) whyNot(ctx context.Context, v *virtualNode) (string, error)
 			if scheduled.Type == corev1.PodScheduled && scheduled.Status == corev1.ConditionFalse {
 				return fmt.Sprintf("pod %s: %s", pods.Items[i].Name, scheduled.Message), nil
 			}
+		}
+	}
+	for _, condition := range deployment.Status.Conditions {
+		if condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue {
+			return fmt.Sprintf("%s: %s", condition.Reason, condition.Message), nil
 		}
 	}
 	return "", nil

@@ -38,6 +38,11 @@ func template(t *testing.T, name string) (*offloading.VkOptionsTemplate, func(*c
 	return created, func(o *controllers.Options) { o.VirtualNodes.DefaultTemplate = client.ObjectKeyFromObject(created) }
 }
 
+// accountLabel marks VirtualNodes that are created without a ServiceAccount.
+const accountLabel = "test.example.com/without-account"
+
+func withoutAccount(vn *offloading.VirtualNode) { vn.Labels[accountLabel] = "true" }
+
 // bare creates a VirtualNode and nothing else.
 func bare(t *testing.T, provider, name string, change ...func(*offloading.VirtualNode)) *offloading.VirtualNode {
 	t.Helper()
@@ -53,7 +58,7 @@ func bare(t *testing.T, provider, name string, change ...func(*offloading.Virtua
 		apply(vn)
 	}
 	consumer.Create(t, vn)
-	if vn.Spec.CreateNode == nil {
+	if vn.Labels[accountLabel] == "" {
 		consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}})
 	}
 	return vn
@@ -152,6 +157,7 @@ func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
 	manager := consumer.StartManager(t, byDefault)
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "volterra"}, Spec: offloading.VirtualNodeSpec{ClusterID: "volterra"}}
 	consumer.Create(t, vn)
+	consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: vn.Name}})
 	event := consumer.AwaitEvent(t, namespace, "VirtualNode", "volterra", "PolicyDenied")
 	assert.Contains(t, event.Note, "ValidatingAdmissionPolicy refract-denies-deployments denied a request")
 	mend()
@@ -177,13 +183,15 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	}})
 	taken := bare(t, "parma", "parma-taken")
 	reserved := bare(t, "parma", wire.ConsumerServiceAccount)
+	byOthers := bare(t, "parma", "parma-others", withoutAccount)
 
 	none := offloading.NoneConditionStatus
 	awaitCondition(t, missing, offloading.VirtualKubeletConditionType, none, "TemplateNotFound", "VkOptionsTemplate liqo-tenant-parma/nowhere not found")
 	awaitCondition(t, invalid, offloading.VirtualKubeletConditionType, none, "InvalidTemplate", "priorityClassName")
 	awaitCondition(t, reserved, offloading.VirtualKubeletConditionType, none, "ReservedName", "metadata.name is reserved")
+	awaitCondition(t, byOthers, offloading.VirtualKubeletConditionType, none, "ServiceAccountNotFound", "run refractctl create virtualnode parma-others --provider=parma")
 	awaitCondition(t, taken, offloading.VirtualKubeletConditionType, none, "DeploymentConflict", "a different selector")
-	for name, reason := range map[string]string{"parma-missing": "TemplateNotFound", "parma-invalid": "InvalidTemplate", "parma-taken": "DeploymentConflict", reserved.Name: "ReservedName"} {
+	for name, reason := range map[string]string{"parma-missing": "TemplateNotFound", "parma-invalid": "InvalidTemplate", "parma-taken": "DeploymentConflict", reserved.Name: "ReservedName", byOthers.Name: "ServiceAccountNotFound"} {
 		consumer.AwaitEvent(t, missing.Namespace, "VirtualNode", name, reason)
 	}
 	if current := awaitDeployment(t, taken, "stayed", func(*appsv1.Deployment) bool { return true }); image(current) != "theirs" {
@@ -192,6 +200,19 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	consumer.Delete(t, taken)
 	consumer.AwaitGone(t, taken)
 	consumer.Get(t, deployment(taken), taken.Namespace, "vk-parma-taken")
+}
+
+// A virtual node of liqoctl or GitOps gets its virtual kubelet as soon as its ServiceAccount exists. The condition has the reason why the Deployment
+// has no pods.
+func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
+	_, byDefault := template(t, "later")
+	consumer.StartManager(t, byDefault)
+	vn := bare(t, "faenza", "faenza", withoutAccount)
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "ServiceAccountNotFound", "ServiceAccount liqo-tenant-faenza/faenza does not exist")
+	consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: vn.Name}})
+	made := awaitDeployment(t, vn, "created", func(*appsv1.Deployment) bool { return true })
+	consumer.PatchStatus(t, made, `{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"exceeded quota: pods"}]}}`)
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "FailedCreate: exceeded quota: pods")
 }
 
 // Of two VirtualNodes of one name the older one has the node; when the other one goes, nothing of the node's goes with it.

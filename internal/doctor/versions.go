@@ -70,9 +70,6 @@ func compareVersions(one, other string) (difference int, known bool) {
 	return difference, err == nil
 }
 
-// liqoDefinition is a CRD that Liqo has, and Refract has not.
-const liqoDefinition = "identities.authentication.liqo.io"
-
 // definitions are the CRDs.
 func (p *Patient) definitions(ctx context.Context, installed *release.Installation) error {
 	own, err := Version()
@@ -83,7 +80,7 @@ func (p *Patient) definitions(ctx context.Context, installed *release.Installati
 	if err != nil {
 		return err
 	}
-	liqo, err := p.definition(ctx, liqoDefinition)
+	liqo, err := p.definition(ctx, release.LiqoDefinition)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package peering
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -91,6 +93,18 @@ func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 	}
 	if found == nil && isOursAlone(desired) {
 		c.noteCreated(desired)
+	}
+	return nil
+}
+
+// annotate sets an annotation of an object, or removes it if value is nil.
+func (c *Cluster) annotate(ctx context.Context, object client.Object, key string, value any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+	if err != nil {
+		return fmt.Errorf("encoding annotation %s, %w", key, err)
+	}
+	if err := c.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {
+		return fmt.Errorf("cluster %s: annotating %s, %w", c.Name, client.ObjectKeyFromObject(object), err)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (o *Options) check(ctx context.Context) error {
 		return err
 	}
 	var found []error
-	for _, look := range []func(context.Context) error{o.checkSides, o.checkTenantLimits, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode, o.findPullSecrets, o.checkRanges} {
+	for _, look := range []func(context.Context) error{o.checkSides, o.checkTenantLimits, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkDrained, o.checkNode, o.findPullSecrets, o.checkRanges} {
 		found = append(found, look(ctx))
 	}
 	return errors.Join(found...)

@@ -116,7 +116,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 		return nil, expires, err
 	}
 	var found []error
-	for _, look := range []func(context.Context) error{o.checkTenantLimits, o.checkServer, o.providerRights, o.Provider.hasRoles, o.tenantAtProvider} {
+	for _, look := range []func(context.Context) error{o.checkTenantLimits, o.checkServer, o.providerRights, o.Provider.hasRoles, o.tenantAtProvider, o.checkDrained} {
 		found = append(found, look(ctx))
 	}
 	if err := errors.Join(found...); err != nil || o.DryRun {

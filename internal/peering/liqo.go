@@ -94,6 +94,9 @@ func (c *Cluster) knowsTenants(ctx context.Context, label string) error {
 
 // nodeSecret names the Secret that the virtual kubelet opens the provider with. Liqo has it be another user than the controllers are.
 func (o *Options) nodeSecret() string {
+	if o.otherSecret != "" {
+		return o.otherSecret
+	}
 	if o.Provider.liqo {
 		return "kubeconfig-resourceslice-" + o.VirtualNode
 	}

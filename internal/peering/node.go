@@ -78,6 +78,12 @@ func (o *Options) createNode(ctx context.Context) error {
 	if asLiqo {
 		return fmt.Errorf("cluster %s runs Liqo, of which each virtual node has a ResourceSlice: run refractctl peer with --virtual-node=%s", o.Provider.ID(), o.VirtualNode)
 	}
+	if other, err := o.otherNode(ctx); err != nil || other != nil {
+		if err == nil {
+			err = o.admitNode(ctx, other)
+		}
+		return err
+	}
 	if err := o.keepNode(ctx); err != nil {
 		return err
 	}

@@ -70,6 +70,8 @@ type Options struct {
 	network plugins.NetworkMode
 	// ranges are those of pods, serviceRanges those of cluster IPs, as far as they are known.
 	ranges, serviceRanges map[*Cluster][]netip.Prefix
+	// otherSecret names the kubeconfig of a virtual node that refractctl has not created; "" if it has.
+	otherSecret string
 	// pullSecrets are those of the consumer's installation, with which the image of the virtual kubelet is pulled.
 	pullSecrets []*corev1.Secret
 	// offer of the provider, nil as long as it says nothing.

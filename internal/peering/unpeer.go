@@ -239,7 +239,7 @@ func (o *Options) virtualNodes(ctx context.Context) ([]offloading.VirtualNode, e
 	nodes := slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return string(vn.Spec.ClusterID) != o.Provider.ID() })
 	for i := range nodes {
 		if !IsOurs(&nodes[i]) {
-			return nil, fmt.Errorf("cluster %s: VirtualNode %s was not created by refractctl but probably by the chart: remove it where it is declared (virtualKubelets) first",
+			return nil, fmt.Errorf("cluster %s: VirtualNode %s was not created by refractctl: remove it first, where it is declared (virtualKubelets of the chart), or with refractctl delete virtualnode",
 				o.Consumer.Name, client.ObjectKeyFromObject(&nodes[i]))
 		}
 		o.say("%s: virtual node %s is to be drained and removed", o.Consumer.ID(), nodes[i].Name)

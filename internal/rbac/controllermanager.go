@@ -273,6 +273,21 @@ func ControllerManagerResourceOffers() Role {
 	}
 }
 
+// ControllerManagerResourceRequests is what the controller manager of a consumer needs in addition to answer ResourceSlices that nobody sends.
+func ControllerManagerResourceRequests() Role {
+	return Role{
+		Name:    "controller-manager-resource-requests",
+		Purpose: "the controller manager, where virtual nodes are enabled: denies ResourceSlices of this cluster that nobody sends",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to find ResourceSlices that nobody sends to their provider",
+				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch")),
+			grant("to deny them",
+				"authentication.liqo.io", on("resourceslices/status"), do("patch")),
+		},
+	}
+}
+
 // ControllerManagerNodeFailure is what the controller manager needs besides to let the pods of failed nodes go. (The chart's
 // admission policies hold it to pods of ShadowPods that are being deleted already.)
 func ControllerManagerNodeFailure() Role {

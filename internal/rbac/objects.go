@@ -211,6 +211,11 @@ func (m Manager) ResourceOffers() []Object {
 	return m.everywhere(ControllerManagerResourceOffers())
 }
 
+// ResourceRequests returns the role and the binding with which the controller manager of a consumer denies ResourceSlices that nobody sends.
+func (m Manager) ResourceRequests() []Object {
+	return m.everywhere(ControllerManagerResourceRequests())
+}
+
 // Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that join as Liqo does,
 // and renews the certificates of others.
 func (m Manager) Authentication() []Object {
@@ -219,6 +224,12 @@ func (m Manager) Authentication() []Object {
 		objects = append(objects, role.clusterRole(prefixed(m.Prefix, role.Name), strings.NewReplacer()))
 	}
 	return objects
+}
+
+// PeeringUsers returns the roles of the users that liqoctl generate peering-user creates, which binds them. The namespace must exist.
+func (m Manager) PeeringUsers() []Object {
+	tenant, installation, none := PeeringUserTenant(), PeeringUserInstallation(), strings.NewReplacer()
+	return []Object{tenant.clusterRole(prefixed(m.Prefix, tenant.Name), none), installation.role(m.Namespace, prefixed(m.Prefix, installation.Name), none)}
 }
 
 func (m Manager) everywhere(role Role) []Object {

@@ -158,3 +158,37 @@ func RemoteRenewal() Role {
 		},
 	}
 }
+
+// PeeringUserComponent labels the two roles of peering users. liqoctl fails unless it finds exactly one of each kind.
+const PeeringUserComponent = "peering-user"
+
+// PeeringUserTenant has the permissions, in the tenant namespace of a consumer, of the user that liqoctl generate peering-user creates for its
+// administrator.
+func PeeringUserTenant() Role {
+	return Role{
+		Name:    "peering-user-tenant-ns",
+		Purpose: "a user that liqoctl generate peering-user has created, in the tenant namespace of its cluster",
+		Scope:   ConsumerScope,
+		Rules: []Rule{
+			grant("to find the tenant namespace",
+				"", on("namespaces"), do("get")),
+			grant("to ask for a nonce, and to read it",
+				"", on("secrets"), do("get", "list", "create", "delete")),
+			grant("to present the signed nonce, and to read the answer",
+				"authentication.liqo.io", on("tenants"), do("get", "list", "create", "update", "delete")),
+		},
+	}
+}
+
+// PeeringUserInstallation has the permissions of this user in the namespace of the installation.
+func PeeringUserInstallation() Role {
+	return Role{
+		Name:    "peering-user-liqo-ns",
+		Purpose: "a user that liqoctl generate peering-user has created, in the namespace of the installation",
+		Scope:   NamespaceScope,
+		Rules: []Rule{
+			grant("to read the id of this cluster, which liqoctl finds by a label (list cannot be restricted by name)",
+				"", on("configmaps"), do("get", "list", "watch")),
+		},
+	}
+}

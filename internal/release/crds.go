@@ -17,8 +17,8 @@ import (
 // fieldOwner of what this program applies.
 const fieldOwner = client.FieldOwner("refractctl")
 
-// liqoCRD is one that Liqo has, and this chart has not.
-const liqoCRD = "identities.authentication.liqo.io"
+// LiqoDefinition is a CRD that every installation of Liqo has, with its network module or without, and this chart has not.
+const LiqoDefinition = "gatewayservers.networking.liqo.io"
 
 // DefinitionKind is that of a CRD.
 var DefinitionKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition"}
@@ -26,7 +26,7 @@ var DefinitionKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, V
 // applyCRDs creates the CRDs and brings those up to date that are there. Where Liqo is installed they are Liqo's: only those that are
 // missing are created.
 func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
-	beside, err := i.exists(ctx, liqoCRD)
+	beside, err := i.exists(ctx, LiqoDefinition)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -52,6 +54,7 @@ const (
 	nameLabel      = "app.kubernetes.io/name"
 	versionLabel   = "app.kubernetes.io/version"
 	componentLabel = "app.kubernetes.io/component"
+	chartLabel     = "helm.sh/chart"
 
 	chartName         = "refract"
 	controllerManager = "controller-manager"
@@ -64,14 +67,20 @@ const (
 	ManagedBy      = "refractctl"
 )
 
-// managers returns the Deployments of the controller managers of all installations.
+// managers returns the Deployments of the controller managers of all installations. Their name label is "refract" beside Liqo and in older
+// versions, and otherwise "controller-manager", which Liqo's tools select.
 func managers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
+	named, err := labels.NewRequirement(nameLabel, selection.In, []string{chartName, controllerManager})
+	if err != nil {
+		return nil, fmt.Errorf("selecting Deployments, %w", err)
+	}
 	all := &appsv1.DeploymentList{}
-	if err := c.List(ctx, all, client.MatchingLabels{nameLabel: chartName}); err != nil {
+	if err := c.List(ctx, all, client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*named)}); err != nil {
 		return nil, fmt.Errorf("listing Deployments, %w", err)
 	}
 	return slices.DeleteFunc(all.Items, func(d appsv1.Deployment) bool {
-		return d.Spec.Template.Labels[componentLabel] != controllerManager || len(d.Spec.Template.Spec.Containers) == 0
+		return d.Labels[nameLabel] != chartName && !strings.HasPrefix(d.Labels[chartLabel], chartName+"-") ||
+			d.Spec.Template.Labels[componentLabel] != controllerManager || len(d.Spec.Template.Spec.Containers) == 0
 	}), nil
 }
 

@@ -77,7 +77,7 @@ func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
 
 // deleteCRDs deletes the CRDs of the chart, unless Liqo is installed, to which they belong then.
 func (i *Installer) deleteCRDs(ctx context.Context) error {
-	beside, err := i.exists(ctx, liqoCRD)
+	beside, err := i.exists(ctx, LiqoDefinition)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func endConsumer(tenant string) string {
 
 // unused fails while there are objects that need the controllers or, if these are removed, too, the CRDs.
 func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
-	liqo, err := i.exists(ctx, liqoCRD)
+	liqo, err := i.exists(ctx, LiqoDefinition)
 	if err != nil {
 		return err
 	}

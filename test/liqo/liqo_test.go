@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/charts"
 	"github.com/refract-project/refract/hack"
 	"github.com/refract-project/refract/internal/image"
@@ -346,7 +348,7 @@ func (w *world) grows() {
 	w.run("kubectl --namespace=shop scale deployment/more --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon=true")
-	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[?(@.metadata.ownerReferences[0].name==\"more\")].spec.cordoned}'")
+	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quota %s --output=jsonpath='{.spec.cordoned}'", auth.ResourceSliceUser("more", "rome")) // the Quota outlives the slice
 	w.run("kubectl --namespace=shop delete pods --selector=app=more --wait=false")
 	w.eventually("", "kubectl --context=milan --namespace=shop-rome get pods --selector=app=more --output=name")
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon-")
@@ -374,6 +376,100 @@ func (w *world) works(when string) {
 	w.eventually("", "kubectl --context=milan --namespace=shop-rome get service --output=name")
 	w.run("kubectl --namespace=shop scale deployment/web --replicas=2")
 	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --output=name | wc -l")
+}
+
+// TestToolsOfLiqo has liqoctl look at a pair of clusters that runs Refract, and compares the page about its commands and flags with its help.
+func TestToolsOfLiqo(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.documented(t)
+	for _, cluster := range []*testenv.Cluster{w.lab.Rome, w.lab.Milan} {
+		w.run("refractctl install --context=%[1]s --cluster-id=%[1]s --registry=registry.example.com/refract --cluster-labels=tier=%[1]s --api-server-url=%[2]s"+
+			" --set=authentication.enabled=true,tenants.unlimitedResources=true --skip-confirm", cluster.Name(), cluster.Server())
+	}
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=2Gi --networking-disabled --skip-confirm")
+	assert.Contains(t, w.run("liqoctl version --context=rome"), "Server version: "+charts.AppVersion())
+	for query, want := range map[string]string{"local.clusterid": "rome", "local.version": charts.AppVersion(), "local.apiserveraddr": w.lab.Rome.Server(), "health.healthy": "true"} {
+		assert.Equal(t, want, w.run("liqoctl info --context=rome --get=%s 2>/dev/null", query), query)
+	}
+	assert.Contains(t, w.run("liqoctl info --context=milan --get=local.labels 2>/dev/null"), "tier")
+	assert.Contains(t, w.run("liqoctl info --context=rome --get=peerings.peers 2>/dev/null"), "milan")
+	assert.Contains(t, w.run("liqoctl info peer milan --context=rome 2>/dev/null"), "milan")
+	kubeconfig := w.run("liqoctl generate peering-user --context=milan --consumer-cluster-id=turin 2>/dev/null")
+	assert.Contains(t, kubeconfig, "client-certificate-data")
+
+	w.run("liqoctl create virtualnode more --remote-cluster-id=milan --kubeconfig-secret-name=kubeconfig-controlplane-milan --cpu=1 --memory=1Gi --output=yaml 2>/dev/null | kubectl apply --filename=-")
+	w.eventually("ServiceAccountNotFound", "kubectl --namespace=liqo-tenant-milan get virtualnode more --output=jsonpath='{.status.conditions[?(@.type==\"VirtualKubelet\")].reason}'")
+	w.run("refractctl create virtualnode more --context=rome --provider=milan")
+	w.eventually("1", "kubectl get node more --output=jsonpath='{.status.allocatable.cpu}'")
+	w.run("liqoctl create resourceslice unsent --remote-cluster-id=milan --output=yaml 2>/dev/null | kubectl apply --filename=-")
+	w.eventually("NotSent", "kubectl --namespace=liqo-tenant-milan get resourceslices.authentication.liqo.io unsent --output=jsonpath='{.status.conditions[?(@.type==\"Resources\")].reason}'")
+	w.run("kubectl --namespace=liqo-tenant-milan delete resourceslices.authentication.liqo.io unsent")
+
+	w.open()
+	w.works("offloaded by liqoctl")
+	w.run("refractctl drain tenant rome --context=milan --timeout=2m")
+	w.run("kubectl --context=milan wait --for=delete namespace/shop-rome --timeout=1m")
+	w.run("refractctl activate tenant rome --context=milan")
+	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --field-selector=status.phase=Running --output=name | wc -l")
+	w.works("after a drain")
+	w.run("liqoctl unoffload namespace shop --skip-confirm")
+	w.run("refractctl delete virtualnode more --context=rome")
+	w.run("refractctl unpeer --context=rome --remote-context=milan --skip-confirm")
+}
+
+// documented fails if the table of the page lacks a command, or a flag, that liqoctl has.
+func (w *world) documented(t *testing.T) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/liqo.md")
+	require.NoError(t, err)
+	rows := map[string]string{}
+	for line := range strings.Lines(string(page)) {
+		if name, rest, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` |"); ok && strings.HasPrefix(line, "| `") {
+			rows[name] = rest
+		}
+	}
+	require.Contains(t, rows, "(all)")
+	commands := 0
+	var visit func(path string)
+	visit = func(path string) {
+		help, err := w.lab.Run("liqoctl " + path + " --help 2>/dev/null")
+		require.NoError(t, err, path)
+		children := sectionOf(help, "Available Commands:")
+		for _, child := range children {
+			if name := strings.Fields(child)[0]; name != "help" {
+				visit(strings.TrimSpace(path + " " + name))
+			}
+		}
+		row, ok := rows[path]
+		if !ok {
+			require.NotEmpty(t, children, "docs/liqo.md has no row for liqoctl %s", path)
+			return
+		}
+		commands++
+		if !strings.Contains(row, "`") && strings.HasPrefix(row, " | |") && len(row) > len(" | | |\n") {
+			return // the command as a whole has another one instead
+		}
+		for _, line := range sectionOf(help, "Flags:") {
+			flag := longFlag.FindString(line)
+			known := flag == "" || flag == "--help" || strings.Contains(rows["(all)"]+row, "`"+flag+"`")
+			assert.True(t, known, "docs/liqo.md does not say what liqoctl %s %s is", path, flag)
+		}
+	}
+	visit("")
+	assert.Greater(t, commands, 50, "the help was not understood")
+}
+
+var longFlag = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
+
+// sectionOf returns the lines below a heading, up to the next empty line.
+func sectionOf(help, heading string) (lines []string) {
+	_, section, found := strings.Cut(help, "\n"+heading+"\n")
+	if !found {
+		return nil
+	}
+	section, _, _ = strings.Cut(section, "\n\n")
+	return strings.Split(strings.TrimSpace(section), "\n")
 }
 
 // TestRenewalAtLiqo: Liqo signs for so short a time that less than a third of it is left at once, as it begins five minutes ago.

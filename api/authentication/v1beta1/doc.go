@@ -9,8 +9,8 @@
 // about to expire. The provider answers in their status.
 //
 // The group, version, kinds and JSON names are Liqo's, so that either side of a peering may run either
-// implementation. Liqo's Identity, which only a consumer has, is not included: consumers that run Refract store their
-// credentials in a Secret.
+// implementation. An Identity, which only a consumer has, describes for Liqo's tools the Secret in which Refract stores
+// the credentials.
 //
 // +kubebuilder:object:generate=true
 // +groupName=authentication.liqo.io

@@ -17,12 +17,13 @@ const (
 	TenantKind        = "Tenant"
 	ResourceSliceKind = "ResourceSlice"
 	RenewKind         = "Renew"
+	IdentityKind      = "Identity"
 )
 
 // AddToScheme registers the kinds of this package with s. It never fails; the
 // error is for runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Tenant{}, &TenantList{}, &ResourceSlice{}, &ResourceSliceList{}, &Renew{}, &RenewList{})
+	s.AddKnownTypes(GroupVersion, &Tenant{}, &TenantList{}, &ResourceSlice{}, &ResourceSliceList{}, &Renew{}, &RenewList{}, &Identity{}, &IdentityList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -53,11 +54,12 @@ func NewCommand(name string) *cobra.Command {
 	access := newClusterAccess()
 	withCluster := []*cobra.Command{
 		withResult(newInstallCommand(access)), withResult(newUninstallCommand(access)), withResult(newPeerCommand(access)), withResult(newUnpeerCommand(access)),
-		newDoctorCommand(access),
+		newDoctorCommand(access), hiddenGroup("force", withResult(newForceUnpeerCommand(access))),
 		newTestCommand(access), group("network", "Test the network between clusters", newNetworkTestCommand(access)),
 		group("offload", "Offload namespaces to other clusters", newOffloadCommand(access)),
 		group("unoffload", "Stop offloading namespaces", withResult(newUnoffloadCommand(access))),
 		group("cordon", "Keep new pods off virtual nodes, or refuse those of consumers", withResult(newCordonCommand(access)), withResult(newCordonTenantCommand(access)), withResult(newCordonResourceSliceCommand(access))),
+		group("activate", "Admit consumers again, after cordon or drain", withResult(newActivateTenantCommand(access))),
 		group("drain", "Move pods off virtual nodes, or revoke the access of consumers", withResult(newDrainCommand(access)), withResult(newDrainTenantCommand(access))),
 		group("uncordon", "Admit new pods again, after cordon or drain", withResult(newUncordonCommand(access)), withResult(newUncordonTenantCommand(access)), withResult(newUncordonResourceSliceCommand(access))),
 		group("delete", "Delete virtual nodes, or the access of consumers", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
@@ -67,6 +69,9 @@ func NewCommand(name string) *cobra.Command {
 		group("generate", "Generate a kubeconfig with which another cluster can peer", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
+	// As liqoctl calls them.
+	addHidden(commandNamed(withCluster, "info"), "peer [PEER...]", newInfoCommand(access))
+	addHidden(commandNamed(withCluster, "test"), "network [VIRTUAL-NODE]", newNetworkTestCommand(access))
 	plugin := group("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
 	for _, command := range append(withCluster, plugin) {
 		withPlainText(command)
@@ -90,8 +95,12 @@ func NewCommand(name string) *cobra.Command {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetUsageFunc(printUsage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if refused := refusalIn(err); refused != nil {
+			return usage(refused)
+		}
 		return usage(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 	})
+	speakLiqoctl(root)
 	strict(root)
 	callBy(name, root)
 	return root
@@ -112,6 +121,24 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		return usage(fmt.Errorf("%s has no command %q: use one of %s, or --help", cmd.CommandPath(), args[0], strings.Join(names, ", ")))
 	}
 	command.AddCommand(commands...)
+	return command
+}
+
+// commandNamed returns the command of that name.
+func commandNamed(commands []*cobra.Command, name string) *cobra.Command {
+	return commands[slices.IndexFunc(commands, func(command *cobra.Command) bool { return command.Name() == name })]
+}
+
+// addHidden adds a command under another name, which only users of liqoctl look for.
+func addHidden(to *cobra.Command, use string, command *cobra.Command) {
+	command.Use, command.Hidden = use, true
+	to.AddCommand(command)
+}
+
+// hiddenGroup returns a group that only users of liqoctl look for.
+func hiddenGroup(use string, commands ...*cobra.Command) *cobra.Command {
+	command := group(use, "Commands of liqoctl", commands...)
+	command.Hidden = true
 	return command
 }
 

@@ -70,6 +70,7 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	var given values.Options
 	var clusterID, registry string
 	var allowDowngrade bool
+	as := &liqoInstall{}
 	command := &cobra.Command{
 		Use:   "install",
 		Short: "Install Refract in a cluster, or upgrade it",
@@ -99,6 +100,9 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 					}
 					put(set, image, value, "image", "name")
 				}
+			}
+			if err := as.put(set); err != nil {
+				return usage(err)
 			}
 			installer, err := r.installer(cmd.ErrOrStderr())
 			if err != nil {
@@ -138,12 +142,13 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	flags.StringArrayVar(&given.JSONValues, "set-json", nil, "like --set, but the value is JSON: PATH=JSON, or one object (may be repeated)")
 	flags.StringArrayVar(&given.FileValues, "set-file", nil, "like --set, but the value is the content of a file: PATH=FILE (may be repeated)")
 	flags.StringArrayVar(&given.LiteralValues, "set-literal", nil, "like --set, but the value is a string in which no character is special (may be repeated)")
+	as.addFlags(flags)
 	flags.BoolVar(&allowDowngrade, "allow-downgrade", false, "install the version of this program even if the release and its CRDs are of a later one")
 	return command
 }
 
 // put a value at a path; what is there that is no map gives way.
-func put(into map[string]any, value string, path ...string) {
+func put(into map[string]any, value any, path ...string) {
 	for _, key := range path[:len(path)-1] {
 		next, ok := into[key].(map[string]any)
 		if !ok {

@@ -110,7 +110,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	share, limits := &shareFlags{}, &limitFlags{}
 	var virtualNode, server, kind, network string
 	var ranges, remoteRanges, accepted []string
-	var overlapping, unchecked bool
+	var overlapping, unchecked, unconnected bool
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
@@ -124,6 +124,12 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl peer --remote-context=milan --resource=nvidia.com/gpu=2 --dry-run",
 		Args: cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
+			if unconnected {
+				if network != "" && network != "none" {
+					return usage(fmt.Errorf("--networking-disabled is --network=none, but --network is %q: omit one", network))
+				}
+				network = "none"
+			}
 			o, err := t.options(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -170,6 +176,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	flags.StringVar(&kind, "credentials", "", "how this cluster authenticates to the provider: token, which the controller manager renews, or certificate, which it renews as well if authentication.enabled is set in the provider, and this command otherwise (default token); a provider that runs Liqo gives certificates")
 	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (an existing network: a VPC or VPC peering, Submariner, Cilium, Liqo) or none (default as this cluster is installed)")
 	completeFlag(command, "network", "reachable", "none")
+	flags.BoolVar(&unconnected, "networking-disabled", false, "the same as --network=none, as liqoctl calls it")
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: set them if the network plugin uses others")
 	flags.StringSliceVar(&remoteRanges, "remote-pod-cidrs", nil, "ranges of the provider's pods, as seen from here, by default those of its nodes; if set, addresses outside of them are not shown")
 	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
@@ -234,6 +241,14 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 	command.Flags().BoolVar(&force, "force", false, "abandon the named provider: do not wait for it, and do not clean up there")
 	addDeleteDataFlag(command, &deleteData)
 	command.ValidArgsFunction = access.completePeers
+	return command
+}
+
+// newForceUnpeerCommand returns what liqoctl has for unpeer --force.
+func newForceUnpeerCommand(access *clusterAccess) *cobra.Command {
+	command := newUnpeerCommand(access)
+	command.Use, command.Short, command.Example = "unpeer PROVIDER", "Abandon a provider that never comes back, as unpeer --force", "  refractctl force unpeer milan --context=rome"
+	_ = command.Flags().Set("force", "true")
 	return command
 }
 

@@ -35,8 +35,29 @@ func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Optio
 	return &peering.Options{Consumer: absent, Provider: cluster, Progress: printTo(out)}, nil
 }
 
+// consumerFlag is the name of a consumer as liqoctl takes it, in place of the argument.
+type consumerFlag struct{ id string }
+
+func (c *consumerFlag) addFlag(command *cobra.Command) {
+	command.Flags().StringVar(&c.id, "consumer-cluster-id", "", "cluster id of the consumer, in place of the argument")
+	command.Args = func(_ *cobra.Command, args []string) error {
+		if given := len(args); given > 1 || given == 1 && c.id != "" || given == 0 && c.id == "" {
+			return fmt.Errorf("%d arguments and --consumer-cluster-id=%q are given: give the cluster id of one consumer", given, c.id)
+		}
+		return nil
+	}
+}
+
+// of returns the consumer.
+func (c *consumerFlag) of(args []string) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	return c.id
+}
+
 func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
-	share, limits := &shareFlags{}, &limitFlags{}
+	share, limits, consumer := &shareFlags{}, &limitFlags{}, &consumerFlag{}
 	var server, file string
 	var ranges []string
 	var life time.Duration
@@ -50,7 +71,6 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			"The command can be run again, also to change the resources.",
 		Example: "  refractctl generate peering-user rome --context=milan --cpu=8 --memory=16Gi --output-file=milan-for-rome.yaml\n" +
 			"  refractctl peer --context=rome --remote-kubeconfig=milan-for-rome.yaml   # in the other cluster",
-		Args: cobra.ExactArgs(1),
 		RunE: explained(func(cmd *cobra.Command, args []string) error {
 			resources, err := share.parse()
 			if err != nil {
@@ -59,7 +79,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if life < shortestInvitation {
 				return usage(fmt.Errorf("--expires-in is %s: use %s at least", life, shortestInvitation))
 			}
-			o, err := access.provider(args[0], cmd.ErrOrStderr())
+			o, err := access.provider(consumer.of(args), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -88,7 +108,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			}
 			result := resultOf(cmd)
 			result.CredentialsExpire = expires.UTC().Format(time.RFC3339)
-			fmt.Fprintf(cmd.ErrOrStderr(), "join until %s, in %s: refractctl peer --remote-kubeconfig=%s\n", result.CredentialsExpire, args[0], cmp.Or(file, "FILE"))
+			fmt.Fprintf(cmd.ErrOrStderr(), "join until %s, in %s: refractctl peer --remote-kubeconfig=%s\n", result.CredentialsExpire, consumer.of(args), cmp.Or(file, "FILE"))
 			if secret != nil {
 				return secret.write(kubeconfig)
 			}
@@ -100,6 +120,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			return err
 		}),
 	}
+	consumer.addFlag(command)
 	flags := command.Flags()
 	share.addFlags(flags)
 	limits.addFlags(command)
@@ -112,15 +133,15 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 }
 
 func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
-	return &cobra.Command{
+	consumer := &consumerFlag{}
+	command := &cobra.Command{
 		Use:   "peering-user CONSUMER",
 		Short: "Revoke the access of a consumer",
 		Long: "Revoke the access of a consumer to this cluster immediately, and remove its tenant namespace. The command refuses while this cluster\n" +
 			"has namespaces of the consumer.",
 		Example: "  refractctl delete peering-user rome --context=milan",
-		Args:    cobra.ExactArgs(1),
 		RunE: explained(func(cmd *cobra.Command, args []string) error {
-			o, err := access.provider(args[0], cmd.ErrOrStderr())
+			o, err := access.provider(consumer.of(args), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -129,4 +150,6 @@ func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			return err
 		}),
 	}
+	consumer.addFlag(command)
+	return command
 }

@@ -28,7 +28,7 @@ func (s *shareFlags) addFlags(flags *pflag.FlagSet) {
 	for name, byDefault := range peering.DefaultResources() {
 		s.usual[name] = flags.String(string(name), "", fmt.Sprintf("amount that the provider grants: %s (default %s)", name, byDefault.String()))
 	}
-	flags.StringArrayVar(&s.others, "resource", nil, "further resource that the provider grants, as NAME=QUANTITY (may be repeated)")
+	flags.StringArrayVar(&s.others, "resource", nil, "further resource that the provider grants, as NAME=QUANTITY (may be repeated, or separated by commas)")
 }
 
 // parse returns the resources that were given. It names the flag that is wrong.
@@ -50,7 +50,7 @@ func (s *shareFlags) parse() (corev1.ResourceList, error) {
 			return nil, err
 		}
 	}
-	for _, text := range s.others {
+	for _, text := range strings.FieldsFunc(strings.Join(s.others, ","), func(r rune) bool { return r == ',' }) {
 		name, quantity, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return nil, fmt.Errorf("--resource is %q: use NAME=QUANTITY, such as nvidia.com/gpu=2", text)

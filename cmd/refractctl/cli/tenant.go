@@ -17,12 +17,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/peering"
 )
 
 // tenantPatience is how long the controllers may take to follow a Tenant or a ResourceSlice, which takes them less than a second. The end of
@@ -67,14 +69,25 @@ func newCordonTenantCommand(access *clusterAccess) *cobra.Command {
 
 func newUncordonTenantCommand(access *clusterAccess) *cobra.Command {
 	return consumerCommand(access, &cobra.Command{
-		Use:               "tenant CONSUMER...",
-		Short:             "Admit new pods of consumers again",
-		Long:              "Admit new pods of consumers of this cluster again, after they were cordoned or drained.",
+		Use:   "tenant CONSUMER...",
+		Short: "Admit new pods of consumers again",
+		Long: "Admit new pods of consumers of this cluster again, after they were cordoned or drained. A drained consumer requests its remote\n" +
+			"namespaces again by itself.",
 		Example:           "  refractctl uncordon tenant rome --context=milan",
 		ValidArgsFunction: access.completePeers,
 	}, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+		if err := restoreAccess(ctx, access, c, name, cmd); err != nil {
+			return err
+		}
 		return limitTenant(ctx, c, name, auth.TenantActive, cmd)
 	})
+}
+
+// newActivateTenantCommand returns what liqoctl has for uncordon tenant, after a drain.
+func newActivateTenantCommand(access *clusterAccess) *cobra.Command {
+	command := newUncordonTenantCommand(access)
+	command.Example = "  refractctl activate tenant rome --context=milan"
+	return command
 }
 
 func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
@@ -82,9 +95,9 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 	command := consumerCommand(access, &cobra.Command{
 		Use:   "tenant CONSUMER...",
 		Short: "Revoke the access of consumers, and delete their remote namespaces",
-		Long: "Revoke the access of consumers of this cluster that joined with Liqo's protocol, and delete their ResourceSlices and remote namespaces,\n" +
-			"with everything in them. Consumers with claims that have data are not drained without --delete-data. The Tenant stays: uncordon\n" +
-			"admits the consumer again.",
+		Long: "Revoke the access of consumers of this cluster, and delete their ResourceSlices and remote namespaces, with everything in them.\n" +
+			"Consumers with claims that have data are not drained without --delete-data. Their tenant namespaces stay: activate tenant admits\n" +
+			"them again. To end a peering with a drained consumer, activate it before, or run delete peering-user.",
 		Example:           "  refractctl drain tenant rome --context=milan",
 		ValidArgsFunction: access.completePeers,
 	}, drainPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
@@ -92,18 +105,57 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		quotas, err := quotasOf(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		namespaces := sets.New[string]()
 		for i := range tenants {
+			namespaces.Insert(tenants[i].Namespace)
+		}
+		if len(quotas) > 0 {
+			namespaces.Insert(quotas[0].Namespace)
+		}
+		for _, namespace := range sets.List(namespaces) {
 			if deleteData {
 				break
 			}
-			if err := refuseClaims(ctx, c, tenants[i].Namespace); err != nil {
+			if err := refuseClaims(ctx, c, namespace); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if len(quotas) > 0 {
+			if err := revokeAccess(ctx, access, name, deleteData, cmd); err != nil {
+				return err
 			}
 		}
 		return limitTenant(ctx, c, name, auth.TenantDrained, cmd)
 	})
 	command.Flags().BoolVar(&deleteData, deleteDataFlag, false, "delete the data of claims in the remote namespaces, too")
 	return command
+}
+
+// revokeAccess drains a consumer that has joined with refractctl peer.
+func revokeAccess(ctx context.Context, access *clusterAccess, consumer string, deleteData bool, cmd *cobra.Command) error {
+	o, err := access.provider(consumer, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	o.DeleteData = deleteData
+	return o.Drain(ctx)
+}
+
+// restoreAccess admits a consumer again that revokeAccess has drained.
+func restoreAccess(ctx context.Context, access *clusterAccess, c client.Client, consumer string, cmd *cobra.Command) error {
+	tenant := &corev1.Namespace{}
+	if err := c.Get(ctx, client.ObjectKey{Name: wire.TenantNamespace(consumer)}, tenant); err != nil || !peering.IsDrained(tenant) {
+		return client.IgnoreNotFound(err)
+	}
+	o, err := access.provider(consumer, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	return o.Activate(ctx)
 }
 
 // limitTenant sets what a consumer may do, and returns when the controllers have followed.
@@ -117,18 +169,14 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 		return err
 	}
 	switch {
-	case len(tenants) == 0 && len(quotas) > 0 && limit == auth.TenantDrained:
-		return fmt.Errorf("consumer %s has no Tenant, because it joined with refractctl peer: have it unpeer, or revoke its access with refractctl delete peering-user %s", consumer, consumer)
 	case len(tenants) == 0 && len(quotas) == 0:
 		return fmt.Errorf("consumer %s has neither a Tenant nor a Quota of its own in this cluster: check its cluster id (refractctl info), and that Quotas are enforced (controllerManager.config.enableResourceEnforcement)", consumer)
 	}
-	if limit != auth.TenantDrained {
-		for i := range quotas {
-			if err := patchTo(ctx, c, &quotas[i], map[string]any{"spec": map[string]any{"cordoned": limit == auth.TenantCordoned}}); err != nil {
-				return err
-			}
-			resultOf(cmd).add("", "Quota", quotas[i].Namespace, quotas[i].Name)
+	for i := range quotas {
+		if err := patchTo(ctx, c, &quotas[i], map[string]any{"spec": map[string]any{"cordoned": limit != auth.TenantActive}}); err != nil {
+			return err
 		}
+		resultOf(cmd).add("", "Quota", quotas[i].Namespace, quotas[i].Name)
 	}
 	for i := range tenants {
 		if err := patchTo(ctx, c, &tenants[i], map[string]any{"spec": map[string]any{"tenantCondition": limit}}); err != nil {
@@ -140,9 +188,6 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 			return err
 		}
 		resultOf(cmd).add("", auth.TenantKind, tenants[i].Namespace, tenants[i].Name)
-	}
-	if limit == auth.TenantDrained && len(quotas) > 0 {
-		return fmt.Errorf("consumer %s is drained, but has also joined with refractctl peer, and keeps that access: revoke it with refractctl delete peering-user %s", consumer, consumer)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", consumer, map[auth.TenantCondition]string{auth.TenantCordoned: "cordoned", auth.TenantActive: "uncordoned", auth.TenantDrained: "drained"}[limit])
 	return nil
@@ -248,10 +293,16 @@ func newUncordonResourceSliceCommand(access *clusterAccess) *cobra.Command {
 func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Command) *cobra.Command {
 	command.Use = "resourceslice NAME..."
 	command.Aliases = []string{"resourceslices", "rs"}
+	var consumer string
+	command.Flags().StringVar(&consumer, "remote-cluster-id", "", "cluster id of the consumer, in place of --namespace")
 	return consumerCommand(access, command, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
-		slice, err := findResourceSlice(ctx, c, access.namespace(), name)
+		namespace := access.namespace()
+		if consumer != "" {
+			namespace = wire.TenantNamespace(consumer)
+		}
+		slice, err := findResourceSlice(ctx, c, namespace, name)
 		if err != nil && !cordon {
-			if done, problem := removeCordon(ctx, c, access.namespace(), name, cmd); done || problem != nil {
+			if done, problem := removeCordon(ctx, c, namespace, name, cmd); done || problem != nil {
 				return problem
 			}
 		}

@@ -1,0 +1,274 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// liqoCommand is a command of liqoctl, and what it is in this program.
+type liqoCommand struct {
+	// path of the command, which is the same here if there is one.
+	path string
+	// instead says what to use, if there is no such command here.
+	instead string
+	// same flags have the same name and meaning.
+	same []string
+	// renamed flags have the meaning of another one here.
+	renamed map[string]string
+	// differing flags have another meaning here, which is described.
+	differing map[string]string
+	// others have no meaning here.
+	others []liqoFlag
+}
+
+// liqoFlag is a flag of liqoctl that has no meaning here.
+type liqoFlag struct {
+	name string
+	// takesValue is false for a switch.
+	takesValue bool
+	// accepted is the value that changes nothing here, "" if there is none.
+	accepted string
+	// why the accepted value changes nothing, and the replacement of any other value.
+	why, instead string
+}
+
+// refusal is the error for a command or flag of liqoctl that has no meaning here.
+type refusal struct{ message string }
+
+func (r *refusal) Error() string { return r.message }
+
+// liqoValue is the value of a liqoFlag.
+type liqoValue struct{ flag *liqoFlag }
+
+func (v liqoValue) String() string   { return "" }
+func (v liqoValue) IsBoolFlag() bool { return !v.flag.takesValue }
+
+// Type returns the name of the type in the usage.
+func (v liqoValue) Type() string {
+	if v.flag.takesValue {
+		return "string"
+	}
+	return "bool"
+}
+
+// Set refuses all values but the one that is accepted.
+func (v liqoValue) Set(text string) error {
+	if v.flag.accepted != "" && text == v.flag.accepted || v.flag.accepted == anyValue {
+		return nil
+	}
+	return &refusal{fmt.Sprintf("--%s is a flag of liqoctl that has no meaning here: %s", v.flag.name, v.flag.instead)}
+}
+
+// anyValue is accepted, whichever it is.
+const anyValue = "*"
+
+// ignored returns flags that are accepted and change nothing. A name that ends with = takes a value.
+func ignored(why string, names ...string) (flags []liqoFlag) {
+	for _, name := range names {
+		name, takesValue := strings.CutSuffix(name, "=")
+		flags = append(flags, liqoFlag{name: name, takesValue: takesValue, accepted: anyValue, why: why})
+	}
+	return flags
+}
+
+// refused returns flags that fail with an error, which names the replacement. A name that ends with = takes a value.
+func refused(instead string, names ...string) (flags []liqoFlag) {
+	for _, name := range names {
+		name, takesValue := strings.CutSuffix(name, "=")
+		flags = append(flags, liqoFlag{name: name, takesValue: takesValue, instead: instead})
+	}
+	return flags
+}
+
+// only returns switches with one accepted value. The other one is refused.
+func only(value, instead string, names ...string) (flags []liqoFlag) {
+	for _, name := range names {
+		flags = append(flags, liqoFlag{name: name, accepted: value, instead: instead})
+	}
+	return flags
+}
+
+func join(lists ...[]liqoFlag) (all []liqoFlag) {
+	for _, list := range lists {
+		all = append(all, list...)
+	}
+	return all
+}
+
+// Reasons that several flags share.
+const (
+	noNetwork     = "Refract uses the network that is there, see --network of refractctl peer"
+	noConfirm     = "no command asks for a confirmation"
+	noSpinner     = "progress is always printed in full"
+	ownTenants    = "tenant namespaces are always named after their cluster, liqo-tenant-ID"
+	oneHandshake  = "refractctl peer does what liqoctl authenticate and liqoctl create resourceslice do in one step"
+	noHandshake   = "to join a cluster without access to both, run refractctl generate peering-user CONSUMER in the provider, and refractctl peer --remote-kubeconfig=FILE in the consumer"
+	namedClusters = "name a context that has this cluster and user, with --remote-context"
+	labelsOfChart = "labels and annotations of objects are set for an installation: refractctl install --global-labels=KEY=VALUE"
+)
+
+// everywhere lists the flags that all commands of liqoctl have. The flags of kubectl are not listed.
+var everywhere = join(
+	ignored(noConfirm, "skip-confirm"), ignored(noSpinner, "verbose"), refused(labelsOfChart, "global-labels=", "global-annotations="),
+)
+
+// liqoctl lists the commands of liqoctl v1.1 with their flags. Flags of kubectl (cluster, context, kubeconfig, namespace, user) are the same everywhere.
+var liqoctl = []liqoCommand{
+	{path: "activate tenant", same: []string{"timeout"}},
+	{path: "authenticate", instead: oneHandshake + ": run refractctl peer"},
+	{path: "completion bash", same: []string{"no-descriptions"}},
+	{path: "completion fish", same: []string{"no-descriptions"}},
+	{path: "completion powershell", same: []string{"no-descriptions"}},
+	{path: "completion zsh", same: []string{"no-descriptions"}},
+	{path: "cordon resourceslice", same: []string{"timeout", "remote-cluster-id"}},
+	{path: "cordon tenant", same: []string{"timeout"}},
+	{path: "create configuration", instead: noNetwork},
+	{path: "create gatewayclient", instead: noNetwork},
+	{path: "create gatewayserver", instead: noNetwork},
+	{path: "create nonce", instead: noHandshake},
+	{path: "create publickey", instead: noNetwork},
+	{path: "create resourceslice", instead: "each virtual node has its own request to the provider: run refractctl create virtualnode NAME --provider=PROVIDER, with --remote-context to have its resources granted"},
+	{path: "create virtualnode", same: []string{"cpu", "memory", "node-selector", "pods", "resource", "runtime-class-name"},
+		renamed:   map[string]string{"ingress-classes": "ingress-class", "labels": "label", "load-balancer-classes": "load-balancer-class", "remote-cluster-id": "provider", "storage-classes": "storage-class"},
+		differing: map[string]string{"output": "prints what was created, and does not replace it"},
+		others: join(
+			only("true", "set spec.createNode of the VirtualNode", "create-node"), refused("set spec.disableNetworkCheck of the VirtualNode, or join with --network=none", "disable-network-check"),
+			refused("the virtual node has the kubeconfig of the peering", "kubeconfig-secret-name=", "resource-slice-name="),
+			refused("set spec.vkOptionsTemplateRef of the VirtualNode", "vk-options-template="),
+			refused("the namespace of the installation is found", "liqo-namespace="),
+		)},
+	{path: "delete configuration", instead: noNetwork},
+	{path: "delete gatewayclient", instead: noNetwork},
+	{path: "delete gatewayserver", instead: noNetwork},
+	{path: "delete peering-user", same: []string{"consumer-cluster-id"}},
+	{path: "delete publickey", instead: noNetwork},
+	{path: "delete virtualnode"},
+	{path: "drain tenant", same: []string{"timeout"}},
+	{path: "force unpeer"},
+	{path: "generate configuration", instead: noNetwork},
+	{path: "generate identity", instead: noHandshake},
+	{path: "generate peering-user", same: []string{"consumer-cluster-id"}, others: join(ignored("keys are accepted by every version of TLS", "tls-compatibility-mode="), refused("the namespace of the installation is found", "liqo-namespace="))},
+	{path: "generate publickey", instead: noNetwork},
+	{path: "generate tenant", instead: noHandshake},
+	{path: "get kubeconfig", instead: "the kubeconfig for a provider is in the Secret kubeconfig-controlplane-PROVIDER of namespace liqo-tenant-PROVIDER"},
+	{path: "get nonce", instead: noHandshake},
+	{path: "info", same: []string{"output"}, others: refused("use --output=jsonpath='{.FIELD}'", "get=")},
+	{path: "info peer", same: []string{"output"}, others: refused("use --output=jsonpath='{.FIELD}'", "get=")},
+	{path: "install", same: []string{"api-server-url", "cluster-id", "cluster-labels", "dry-run", "enable-metrics", "global-annotations", "global-labels", "pod-cidr", "service-cidr", "set", "set-string", "timeout", "values"},
+		others: join(
+			ignored("there is no such check", "disable-api-server-sanity-check", "disable-kernel-version-check", "skip-validation"), ignored("there is no telemetry", "disable-telemetry"),
+			refused("the values are printed by helm get values", "dump-values-path=", "only-output-values"),
+			refused("the chart is part of this program: use the program of another version, or helm", "local-chart-path=", "repo-url=", "version="), refused(noNetwork, "reserved-subnets="),
+		)},
+	{path: "install aks", instead: sameEverywhere}, {path: "install eks", instead: sameEverywhere}, {path: "install gke", instead: sameEverywhere}, {path: "install k3s", instead: sameEverywhere},
+	{path: "install kind", instead: sameEverywhere}, {path: "install kubeadm", instead: sameEverywhere}, {path: "install openshift", instead: sameEverywhere},
+	{path: "move volume", instead: "the data of a claim stays where it is: copy it with a job that mounts both claims, or with a backup tool such as Velero"},
+	{path: "network connect", instead: noNetwork}, {path: "network disconnect", instead: noNetwork}, {path: "network reset", instead: noNetwork},
+	{path: "offload namespace", same: []string{"namespace-mapping-strategy", "ns-selector", "output", "pod-offloading-strategy", "remote-namespace-name", "selector", "timeout"}},
+	{path: "peer", same: []string{"cpu", "memory", "networking-disabled", "pods", "remote-context", "remote-kubeconfig", "resource", "timeout"},
+		differing: map[string]string{"proxy-url": "is that of kubectl: a proxy between this program and this cluster"},
+		others: join(
+			only("true", oneHandshake, "create-resource-slice", "create-virtual-node"), refused("an address of the provider is set with --remote-api-server-url", "in-band"),
+			refused(noNetwork, "gw-client-address=", "gw-client-port=", "gw-server-service-loadbalancerip=", "gw-server-service-location=", "gw-server-service-nodeport=", "gw-server-service-port=", "gw-server-service-type=", "mtu="),
+			refused(namedClusters, "remote-cluster=", "remote-user="), refused(ownTenants, "remote-namespace="), refused("the provider decides on requests of the class default", "resource-slice-class="),
+			ignored("ranges that overlap are an error only where pods reach each other", "skip-validation"),
+		)},
+	{path: "test network", same: []string{"timeout"}, others: join(
+		ignored("every check is made, and its result printed", "basic", "fail-fast", "info", "ip", "rm"), refused("ports of nodes and load balancers are not tested", "lb", "np-ext", "np-nodes=", "pod-np"),
+		refused("the providers are reached with the credentials of this cluster", "remote-kubeconfigs="),
+	)},
+	{path: "unauthenticate", instead: oneHandshake + ", and refractctl unpeer ends it: run that"},
+	{path: "uncordon resourceslice", same: []string{"timeout", "remote-cluster-id"}},
+	{path: "uncordon tenant", same: []string{"timeout"}},
+	{path: "uninstall", same: []string{"timeout"}, renamed: map[string]string{"purge": "crds"}},
+	{path: "unoffload namespace", same: []string{"ns-selector", "timeout"}},
+	{path: "unpeer", same: []string{"remote-context", "remote-kubeconfig", "timeout"}, others: join(
+		ignored("the tenant namespaces that refractctl peer has created are removed", "delete-namespaces"), ignored("the command always waits", "wait"),
+		refused(namedClusters, "remote-cluster=", "remote-user="), refused(ownTenants, "remote-namespace="),
+	)},
+	{path: "version", others: ignored("it is the version of this program; that of the installation is printed by refractctl info", "client", "namespace=")},
+}
+
+const sameEverywhere = "the installation is the same everywhere: run refractctl install"
+
+// shorthands of the flags of liqoctl that are added here.
+var shorthands = map[string]string{"verbose": "v", "namespace": "n", "get": "g", "remote-kubeconfigs": "p"}
+
+// speakLiqoctl adds the commands and flags of liqoctl below root: without an effect, or with an error that names the replacement.
+func speakLiqoctl(root *cobra.Command) {
+	for i := range liqoctl {
+		of := &liqoctl[i]
+		command := descend(root, strings.Fields(of.path), of.instead)
+		if of.instead == "" {
+			of.addFlags(command)
+		}
+	}
+}
+
+// descend returns the command with a path. A missing command is added, hidden; it fails with an error that names the replacement.
+func descend(from *cobra.Command, path []string, instead string) *cobra.Command {
+	if len(path) == 0 {
+		return from
+	}
+	for _, child := range from.Commands() {
+		if child.Name() == path[0] {
+			return descend(child, path[1:], instead)
+		}
+	}
+	if path[0] == "completion" { // cobra adds it when the root is executed
+		return nil
+	}
+	child := &cobra.Command{Use: path[0], Hidden: true}
+	if len(path) == 1 {
+		child.DisableFlagParsing = true
+		child.RunE = func(cmd *cobra.Command, _ []string) error {
+			return usage(&refusal{fmt.Sprintf("%s is a command of liqoctl that has no meaning here: %s", cmd.CommandPath(), instead)})
+		}
+	} else {
+		child = hiddenGroup(path[0])
+	}
+	from.AddCommand(child)
+	return descend(child, path[1:], instead)
+}
+
+// addFlags adds the missing flags to a command.
+func (l *liqoCommand) addFlags(command *cobra.Command) {
+	if command == nil {
+		return
+	}
+	flags := command.Flags()
+	if len(l.renamed) > 0 {
+		flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+			return pflag.NormalizedName(cmp.Or(l.renamed[name], name))
+		})
+	}
+	for _, list := range [][]liqoFlag{l.others, everywhere} {
+		for i := range list {
+			flag := &list[i]
+			if flags.Lookup(flag.name) != nil || command.InheritedFlags().Lookup(flag.name) != nil {
+				continue
+			}
+			added := flags.VarPF(liqoValue{flag}, flag.name, shorthands[flag.name], cmp.Or(flag.why, flag.instead))
+			added.Hidden = true
+			if !flag.takesValue {
+				added.NoOptDefVal = "true"
+			}
+		}
+	}
+}
+
+// refusalIn returns the refusal that is the cause of an error of a flag.
+func refusalIn(err error) error {
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		return refused
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"github.com/spf13/pflag"
+)
+
+// liqoInstall are the flags of liqoctl install for values of the chart.
+type liqoInstall struct {
+	apiServer                                string
+	metrics                                  bool
+	clusterLabels, globalLabels, annotations map[string]string
+	pods, services                           []string
+}
+
+func (l *liqoInstall) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&l.apiServer, "api-server-url", "", "address at which consumers that run Liqo reach the API server of this cluster (apiServer.address)")
+	flags.BoolVar(&l.metrics, "enable-metrics", false, "export metrics (metrics.enabled)")
+	flags.StringToStringVar(&l.clusterLabels, "cluster-labels", nil, "labels that this cluster offers for its virtual nodes, as KEY=VALUE (discovery.config.clusterLabels)")
+	flags.StringToStringVar(&l.globalLabels, "global-labels", nil, "labels of all objects of the chart, as KEY=VALUE (common.globalLabels)")
+	flags.StringToStringVar(&l.annotations, "global-annotations", nil, "annotations of all objects of the chart, as KEY=VALUE (common.globalAnnotations)")
+	flags.StringSliceVar(&l.pods, "pod-cidr", nil, "range of the pods of this cluster, if nodes do not say it (tenants.ownCIDRs)")
+	flags.StringSliceVar(&l.services, "service-cidr", nil, "range of the Services of this cluster, if the API server does not say it (tenants.ownCIDRs)")
+}
+
+// put the values of the flags that were given.
+func (l *liqoInstall) put(set map[string]any) error {
+	if l.apiServer != "" {
+		put(set, l.apiServer, "apiServer", "address")
+	}
+	if l.metrics {
+		put(set, true, "metrics", "enabled")
+	}
+	for _, labels := range []struct {
+		given map[string]string
+		path  []string
+	}{{l.clusterLabels, []string{"discovery", "config", "clusterLabels"}}, {l.globalLabels, []string{"common", "globalLabels"}}, {l.annotations, []string{"common", "globalAnnotations"}}} {
+		for key, value := range labels.given {
+			put(set, value, append(labels.path[:len(labels.path):len(labels.path)], key)...)
+		}
+	}
+	var own []any
+	for _, given := range []struct {
+		flag  string
+		texts []string
+	}{{"pod-cidr", l.pods}, {"service-cidr", l.services}} {
+		ranges, err := parseRanges(given.flag, given.texts)
+		if err != nil {
+			return err
+		}
+		for _, prefix := range ranges {
+			own = append(own, prefix.String())
+		}
+	}
+	if len(own) > 0 {
+		put(set, own, "tenants", "ownCIDRs")
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resourcerequest denies, on a consumer, the ResourceSlices that no controller sends to their provider.
+//
+// Liqo's controllers send the ResourceSlices that liqoctl create resourceslice or a GitOps tool creates in a tenant namespace. Refract's send
+// none: refractctl requests the resources of a virtual node, with the permissions of its user, because a provider only lets consumers read their
+// requests. The controller denies such a ResourceSlice in its conditions, which name the command to run instead, so that nobody waits for an
+// answer. A ResourceSlice with a request for a certificate is left to Liqo's controllers, which have added it.
+package resourcerequest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/controllers/offer"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// Enabled starts the controller.
+	Enabled bool
+	// Clock returns the time.
+	Clock clock.PassiveClock
+	// Failed is called with the errors of reconciliations, unless it is nil.
+	Failed func(error)
+}
+
+// Controller denies ResourceSlices that nobody sends.
+type Controller struct {
+	client  client.Client
+	report  *report.Reporter
+	options Options
+}
+
+// NewController returns a controller that works through c.
+func NewController(c client.Client, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, report: report.New(recorder), options: options}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "resourcerequest" }
+
+const (
+	notSentReason = "NotSent"
+	sendAction    = "Send"
+	// claimDelay is how long Liqo's controllers, which may run here, have to add their request for a certificate.
+	claimDelay = 10 * time.Second
+)
+
+// isUnsent reports whether a ResourceSlice is a request of this cluster that nobody has taken up.
+func isUnsent(object client.Object) bool {
+	slice, ok := object.(*auth.ResourceSlice)
+	return ok && slice.Labels[wire.ReplicationLabel] == "true" && slice.Labels[wire.ReplicatedLabel] != "true" && len(slice.Spec.CSR) == 0
+}
+
+// Reconcile denies one slice.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	slice := &auth.ResourceSlice{}
+	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
+		if apierrors.IsNotFound(err) {
+			c.report.Clear(request.NamespacedName)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if slice.DeletionTimestamp != nil || !isUnsent(slice) {
+		return reconcile.Result{}, nil
+	}
+	if age := c.options.Clock.Since(slice.CreationTimestamp.Time); age < claimDelay {
+		return reconcile.Result{RequeueAfter: claimDelay - age}, nil
+	}
+	provider := slice.Labels[wire.RemoteIDLabel]
+	if id := ptr.Deref(slice.Spec.ProviderClusterID, ""); id != "" {
+		provider = string(id)
+	}
+	message := fmt.Sprintf("no controller of this cluster sends ResourceSlices, so provider %s was asked for nothing: run refractctl create virtualnode %s --provider=%s --remote-context=CONTEXT with the resources as flags "+
+		"(if the provider runs Liqo: refractctl peer --virtual-node=%s), and delete this ResourceSlice", provider, slice.Name, provider, slice.Name)
+	denied := slice.DeepCopy()
+	for _, what := range []auth.ResourceSliceConditionType{auth.AuthenticationCondition, auth.ResourcesCondition} {
+		offer.Decide(denied, what, auth.ResourceSliceDenied, notSentReason, message)
+	}
+	c.report.Warn(slice, notSentReason, sendAction, message)
+	if equality.Semantic.DeepEqual(slice.Status, denied.Status) {
+		return reconcile.Result{}, nil
+	}
+	if err := c.client.Status().Patch(ctx, denied, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
+		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// Enforces returns which objects the controller answers for.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &auth.ResourceSliceList{}, isUnsent
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(1)).
+		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(isUnsent))).
+		Complete(report.Failures(c, c.options.Failed))
+}

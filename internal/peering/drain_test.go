@@ -1,0 +1,89 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// installed creates the Deployment by which an installation is found.
+func installed(t *testing.T, c *Cluster, id string) {
+	t.Helper()
+	labels := map[string]string{"app.kubernetes.io/component": "controller-manager", "app.kubernetes.io/name": "controller-manager", "app.kubernetes.io/instance": "refract", "helm.sh/chart": "refract-0.2.0"}
+	require.NoError(t, c.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}}))
+	require.NoError(t, c.Client.Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo", Name: "refract-controller-manager", Labels: labels},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "controller-manager", Image: "i", Args: []string{"--cluster-id=" + id, "--remote-cluster-role=liqo-virtual-kubelet-remote"}}}}}},
+	}))
+}
+
+// A drained consumer has no binding and no NamespaceMap, and cannot be admitted by refractctl peer; what it is granted stays. Activate admits it
+// again with the same bindings. Access by bindings of others is an error that names them.
+func TestConsumersAreDrainedAndActivated(t *testing.T) {
+	milan := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0])
+	installed(t, milan, "milan")
+	rome, err := Absent("rome")
+	require.NoError(t, err)
+	options := func() *Options {
+		return &Options{Consumer: rome, Provider: milan, Progress: func(line string) { t.Log(line) }}
+	}
+	o := options()
+	require.ErrorContains(t, o.Drain(t.Context()), "there is no peering with rome")
+	require.NoError(t, milan.makeTenant(t.Context(), rome))
+	require.NoError(t, milan.applyAll(t.Context(), append(o.access(), o.quota(corev1.ResourceList{}))))
+	tenant := wire.TenantNamespace("rome")
+	access := func() (names []string) {
+		bindings, err := milan.accessOf(t.Context(), "rome")
+		require.NoError(t, err)
+		for _, binding := range bindings {
+			names = append(names, describe(binding))
+		}
+		return names
+	}
+	before := access()
+	require.NotEmpty(t, before)
+	mapping := func() *offloading.NamespaceMap {
+		return &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan", Labels: map[string]string{wire.ReplicatedLabel: "true"}}}
+	}
+	require.NoError(t, milan.Client.Create(t.Context(), mapping()))
+	namespace := func() *corev1.Namespace {
+		found := &corev1.Namespace{}
+		require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKey{Name: tenant}, found))
+		return found
+	}
+
+	require.NoError(t, options().Activate(t.Context()), "nothing was drained")
+	for range 2 { // the second time everything is gone
+		require.NoError(t, options().Drain(t.Context()))
+		assert.Empty(t, access())
+		assert.Error(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(mapping()), mapping()))
+		assert.True(t, IsDrained(namespace()))
+	}
+	require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKey{Namespace: tenant, Name: "rome"}, &offloading.Quota{}))
+	require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKey{Namespace: tenant, Name: wire.ConsumerServiceAccount}, &corev1.ServiceAccount{}))
+	require.ErrorContains(t, options().checkDrained(t.Context()), "consumer rome was drained: run refractctl activate tenant rome")
+
+	require.NoError(t, options().Activate(t.Context()))
+	assert.ElementsMatch(t, before, access())
+	assert.False(t, IsDrained(namespace()))
+	require.NoError(t, options().checkDrained(t.Context()))
+
+	require.NoError(t, milan.Client.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "by-hand"},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}, Subjects: []rbacv1.Subject{rbac.Group("rome")}}))
+	require.ErrorContains(t, options().Drain(t.Context()), "rome still has access, by RoleBinding "+tenant+"/by-hand")
+}
