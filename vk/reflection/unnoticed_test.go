@@ -283,7 +283,8 @@ func TestPartsThatWereDeniedAreTriedAgain(t *testing.T) {
 	if debugged() == nil {
 		t.Error("it was tried again at once")
 	}
-	l.step(clock, engine.FirstPartRetry, debugged)
+	clock.Step(engine.FirstPartRetry)
+	l.Eventually(debugged)
 }
 
 // syncedBuffer is a log that is read while it is written.
