@@ -41,7 +41,6 @@ type scope struct {
 	reach   int64 // longest path to its end, in the region around it
 	skip    int64 // of an if: length of the path to it, which the else continues
 	last    int32 // event with a possible charge
-	sum     int   // in paths.sums
 }
 
 // paths finds what each charge has to pay: the longest path that control can take until the next charge, or the end of the

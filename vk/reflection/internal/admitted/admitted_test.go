@@ -78,7 +78,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 
 func TestDecided(t *testing.T) {
 	entry := func(manager string, operation metav1.ManagedFieldsOperationType, subresource, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, Subresource: subresource, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, Subresource: subresource, FieldsV1: metav1.NewFieldsV1(fields)}
 	}
 	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
 	ours := entry("ours", apply, "", `{"f:spec":{"f:size":{},"f:ports":{"k:{\"port\":80}":{".":{},"f:name":{}}},"f:selector":{}}}`)
