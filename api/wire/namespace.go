@@ -3,8 +3,6 @@
 
 package wire
 
-import "strconv"
-
 // Labels and annotations of offloaded namespaces and remote namespaces.
 const (
 	// SchedulingEnabledLabel ("true") lets the pods of a namespace onto virtual nodes.
@@ -34,11 +32,8 @@ const MaxEgressPolicies = 8
 
 // EgressPolicyNames returns the names of all NetworkPolicies that a provider creates in the namespaces of its consumers.
 func EgressPolicyNames() []string {
-	names := []string{EgressIsolationPolicy, EgressNetworkPolicy}
-	for i := 2; i <= MaxEgressPolicies; i++ {
-		names = append(names, EgressNetworkPolicy+"-"+strconv.Itoa(i))
-	}
-	return names
+	const n = EgressNetworkPolicy
+	return []string{EgressIsolationPolicy, n, n + "-2", n + "-3", n + "-4", n + "-5", n + "-6", n + "-7", n + "-8"}
 }
 
 // Tenant namespaces, in which a peering keeps its resources.
