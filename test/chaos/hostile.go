@@ -5,11 +5,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
@@ -19,7 +23,8 @@ import (
 	"github.com/refract-project/refract/test/hostile/attacks"
 )
 
-// hostileConsumer tries, with the identity of the consumer, what no consumer may do. An attack that succeeds ends the game.
+// hostileConsumer tries, with the identity of the consumer, what no consumer may do: to create what is refused, to change what it has into that, and
+// to delete what is the provider's. An attack that succeeds ends the game.
 func hostileConsumer() fault {
 	const name = "hostile-consumer"
 	return fault{name: name, of: name,
@@ -28,18 +33,25 @@ func hostileConsumer() fault {
 			if err != nil {
 				return err
 			}
-			list := attacks.OfConsumer()
-			for range 8 {
-				attack := list[g.random.IntN(len(list))]
+			list, removals := attacks.OfConsumer(), attacks.RemovalsByConsumer()
+			for range 12 {
 				namespace := lab.ProviderTenantNamespace
-				if !attack.Tenant {
-					users := g.users.all()
-					if len(users) == 0 {
-						continue
-					}
+				if users := g.users.all(); len(users) > 0 {
 					namespace = remote(users[g.random.IntN(len(users))])
 				}
-				if err := g.try(ctx, client, &attack, namespace); err != nil {
+				attack := &list[g.random.IntN(len(list))]
+				switch g.random.IntN(3) {
+				case 0:
+					err = g.remove(ctx, client, &removals[g.random.IntN(len(removals))], namespace)
+				case 1:
+					err = g.change(ctx, client, attack, namespace)
+				default:
+					if attack.Tenant {
+						namespace = lab.ProviderTenantNamespace
+					}
+					err = g.create(ctx, client, attack, namespace)
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -63,18 +75,46 @@ func (g *game) asConsumer() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// try returns an error if an attack succeeds. The API server may be unavailable at the same time: then it has no effect.
-func (g *game) try(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
+// create returns an error if an attack succeeds. The API server may be unavailable at the same time: then it has no effect.
+func (g *game) create(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
 	object, err := attack.Object(lab.ConsumerID, namespace)
 	if err != nil {
 		return err
 	}
-	_, err = client.Resource(attack.Resource).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err = client.Resource(attack.Resource).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{})
+	return g.mustFail(err, "create %s in namespace %s", attack.Name, namespace)
+}
+
+// change attacks with an object that the consumer has.
+func (g *game) change(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
+	patch, ok, err := attack.Change(lab.ConsumerID)
+	if err != nil || !ok {
+		return err
+	}
+	objects := client.Resource(attack.Resource).Namespace(namespace)
+	list, err := objects.List(ctx, metav1.ListOptions{Limit: 20})
+	if err != nil || len(list.Items) == 0 {
+		return nil //nolint:nilerr // there is nothing to attack
+	}
+	name := list.Items[g.random.IntN(len(list.Items))].GetName()
+	_, err = objects.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return g.mustFail(err, "make %s/%s %s", namespace, name, attack.Name)
+}
+
+// remove deletes what belongs to the provider.
+func (g *game) remove(ctx context.Context, client dynamic.Interface, removal *attacks.Removal, namespace string) error {
+	err := client.Resource(removal.Resource).Namespace(namespace).Delete(ctx, removal.Name, metav1.DeleteOptions{})
+	return g.mustFail(err, "delete %s %s/%s", removal.Resource.Resource, namespace, removal.Name)
+}
+
+// mustFail returns an error if an attack had none.
+func (g *game) mustFail(err error, format string, args ...any) error {
+	what := fmt.Sprintf(format, args...)
 	switch {
 	case err == nil:
-		return fmt.Errorf("the provider lets a consumer create %s in namespace %s", attack.Name, namespace)
+		return fmt.Errorf("the provider lets a consumer %s", what)
 	case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
-		g.say("%s had no effect: %v", attack.Name, err)
+		g.say("the attempt to %s had no effect: %v", what, err)
 	}
 	return nil
 }
@@ -82,22 +122,46 @@ func (g *game) try(ctx context.Context, client dynamic.Interface, attack *attack
 // foreignNamespace is a namespace of the consumer that nobody has offloaded.
 const foreignNamespace = "kube-system"
 
-// hostileProvider adds a namespace to the copy of the NamespaceMap in its own cluster, and claims that it is accepted. The consumer must not
-// desire it, and nothing of it may arrive.
+// hostileProvider writes at random into the copy of the NamespaceMap in its own cluster: namespaces that nobody has requested, that they are
+// accepted, and texts that are no texts. The consumer must not desire any of it, and nothing of these namespaces may arrive.
 func hostileProvider() fault {
 	const name = "hostile-provider"
 	maps := func(side *lab.Side, namespace string) dynamic.ResourceInterface {
 		return side.Dynamic.Resource(offloading.NamespaceMapGVR).Namespace(namespace)
 	}
-	patch := func(ctx context.Context, g *game, patch string) error {
-		_, err := maps(g.Provider, lab.ProviderTenantNamespace).Patch(ctx, lab.ProviderID, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	write := func(ctx context.Context, g *game, field string, value any, subresources ...string) error {
+		entries := map[string]any{foreignNamespace: value}
+		parent := "spec"
+		if len(subresources) > 0 {
+			parent = "status"
+		}
+		patch, err := json.Marshal(map[string]any{parent: map[string]any{field: entries}})
+		if err != nil {
+			return fmt.Errorf("encoding the patch, %w", err)
+		}
+		_, err = maps(g.Provider, lab.ProviderTenantNamespace).Patch(ctx, lab.ProviderID, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
 		return err
+	}
+	lies := []func(ctx context.Context, g *game) error{
+		func(ctx context.Context, g *game) error {
+			return write(ctx, g, "desiredMapping", remote("stolen"))
+		},
+		func(ctx context.Context, g *game) error {
+			return write(ctx, g, "currentMapping", map[string]any{"remoteNamespace": remote("stolen"), "phase": offloading.MappingAccepted}, "status")
+		},
+		func(ctx context.Context, g *game) error {
+			text := "\x1b[2J" + strings.Repeat("\u202e\r\n", 4<<10)
+			return write(ctx, g, "currentMapping", map[string]any{"phase": offloading.MappingCreationLoopBackOff, "message": text}, "status")
+		},
 	}
 	return fault{name: name, of: name, late: true,
 		inflict: func(ctx context.Context, g *game) error {
-			return g.attempt(ctx, name, func(ctx context.Context) error {
-				return patch(ctx, g, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:%q}}}`, foreignNamespace, remote("stolen")))
-			})
+			for _, lie := range g.random.Perm(len(lies))[:1+g.random.IntN(len(lies))] {
+				if err := g.attempt(ctx, name, func(ctx context.Context) error { return lies[lie](ctx, g) }); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		repair: func(ctx context.Context, g *game) error {
 			return eventually(ctx, func(ctx context.Context) error {
@@ -110,7 +174,7 @@ func hostileProvider() fault {
 						return err
 					}
 				}
-				err = patch(ctx, g, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:null}}}`, foreignNamespace))
+				err = errors.Join(write(ctx, g, "desiredMapping", nil), write(ctx, g, "currentMapping", nil, "status"))
 				if apierrors.IsNotFound(err) {
 					return nil
 				}
@@ -120,12 +184,13 @@ func hostileProvider() fault {
 	}
 }
 
-// desiresForeign returns an error if a NamespaceMap of the consumer has the namespace that only the provider has added.
+// desiresForeign returns an error if a NamespaceMap of the consumer has the namespace that only the provider has added, as desired or as accepted.
 func desiresForeign(nm map[string]any) error {
-	spec, _ := nm["spec"].(map[string]any)
-	desired, _ := spec["desiredMapping"].(map[string]any)
-	if remoteNamespace, ok := desired[foreignNamespace]; ok {
-		return fmt.Errorf("the consumer desires namespace %s as %v, which only the provider has asked for", foreignNamespace, remoteNamespace)
+	for _, path := range [][]string{{"spec", "desiredMapping"}, {"status", "currentMapping"}} {
+		entries, _, _ := unstructured.NestedMap(nm, path...) // without one there is no entry
+		if entry, ok := entries[foreignNamespace]; ok {
+			return fmt.Errorf("%s of the consumer has %v for namespace %s, which only the provider has asked for", strings.Join(path, "."), entry, foreignNamespace)
+		}
 	}
 	return nil
 }

@@ -5,12 +5,15 @@
 package attacks
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/api/wire"
 )
 
 // Attack is an object that the provider must refuse.
@@ -64,6 +67,42 @@ func configMap(name, metadata, refusal string) Attack {
 func inTenant(a Attack) Attack {
 	a.Tenant = true
 	return a
+}
+
+// attackName is the name of most objects. Others attack the object of their name.
+const attackName = "attack"
+
+// Change returns a merge patch that makes an existing object what the attack would create, and whether it may hold any object of that resource.
+// An attack that is one because of the name of its object has none.
+func (a *Attack) Change(consumer string) (patch []byte, ok bool, err error) {
+	object, err := a.Object(consumer, "")
+	if err != nil || a.Tenant || object.GetName() != attackName {
+		return nil, false, err
+	}
+	for _, field := range [][]string{{"metadata", "name"}, {"metadata", "namespace"}, {"apiVersion"}, {"kind"}} {
+		unstructured.RemoveNestedField(object.Object, field...)
+	}
+	patch, err = json.Marshal(object.Object)
+	if err != nil {
+		return nil, false, fmt.Errorf("encoding the attack %q, %w", a.Name, err)
+	}
+	return patch, true, nil
+}
+
+// Removal is an object in the namespaces of a consumer that it must not delete.
+type Removal struct {
+	Resource schema.GroupVersionResource
+	Name     string
+	Refusal  string // part of the provider's answer
+}
+
+// RemovalsByConsumer returns what the provider has put into the namespaces of a consumer.
+func RemovalsByConsumer() (removals []Removal) {
+	for _, name := range wire.EgressPolicyNames()[:2] {
+		removals = append(removals, Removal{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, name, "belongs to this cluster"})
+	}
+	return append(removals, Removal{core("limitranges"), wire.TenantLimitRange, "forbidden"}, Removal{core("resourcequotas"), wire.ObjectCountsQuota, "forbidden"},
+		Removal{core("serviceaccounts"), "default", "forbidden"})
 }
 
 // OfConsumer returns the attacks of a consumer.
