@@ -33,7 +33,7 @@ type setting struct {
 	value any
 }
 
-// property is what the schema says of a value.
+// property is the schema of a value.
 type property struct {
 	Type       any                  `json:"type"`
 	Enum       []any                `json:"enum"`
@@ -110,7 +110,7 @@ func changed(t *testing.T, base string, changes ...setting) map[string]any {
 	return vals
 }
 
-// parseAll decodes all objects strictly, those of other projects by their syntax, and returns ours and Kubernetes'.
+// parseAll decodes all objects strictly, and returns them without the objects of other projects, whose syntax alone is checked.
 func parseAll(t *testing.T, rendered map[string]string) (found []client.Object, err error) {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(scheme(t), serializer.EnableStrict).UniversalDeserializer()

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// condition is one condition on the labels of a pod. Those of the operator NotIn have one value.
+// condition is one condition on the labels of a pod. With the operator NotIn, it has one value.
 type condition struct {
 	key      string
 	operator metav1.LabelSelectorOperator
@@ -24,8 +24,8 @@ type conjunction map[condition]bool
 // maxComplementWork limits how many conditions are copied and compared for one complement, to about a second: consumers write the selectors.
 const maxComplementWork = 1_000_000
 
-// complement returns selectors of which at least one selects each pod that none of the given selectors selects, and of which none selects
-// another pod. One label selector cannot say "not these two labels together", hence there may be several. There are at most limit: beyond, complete
+// complement returns selectors that together select exactly the pods that no given selector selects. A label selector cannot express "without
+// these two labels together", so that several may be needed. It returns at most limit: if more are needed, complete
 // is false, and the result selects fewer pods. It selects none if the selectors are too many or too large to compute it.
 func complement(selectors []metav1.LabelSelector, limit int) (result []metav1.LabelSelector, complete bool) {
 	terms, complete := []conjunction{{}}, true
@@ -73,7 +73,7 @@ func negations(selector *metav1.LabelSelector) (negated []conjunction) {
 			none[condition{requirement.Key, metav1.LabelSelectorOpDoesNotExist, ""}] = true
 		case metav1.LabelSelectorOpDoesNotExist:
 			none[condition{requirement.Key, metav1.LabelSelectorOpExists, ""}] = true
-		default: // of a later version of Kubernetes: it may select any pod
+		default: // an operator that a later version of Kubernetes has added: it may select any pod
 			continue
 		}
 		negated = append(negated, none)
@@ -81,7 +81,7 @@ func negations(selector *metav1.LabelSelector) (negated []conjunction) {
 	return negated
 }
 
-// absorb removes conjunctions that others imply, and returns the rest, those with the fewest conditions first.
+// absorb removes conjunctions that others imply, and returns the rest, sorted by their number of conditions.
 func absorb(terms []conjunction) (kept []conjunction) {
 	slices.SortStableFunc(terms, func(a, b conjunction) int { return len(a) - len(b) })
 	for _, term := range terms {
@@ -101,7 +101,7 @@ func (c conjunction) impliedBy(other conjunction) bool {
 	return true
 }
 
-// selector returns the label selector of the pods for which all conditions hold. Equal conjunctions have equal selectors.
+// selector returns the label selector of the pods that meet all conditions. Equal conjunctions have equal selectors.
 func (c conjunction) selector() metav1.LabelSelector {
 	selector := metav1.LabelSelector{}
 	excluded := map[string][]string{}

@@ -35,9 +35,9 @@ var metadataServices = ipmap.Ranges{
 const partialEgressReason = "EgressPolicyIncomplete"
 
 // ensureEgressPolicies brings the NetworkPolicies of a remote namespace in line with the limits of its consumer. Without any, the pods of a consumer
-// reach whatever the network plugin connects them with. Policies add up, so what is allowed by default must not reach the pods to which
-// other policies, of the consumer or of an administrator, allow less. These pods stay isolated when such a policy goes, until this
-// controller has seen it.
+// reach whatever the network plugin connects them with. Policies add up, so the default egress must leave out the pods that other
+// policies, of the consumer or of an administrator, isolate. These pods stay isolated when such a policy is deleted, until this
+// controller has noticed.
 func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string) error {
 	actual := &networkingv1.NetworkPolicyList{}
 	if err := c.client.List(ctx, actual, client.InNamespace(namespace)); err != nil {
@@ -47,7 +47,7 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 	if err != nil {
 		return err
 	}
-	// The isolation is first, and what is allowed to fewer pods than before last, so that no pod is denied what it may reach.
+	// The isolation comes first: the default egress may leave out pods only when something isolates them.
 	for _, policy := range desired {
 		if err := c.ensureNetworkPolicy(ctx, policy, actual.Items); err != nil {
 			return err
@@ -130,8 +130,8 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	return nil
 }
 
-// egressRules returns what the pods of a consumer may reach by default. They are about egress alone: who may reach the pods of a consumer is for the
-// consumer to say, and ingress controllers and load balancers of this cluster must.
+// egressRules returns the default egress of the pods of a consumer. There is no default for ingress: the consumer decides who may reach its
+// pods, and ingress controllers and load balancers of this cluster must.
 func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimits.Limits, own ipmap.Ranges) []networkingv1.NetworkPolicyEgressRule {
 	consumer := nm.Labels[wire.OriginIDLabel]
 	dns := []networkingv1.NetworkPolicyPort{

@@ -75,7 +75,7 @@ func TestEgressPolicy(t *testing.T) {
 	})
 }
 
-// awaitAllowed waits until exactly these pods may reach what the provider allows by default, while all are isolated. Each is a value of the labels app and tier.
+// awaitAllowed waits until exactly these pods have the default egress, while all are isolated. Each is a value of the labels app and tier.
 func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
 	t.Helper()
 	controllertest.Eventually(t, fmt.Sprintf("egress of pods %v", allowed), func() error {
@@ -114,7 +114,7 @@ func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
 	})
 }
 
-// What the provider allows by default adds nothing to what a policy of the consumer, or of an administrator, allows to the pods that it selects.
+// The default egress adds nothing to the rules of a policy of the consumer, or of an administrator, for the pods that it selects.
 func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)

@@ -37,9 +37,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// CacheOptions restricts the manager's cache for this controller: of the
-// RoleBindings those of peerings, of the NetworkPolicies of others whom they isolate, of LimitRanges of others only that they change. Namespaces are
-// held whole, because others look at those without our labels.
+// CacheOptions restricts the manager's cache for this controller to the RoleBindings of peerings and, for NetworkPolicies and LimitRanges of others,
+// to the pods that they isolate and to the fact that they change. Namespaces are held whole, because other controllers read those without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&rbacv1.RoleBinding{}:         {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
@@ -158,7 +157,7 @@ var isolationChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) boo
 	return isEgressPolicy(now) || !equality.Semantic.DeepEqual(before.Spec, now.Spec)
 }}
 
-// mapOfNamespace returns the NamespaceMap for which the namespace of an object was created.
+// mapOfNamespace returns the NamespaceMap that requested the namespace of an object.
 func (c *Controller) mapOfNamespace(ctx context.Context, obj client.Object) []reconcile.Request {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: obj.GetNamespace()}, namespace); err != nil {

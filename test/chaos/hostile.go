@@ -23,8 +23,8 @@ import (
 	"github.com/refract-project/refract/test/hostile/attacks"
 )
 
-// hostileConsumer tries, with the identity of the consumer, what no consumer may do: to create what is refused, to change what it has into that, and
-// to delete what is the provider's. An attack that succeeds ends the game.
+// hostileConsumer attacks with the identity of the consumer: it creates forbidden objects, changes its own objects into forbidden ones, and
+// deletes objects of the provider. An attack that succeeds ends the game.
 func hostileConsumer() fault {
 	const name = "hostile-consumer"
 	return fault{name: name, of: name,
@@ -187,7 +187,7 @@ func hostileProvider() fault {
 // desiresForeign returns an error if a NamespaceMap of the consumer has the namespace that only the provider has added, as desired or as accepted.
 func desiresForeign(nm map[string]any) error {
 	for _, path := range [][]string{{"spec", "desiredMapping"}, {"status", "currentMapping"}} {
-		entries, _, _ := unstructured.NestedMap(nm, path...) // without one there is no entry
+		entries, _, _ := unstructured.NestedMap(nm, path...) // no map, no entry
 		if entry, ok := entries[foreignNamespace]; ok {
 			return fmt.Errorf("%s of the consumer has %v for namespace %s, which only the provider has asked for", strings.Join(path, "."), entry, foreignNamespace)
 		}

@@ -23,7 +23,7 @@ import (
 // honest is the name of objects that a consumer may have.
 const honest = "honest"
 
-// refusesChange checks that an honest object, if there is one of that resource, cannot become what an attack would create.
+// refusesChange checks that an honest object, if there is one of that resource, cannot be changed into the object of an attack.
 func (l *clusters) refusesChange(consumer client.Client, attack *attacks.Attack, id, namespace string) {
 	l.Helper()
 	change, ok, err := attack.Change(id)

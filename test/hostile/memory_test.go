@@ -63,7 +63,7 @@ func counts(t *testing.T) (sent, stored int) {
 
 // TestNobodysMemoryIsAnothersToSpend runs both controller managers while one consumer floods the provider with ShadowPods that are refused,
 // and a provider answers the consumer with lists that become gigabytes. Neither process may grow, and other consumers are served. The latencies
-// are logged, beside those of pods without any ShadowPod at the same time: on a machine that is shared with the API server, both say more about that.
+// are logged, beside the latencies of plain pods at the same time: the API server on the same machine takes the largest part of both.
 func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -207,7 +207,7 @@ func send(ctx context.Context, shadows dynamic.NamespaceableResourceInterface, c
 	return group
 }
 
-// latencies are those of pods of another consumer, from the request to create their ShadowPod until they exist, and those of plain pods, sorted.
+// latencies has the sorted times from the request until the pod exists: for ShadowPods of another consumer, and for plain pods.
 type latencies struct{ shadows, plain []time.Duration }
 
 // measureLatencies creates ShadowPods, and pods in a namespace of the provider, by turns.

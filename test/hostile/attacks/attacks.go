@@ -72,8 +72,8 @@ func inTenant(a Attack) Attack {
 // attackName is the name of most objects. Others attack the object of their name.
 const attackName = "attack"
 
-// Change returns a merge patch that makes an existing object what the attack would create, and whether it may hold any object of that resource.
-// An attack that is one because of the name of its object has none.
+// Change returns a merge patch that turns an existing object into the object of the attack. ok is false for an attack that depends on the name of its
+// object.
 func (a *Attack) Change(consumer string) (patch []byte, ok bool, err error) {
 	object, err := a.Object(consumer, "")
 	if err != nil || a.Tenant || object.GetName() != attackName {
@@ -96,7 +96,7 @@ type Removal struct {
 	Refusal  string // part of the provider's answer
 }
 
-// RemovalsByConsumer returns what the provider has put into the namespaces of a consumer.
+// RemovalsByConsumer returns the objects that the provider creates in the namespaces of a consumer.
 func RemovalsByConsumer() (removals []Removal) {
 	for _, name := range wire.EgressPolicyNames()[:2] {
 		removals = append(removals, Removal{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, name, "belongs to this cluster"})
