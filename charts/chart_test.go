@@ -207,8 +207,13 @@ func TestLiqoFindsTheRolesOfPeeringUsers(t *testing.T) {
 		}
 		return names
 	}
-	require.ElementsMatch(t, []string{"*v1.ClusterRole liqo-peering-user-tenant-ns", "*v1.Role liqo-peering-user-liqo-ns"}, found(values(t, "authentication")))
-	require.Empty(t, found(values(t, "pair")))
+	vals := values(t, "authentication")
+	require.Empty(t, found(vals), "they read Secrets of the tenant namespace")
+	vals["authentication"].(map[string]any)["peeringUsers"] = true
+	require.ElementsMatch(t, []string{"*v1.ClusterRole liqo-peering-user-tenant-ns", "*v1.Role liqo-peering-user-liqo-ns"}, found(vals))
+	pair := values(t, "pair")
+	pair["authentication"] = map[string]any{"peeringUsers": true}
+	require.Empty(t, found(pair))
 }
 
 // Liqo's tools find the id of a cluster in a ConfigMap with a label.
@@ -231,6 +236,7 @@ func TestLiqoFindsTheClusterID(t *testing.T) {
 // A provider of consumers that run Liqo has what these look for, and the rights that their admission needs; others have neither.
 func TestAuthentication(t *testing.T) {
 	vals := values(t, "authentication")
+	vals["authentication"].(map[string]any)["peeringUsers"] = true
 	all := objects(t, vals)
 	rendered := map[string]any{}
 	for _, object := range all {

@@ -14,6 +14,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -206,6 +207,21 @@ func TestPoliciesHold(t *testing.T) {
 	h.attempt("deleting another owner's namespace", "deletes only namespaces that it created", func() error {
 		return manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
 	})
+
+	// It deletes EndpointSlices of ShadowEndpointSlices, and no others.
+	for owner, allowed := range map[string]bool{"": false, "Service": false, "ShadowEndpointSlice": true} {
+		endpoints := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "of-" + strings.ToLower(owner) + "-owner"}, AddressType: discoveryv1.AddressTypeIPv4}
+		if owner != "" {
+			endpoints.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: owner, Name: "web", UID: "1d0f4bd6-0000-4000-8000-000000000000", Controller: &yes}}
+		}
+		h.must(h.admin.Create(t.Context(), endpoints))
+		remove := func() error { return manager.Delete(t.Context(), endpoints.DeepCopy(), client.DryRunAll) }
+		if allowed {
+			h.must(remove())
+		} else {
+			h.attempt("deleting the EndpointSlice "+endpoints.Name, "deletes only EndpointSlices of ShadowEndpointSlices", remove)
+		}
+	}
 
 	h.confines(manager)
 

@@ -217,7 +217,7 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 			return admission
 		}
 		controllers = append(controllers,
-			authentication.NewTenants(c("tenant"), live, recorder("tenant"), issuer, of("tenant", &auth.Tenant{})),
+			authentication.NewTenants(brake.Client(c("tenant"), live, recorder("tenant"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota")), live, recorder("tenant"), issuer, of("tenant", &auth.Tenant{})),
 			authentication.NewResourceSlices(c("resourceslicerequest"), live, recorder("resourceslicerequest"), issuer, of("resourceslicerequest", &auth.ResourceSlice{})),
 			authentication.NewRenewals(c("renew"), recorder("renew"), issuer, of("renew", &auth.Renew{})))
 	}

@@ -77,7 +77,11 @@ func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	err := c.admit(ctx, tenant)
 	if refused := refusalOf(err); refused != nil {
 		c.report.Warn(tenant, refused.reason, admitAction, refused.message)
-		return reconcile.Result{RequeueAfter: refused.again}, nil
+		again := c.counts.RecountAfter(tenant.Namespace)
+		if again == 0 || refused.again > 0 && refused.again < again {
+			again = refused.again
+		}
+		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	if err == nil {
 		c.report.Clear(request.NamespacedName)

@@ -12,6 +12,7 @@ package resourcerequest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -80,8 +81,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if slice.DeletionTimestamp != nil || !isUnsent(slice) {
+	if slice.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
+	}
+	if !isUnsent(slice) {
+		return reconcile.Result{}, c.withdraw(ctx, slice)
 	}
 	if age := c.options.Clock.Since(slice.CreationTimestamp.Time); age < claimDelay {
 		return reconcile.Result{RequeueAfter: claimDelay - age}, nil
@@ -106,6 +110,28 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
+// isNotSent reports whether this controller has set a condition.
+func isNotSent(condition auth.ResourceSliceCondition) bool { return condition.Reason == notSentReason }
+
+// withdraw removes the conditions of this controller from a slice that somebody sends after all.
+func (c *Controller) withdraw(ctx context.Context, slice *auth.ResourceSlice) error {
+	if !slices.ContainsFunc(slice.Status.Conditions, isNotSent) {
+		return nil
+	}
+	sent := slice.DeepCopy()
+	sent.Status.Conditions = slices.DeleteFunc(sent.Status.Conditions, isNotSent)
+	if err := c.client.Status().Patch(ctx, sent, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("patching the status of ResourceSlice %s, %w", client.ObjectKeyFromObject(slice), err)
+	}
+	return nil
+}
+
+// needsAnswer reports whether a slice is denied, or was and should not be.
+func needsAnswer(object client.Object) bool {
+	slice, ok := object.(*auth.ResourceSlice)
+	return ok && (isUnsent(slice) || slices.ContainsFunc(slice.Status.Conditions, isNotSent))
+}
+
 // Enforces returns which objects the controller answers for.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, isUnsent
@@ -116,6 +142,6 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
-		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(isUnsent))).
+		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(needsAnswer))).
 		Complete(report.Failures(c, c.options.Failed))
 }

@@ -69,5 +69,14 @@ func TestResourceSlicesThatNobodySends(t *testing.T) {
 		consumer.Get(t, other, tenant, name)
 		assert.Empty(t, other.Status.Conditions, name)
 	}
+
+	// It was Liqo's after all: what it is waiting for is no longer denied.
+	consumer.Patch(t, got, `{"spec":{"csr":"cmVxdWVzdA=="}}`)
+	controllertest.Eventually(t, "the denial to be withdrawn", func() error {
+		if err := consumer.Client.Get(t.Context(), client.ObjectKey{Namespace: tenant, Name: "more"}, got); err != nil || len(got.Status.Conditions) == 0 {
+			return err
+		}
+		return fmt.Errorf("its status is %+v", got.Status)
+	})
 	assert.Empty(t, manager.Writes.Denied(), "the admission policies allow what the controller writes")
 }

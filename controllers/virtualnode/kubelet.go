@@ -93,8 +93,8 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	err = c.live.Get(ctx, client.ObjectKeyFromObject(desired), current)
 	switch {
 	case apierrors.IsNotFound(err):
-		if found, err := c.hasAccount(ctx, v); err != nil || !found {
-			return v.withoutAccount(), err
+		if found, err := c.hasAccount(ctx, desired); err != nil || !found {
+			return v.withoutAccount(desired), err
 		}
 		err = c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
 		if err == nil {
@@ -119,17 +119,20 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 
 // hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without it the pods of its Deployment would be refused, and tried
 // again ever more rarely.
-func (c *Controller) hasAccount(ctx context.Context, v *virtualNode) (bool, error) {
+func (c *Controller) hasAccount(ctx context.Context, desired *appsv1.Deployment) (bool, error) {
 	accounts := &metav1.PartialObjectMetadataList{}
 	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccountList"))
-	if err := c.live.List(ctx, accounts, client.InNamespace(v.Namespace), client.MatchingFields{metav1.ObjectNameField: v.Name}); err != nil {
-		return false, fmt.Errorf("listing ServiceAccounts in namespace %s, %w", v.Namespace, err)
+	if err := c.live.List(ctx, accounts, client.InNamespace(desired.Namespace), client.MatchingFields{metav1.ObjectNameField: desired.Spec.Template.Spec.ServiceAccountName}); err != nil {
+		return false, fmt.Errorf("listing ServiceAccounts in namespace %s, %w", desired.Namespace, err)
 	}
 	return len(accounts.Items) > 0, nil
 }
 
 // withoutAccount returns the problem of a missing ServiceAccount, which this controller cannot create with its permissions.
-func (v *virtualNode) withoutAccount() *problem {
+func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
+	if name := desired.Spec.Template.Spec.ServiceAccountName; name != v.Name {
+		return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s, which spec.template of this VirtualNode names, does not exist: create it", v.Namespace, name), retry: accountRetry}
+	}
 	return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s does not exist, so the virtual kubelet has no permissions: run refractctl create virtualnode %s --provider=%s, "+
 		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetry}
 }

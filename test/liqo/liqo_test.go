@@ -200,7 +200,7 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
 	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
-	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=authentication.enabled=true,tenants.unlimitedResources=true")
+	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=authentication.enabled=true,authentication.peeringUsers=true,tenants.unlimitedResources=true")
 	before := w.objects()
 	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
 	w.open()

@@ -124,12 +124,11 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		if len(quotas) > 0 {
-			if err := revokeAccess(ctx, access, name, deleteData, cmd); err != nil {
-				return err
-			}
+		// The Quotas are cordoned first, so that a consumer whose access cannot be revoked creates nothing more.
+		if err := limitTenant(ctx, c, name, auth.TenantDrained, cmd); err != nil || len(quotas) == 0 {
+			return err
 		}
-		return limitTenant(ctx, c, name, auth.TenantDrained, cmd)
+		return revokeAccess(ctx, access, name, deleteData, cmd)
 	})
 	command.Flags().BoolVar(&deleteData, deleteDataFlag, false, "delete the data of claims in the remote namespaces, too")
 	return command
