@@ -152,3 +152,30 @@ func names(fields []Field) string {
 	}
 	return strings.Join(texts, " ")
 }
+
+// Quantities that are written in another way are no decision, and cost no record, unless there is a decision about another field.
+func TestQuantities(t *testing.T) {
+	for _, c := range []struct {
+		sent, stored string
+		similar      bool
+	}{
+		{"1024Mi", "1Gi", true}, {"0.5", "500m", true}, {"1000e3", "1M", true}, {"1Gi", "2Gi", false}, {"a", "b", false}, {"v1", "1", false}, {"1e999999999", "1e999999998", false},
+	} {
+		for _, form := range []string{`{spec: {storage: "%s"}}`, `{spec: {claims: [{name: a, storage: "%s"}]}}`} {
+			sent, stored := object(t, fmt.Sprintf(form, c.sent)), object(t, fmt.Sprintf(form, c.stored))
+			fields := Differences(sent, stored)
+			if len(fields) != 1 || fields[0].Similar != c.similar {
+				t.Fatalf("the differences of %s and %s are %v, want similar: %t", c.sent, c.stored, fields, c.similar)
+			}
+			var none *Record
+			if record := none.With(fields, sent, stored); record.IsEmpty() != c.similar {
+				t.Errorf("%s is stored as %s: the record is empty: %t", c.sent, c.stored, record.IsEmpty())
+			}
+		}
+	}
+	sent, stored := object(t, `{spec: {storage: 1024Mi, size: small}}`), object(t, `{spec: {storage: 1Gi, size: big}}`)
+	var none *Record
+	if none.With(Differences(sent, stored), sent, stored).Apply(sent, stored); cmp.Diff(stored, sent) != "" {
+		t.Errorf("%v is sent, want %v", sent, stored)
+	}
+}

@@ -114,7 +114,7 @@ func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admi
 func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	fields := admitted.Differences(sent.Object, stored.Object)
 	r.warnDropped(ctx, w, x, fields)
-	if r.kind.Copy.Mode != Apply || len(fields) == 0 {
+	if r.kind.Copy.Mode != Apply || admitted.AreSimilar(fields) {
 		return stored, nil // a copy that is replaced is written as a whole
 	}
 	// Items of lists may belong to others. A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
