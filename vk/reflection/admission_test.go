@@ -155,3 +155,37 @@ func TestAdmissionIsFoundWithoutARecord(t *testing.T) {
 		}
 	}
 }
+
+// A port that another client adds to the copy stays its own: what changes here afterwards is written without it, and a restart writes nothing.
+func TestAdmissionAddsNoItemsOfOthers(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	decided := reflectiontest.Field("metadata.labels/tier", "cloud")
+	l.admit("", "services", `[JSONPatch{op: "replace", path: "/metadata/labels/tier", value: "cloud"}]`, admittedService, decided)
+	l.Local.Create(t, l.Namespace, admittedService)
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", decided)
+	l.Settled()
+	mesh, err := yaml.YAMLToJSON(fmt.Appendf(nil, `{apiVersion: v1, kind: Service, metadata: {name: web, namespace: %s}, spec: {ports: [{name: mesh, port: 15000}]}}`, l.RemoteNS))
+	require.NoError(t, err)
+	_, err = l.Remote.Of("Service", l.RemoteNS).Patch(l.Context(), "web", types.ApplyYAMLPatchType, mesh, metav1.PatchOptions{FieldManager: "mesh"})
+	require.NoError(t, err)
+	l.Settled()
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {note: changed}}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/note", "changed"), decided)
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.sessionAffinity", "ClientIP"), decided, func(service *unstructured.Unstructured) error {
+		if ports, _, err := unstructured.NestedSlice(service.Object, "spec", "ports"); err != nil || len(ports) != 2 {
+			return fmt.Errorf("the ports are %v, want that of the other client, too", ports)
+		}
+		for _, entry := range service.GetManagedFields() {
+			if entry.Manager != "mesh" && strings.Contains(entry.FieldsV1.String(), "15000") {
+				return fmt.Errorf("%s owns the port of the other client", entry.Manager)
+			}
+		}
+		return nil
+	})
+}

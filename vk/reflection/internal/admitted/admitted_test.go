@@ -81,6 +81,8 @@ func TestDecided(t *testing.T) {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, Subresource: subresource, FieldsV1: metav1.NewFieldsV1(fields)}
 	}
 	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
+	asked := object(t, `{spec: {size: small, ports: [{name: http, port: 80}], selector: {app: web}, other: a}}`)
+	kept := object(t, `{spec: {size: big, ports: [{name: web, port: 80}], selector: {app: other}, other: b}}`)
 	ours := entry("ours", apply, "", `{"f:spec":{"f:size":{},"f:ports":{"k:{\"port\":80}":{".":{},"f:name":{}}},"f:selector":{}}}`)
 	for name, c := range map[string]struct {
 		entries []metav1.ManagedFieldsEntry
@@ -96,12 +98,84 @@ func TestDecided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, field := range Decided([]Field{{Path: []string{"spec", "size"}}, {Path: []string{"spec", "ports"}}, {Path: []string{"spec", "selector", "app"}}, {Path: []string{"spec", "other"}}}, c.entries, "ours") {
+			fields := []Field{{Path: []string{"spec", "size"}}, {Path: []string{"spec", "ports"}}, {Path: []string{"spec", "selector", "app"}}, {Path: []string{"spec", "other"}}}
+			decided, open := Decided(fields, asked, kept, c.entries, "ours")
+			if len(decided)+len(open) != len(fields) {
+				t.Errorf("%v are decided, and %v open, of %v", decided, open, fields)
+			}
+			for _, field := range decided {
 				got = append(got, field.String())
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// Items that were not requested are nobody's decision: other clients, or admission, have added them.
+func TestListsWithItemsOfOthers(t *testing.T) {
+	for name, c := range map[string]struct{ stored, owned, others, decided, open string }{
+		"changed":                     {`[{port: 80, name: web, protocol: TCP}]`, keyed, "", "ports", ""},
+		"with one of another manager": {`[{port: 80, name: http, protocol: TCP}, {port: 1, name: mesh, nodePort: 31000}]`, keyed, `{"k:{\"port\":1,\"protocol\":\"TCP\"}":{"f:name":{}}}`, "", ""},
+		"with one of nobody":          {`[{port: 1, name: mesh}, {port: 80, name: http, protocol: TCP}]`, keyed, "", "", ""},
+		"changed, with one of nobody": {`[{port: 80, name: web, protocol: TCP}, {port: 1, name: mesh}]`, keyed, "", "", "ports"},
+		"replaced by one of nobody":   {`[{port: 1, name: mesh}]`, keyed, "", "", "ports"},
+		"removed":                     {`[]`, keyed, "", "ports", ""},
+		"atomic":                      {`[{port: 80, name: http}, {port: 1, name: mesh}]`, `{}`, "", "ports", ""},
+		"with an item within an item": {`[{port: 80, name: http, protocol: TCP, tags: [a, b]}]`, `{"k:{\"port\":80,\"protocol\":\"TCP\"}":{"f:name":{},"f:tags":{"v:\"a\"":{}}}}`, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries := []metav1.ManagedFieldsEntry{{Manager: "ours", Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(`{"f:ports":` + c.owned + `}`)}}
+			if c.others != "" {
+				entries = append(entries, metav1.ManagedFieldsEntry{Manager: "mesh", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:ports":` + c.others + `}`)})
+			}
+			sent := object(t, `{ports: [{port: 80, name: http}]}`)
+			if strings.Contains(c.owned, "tags") {
+				sent = object(t, `{ports: [{port: 80, name: http, tags: [a]}]}`)
+			}
+			decided, open := Decided([]Field{{Path: []string{"ports"}}}, sent, object(t, "ports: "+c.stored), entries, "ours")
+			if diff := cmp.Diff([2]string{c.decided, c.open}, [2]string{names(decided), names(open)}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// keyed are the owned fields of an item of a list.
+const keyed = `{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{},"f:name":{}}}`
+
+func names(fields []Field) string {
+	var texts []string
+	for _, field := range fields {
+		texts = append(texts, field.String())
+	}
+	return strings.Join(texts, " ")
+}
+
+// Quantities that are written in another way are no decision, and cost no record, unless there is a decision about another field.
+func TestQuantities(t *testing.T) {
+	for _, c := range []struct {
+		sent, stored string
+		similar      bool
+	}{
+		{"1024Mi", "1Gi", true}, {"0.5", "500m", true}, {"1000e3", "1M", true}, {"1Gi", "2Gi", false}, {"a", "b", false}, {"v1", "1", false}, {"1e999999999", "1e999999998", false},
+	} {
+		for _, form := range []string{`{spec: {storage: "%s"}}`, `{spec: {claims: [{name: a, storage: "%s"}]}}`} {
+			sent, stored := object(t, fmt.Sprintf(form, c.sent)), object(t, fmt.Sprintf(form, c.stored))
+			fields := Differences(sent, stored)
+			if len(fields) != 1 || fields[0].Similar != c.similar {
+				t.Fatalf("the differences of %s and %s are %v, want similar: %t", c.sent, c.stored, fields, c.similar)
+			}
+			var none *Record
+			if record := none.With(fields, sent, stored); record.IsEmpty() != c.similar {
+				t.Errorf("%s is stored as %s: the record is empty: %t", c.sent, c.stored, record.IsEmpty())
+			}
+		}
+	}
+	sent, stored := object(t, `{spec: {storage: 1024Mi, size: small}}`), object(t, `{spec: {storage: 1Gi, size: big}}`)
+	var none *Record
+	if none.With(Differences(sent, stored), sent, stored).Apply(sent, stored); cmp.Diff(stored, sent) != "" {
+		t.Errorf("%v is sent, want %v", sent, stored)
 	}
 }

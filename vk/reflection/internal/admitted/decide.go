@@ -17,6 +17,7 @@ import (
 type Field struct {
 	Path    []string
 	Dropped bool // nothing is stored
+	Similar bool // the values differ only in how quantities are written
 }
 
 func (f Field) String() string { return strings.Join(f.Path, ".") }
@@ -30,7 +31,7 @@ func Differences(sent, stored map[string]any) (fields []Field) {
 			return true
 		}
 		if !document.Of(value).CoveredBy(document.Of(present)) && (present != nil || !raw.IsEmpty(value)) {
-			fields = append(fields, Field{slices.Clone(path), present == nil})
+			fields = append(fields, Field{slices.Clone(path), present == nil, isSimilar(value, present)})
 		}
 		return false
 	})
@@ -43,11 +44,15 @@ func OfMetadata(fields []Field) []Field {
 	return slices.DeleteFunc(slices.Clone(fields), func(field Field) bool { return field.Path[0] != "metadata" })
 }
 
-// With returns the record with decisions about fields added: requested is the object as it was requested, and stored as it was stored.
+// With returns the record with decisions about fields added: requested is the object as it was requested, and stored as it was stored. Nothing is added
+// if all are similar: API servers write quantities in their own way.
 func (r *Record) With(fields []Field, requested, stored map[string]any) *Record {
 	next := &Record{fields: map[uint64]decision{}}
 	if r != nil {
 		maps.Copy(next.fields, r.fields)
+	}
+	if AreSimilar(fields) {
+		return next
 	}
 	for _, field := range fields {
 		asked, _ := at(requested, field.Path)

@@ -6,14 +6,18 @@ package admitted
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/host/document"
 )
 
-// Decided returns the fields that the manager alone owns, by server-side apply. An API server computes the owners of fields before admission
-// changes a write, and takes a field from its owner that another client changes: a value that was not requested and still belongs to
-// the manager is admission's.
-func Decided(fields []Field, entries []metav1.ManagedFieldsEntry, manager string) []Field {
+// Decided returns the differing fields that the manager alone owns, by server-side apply, and those that are open: others may have changed them. An API
+// server computes the owners of fields before admission changes a write, and takes a field from its owner that another client changes: a value that was
+// not requested and still belongs to the manager is admission's. Lists with items that the manager does not own are never decided. Fields that
+// differ only in such items are neither decided nor open: the manager has stored what it has sent.
+func Decided(fields []Field, sent, stored map[string]any, entries []metav1.ManagedFieldsEntry, manager string) (decided, open []Field) {
 	var ours []any
 	var others []any
 	for _, entry := range entries {
@@ -22,7 +26,7 @@ func Decided(fields []Field, entries []metav1.ManagedFieldsEntry, manager string
 		}
 		var owned any
 		if json.NewDecoder(entry.FieldsV1.GetRawReader()).Decode(&owned) != nil {
-			return nil
+			return nil, fields
 		}
 		if entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply {
 			ours = append(ours, owned)
@@ -30,25 +34,91 @@ func Decided(fields []Field, entries []metav1.ManagedFieldsEntry, manager string
 			others = append(others, owned)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(fields), func(field Field) bool {
-		has := func(owned any) bool { return owns(owned, field.Path) }
-		return !slices.ContainsFunc(ours, has) || slices.ContainsFunc(others, has)
-	})
+	for _, field := range fields {
+		owns := func(owned any) bool { _, has := below(owned, field.Path); return has }
+		i := slices.IndexFunc(ours, owns)
+		if i < 0 {
+			open = append(open, field)
+			continue
+		}
+		owned, _ := below(ours[i], field.Path)
+		requested, _ := at(sent, field.Path)
+		present, _ := at(stored, field.Path)
+		part, whole := ownedPart(owned, present)
+		switch {
+		case !whole && document.Of(requested).CoveredBy(document.Of(part)):
+		case !whole || slices.ContainsFunc(others, owns):
+			open = append(open, field)
+		default:
+			decided = append(decided, field)
+		}
+	}
+	return decided, open
 }
 
-// owns reports whether a trie of fields contains a path, a field below it, or an atomic field above it.
-func owns(owned any, path []string) bool {
+// below returns what a trie of fields contains below a path, and whether it contains the path, or an atomic field above it.
+func below(owned any, path []string) (trie any, has bool) {
 	for _, key := range path {
 		fields, ok := owned.(map[string]any)
 		if !ok {
-			return false
+			return nil, false
 		}
 		if len(fields) == 0 {
-			return true
+			return owned, true
 		}
 		if owned, ok = fields["f:"+key]; !ok {
-			return false
+			return nil, false
 		}
 	}
-	return true
+	return owned, true
+}
+
+// ownedPart returns a value without the items of lists that a trie of fields lacks. whole reports that it lacks none.
+func ownedPart(owned, value any) (part any, whole bool) {
+	fields, _ := owned.(map[string]any)
+	if len(fields) == 0 {
+		return value, true // an atomic field
+	}
+	whole = true
+	switch value := value.(type) {
+	case map[string]any:
+		kept := make(map[string]any, len(value))
+		for key, entry := range value {
+			below, complete := ownedPart(fields["f:"+key], entry)
+			kept[key], whole = below, whole && complete
+		}
+		return kept, whole
+	case []any:
+		kept := make([]any, 0, len(value))
+		for _, item := range value {
+			owned, has := ownedItem(fields, item)
+			if !has {
+				whole = false
+				continue
+			}
+			below, complete := ownedPart(owned, item)
+			kept, whole = append(kept, below), whole && complete
+		}
+		return kept, whole
+	}
+	return value, true
+}
+
+// ownedItem returns the trie of an item of a list: of one with these keys, or of this value.
+func ownedItem(fields map[string]any, item any) (trie any, has bool) {
+	for name, trie := range fields {
+		kind, text, _ := strings.Cut(name, ":")
+		var identity any
+		if kind != "k" && kind != "v" || json.Unmarshal([]byte(text), &identity) != nil {
+			continue
+		}
+		same := document.Of(identity).Equal(document.Of(item))
+		if kind == "k" {
+			same = document.Of(identity).CoveredBy(document.Of(item))
+		}
+		if same {
+			return trie, true
+		}
+	}
+	return nil, false
 }

@@ -6,7 +6,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,49 +52,61 @@ func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, rem
 		return nil, false, err
 	}
 	if record == nil {
-		record, err = r.findAdmitted(ctx, x, object, whole)
+		record, covered, err = r.findAdmitted(ctx, x, object, whole)
 		if err != nil || record.IsEmpty() {
-			return object, false, err
+			return object, covered, err
 		}
 	}
 	object = object.DeepCopy() // it shares with the cache
 	x.admitted = record.Apply(object.Object, whole.Object)
 	object.Object["metadata"] = x.withRecord(object)
-	return object, isStored(object, whole), nil
+	if isStored(object, whole) || !unchanged {
+		return object, isStored(object, whole), nil
+	}
+	_, covered, err = r.findAdmitted(ctx, x, object, whole) // others may have added items to lists
+	return object, covered, err
 }
 
 // findAdmitted returns the decisions of admission about a copy that lacks a record: it was written by an earlier version, or the response was lost. The
-// present state must have been applied to it.
-func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole *unstructured.Unstructured) (*admitted.Record, error) {
+// present state must have been applied to it. covered reports that it is stored, and nothing needs to be recorded.
+func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole *unstructured.Unstructured) (record *admitted.Record, covered bool, err error) {
 	fields := admitted.Differences(object.Object, whole.Object)
 	if r.kind.Copy.FixedSpec { // the annotation has only the hash of the applied metadata
 		fields = admitted.OfMetadata(fields)
 	}
 	if len(fields) == 0 {
-		return nil, nil
+		return nil, false, nil
 	}
-	decided, resourceVersion, err := r.decidedFields(ctx, x, fields)
+	decided, open, resourceVersion, err := r.decidedFields(ctx, x, fields, object, whole)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if resourceVersion != whole.GetResourceVersion() {
-		return nil, &RetryAfter{Soon} // the watch is late
+		return nil, false, &RetryAfter{Soon} // the watch is late
 	}
-	var record *admitted.Record
-	return record.With(decided, object.Object, whole.Object), nil
+	if record = record.With(decided, object.Object, whole.Object); !record.IsEmpty() || len(open) > 0 || r.kind.Copy.FixedSpec {
+		return record, false, nil
+	}
+	rest := object.DeepCopy() // it shares with the cache
+	for _, field := range fields {
+		removeField(rest.Object, field.Path)
+	}
+	return record, isStored(rest, whole), nil
 }
 
-// decidedFields returns the fields that the provider's admission has replaced, according to the field managers of the copy, and its resourceVersion.
-func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admitted.Field) (decided []admitted.Field, resourceVersion string, err error) {
+// decidedFields returns the fields that the provider's admission has replaced, and those that others may have changed, according to the field managers of
+// the copy, and its resourceVersion.
+func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admitted.Field, sent, stored *unstructured.Unstructured) (decided, open []admitted.Field, resourceVersion string, err error) {
 	var found *metav1.PartialObjectMetadata
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		found, err = r.m.there.Metadata.Resource(r.kind.target()).Namespace(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
 		return err
 	})
 	if err != nil {
-		return nil, "", fmt.Errorf("reading the field managers of %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
+		return nil, nil, "", fmt.Errorf("reading the field managers of %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
-	return admitted.Decided(fields, found.ManagedFields, wire.ReflectionFieldManager), found.ResourceVersion, nil
+	decided, open = admitted.Decided(fields, sent.Object, stored.Object, found.ManagedFields, wire.ReflectionFieldManager)
+	return decided, open, found.ResourceVersion, nil
 }
 
 // recordAdmitted compares the stored object with the sent one, and warns about dropped fields. Decisions of admission are recorded in the copy by a second
@@ -103,19 +114,16 @@ func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admi
 func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	fields := admitted.Differences(sent.Object, stored.Object)
 	r.warnDropped(ctx, w, x, fields)
-	if r.kind.Copy.Mode != Apply || len(fields) == 0 {
+	if r.kind.Copy.Mode != Apply || admitted.AreSimilar(fields) {
 		return stored, nil // a copy that is replaced is written as a whole
 	}
-	if slices.ContainsFunc(fields, func(field admitted.Field) bool { return field.Dropped }) {
-		// A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
-		decided, _, err := r.decidedFields(ctx, x, fields)
-		if err != nil {
-			return nil, err
-		}
-		fields = decided
+	// Items of lists may belong to others. A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
+	decided, _, _, err := r.decidedFields(ctx, x, fields, sent, stored)
+	if err != nil {
+		return nil, err
 	}
 	requested := x.Build(w, stored)
-	next := x.admitted.With(fields, requested.Object, stored.Object)
+	next := x.admitted.With(decided, requested.Object, stored.Object)
 	if next.Equal(x.admitted) {
 		return stored, nil
 	}
