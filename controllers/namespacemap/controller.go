@@ -87,7 +87,7 @@ type Controller struct {
 // cached: it is asked about namespaces that are not ours.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	counts := objectcounts.New(c, objectcounts.Options{
-		Limits: objectcounts.OfRemoteNamespaces(options.ObjectCounts), RecountDelay: options.RecountDelay,
+		Limits: remoteCounts(options.ObjectCounts), RecountDelay: options.RecountDelay,
 	})
 	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options, counts: counts}
 }

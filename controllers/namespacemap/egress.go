@@ -109,8 +109,8 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == desired.Name })
 	if at < 0 {
 		err := c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
-		if isCountExceeded(err) { // the next attempt creates it, and the count is limited again after that
-			err = errors.Join(err, c.counts.Suspend(ctx, desired.Namespace, countedPolicies))
+		if isCountExceeded(err) { // the next attempt creates it, and the limit is the former one after that
+			err = errors.Join(err, c.counts.Raise(ctx, desired.Namespace, countedPolicies, 1))
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("creating NetworkPolicy %s, %w", key, err)
