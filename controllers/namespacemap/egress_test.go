@@ -146,6 +146,29 @@ func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
+// One policy that cannot be written does not keep the others from being written.
+func TestOneEgressPolicyInTroubleDoesNotStopTheOthers(t *testing.T) {
+	home := tenant(t, "rome")
+	m := provider.StartManager(t)
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+	namespace := home + "-shop"
+	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
+	m.Stop(t)
+
+	policy := &networkingv1.NetworkPolicy{}
+	provider.Get(t, policy, namespace, wire.EgressNetworkPolicy)
+	provider.Patch(t, policy, `{"spec":{"egress":[{},{}]}}`)
+	provider.Get(t, policy, namespace, wire.EgressIsolationPolicy)
+	provider.Delete(t, policy)
+	mend := provider.Forbid(t, "create", "networkpolicies")
+	provider.StartManager(t)
+	awaitEgress(t, namespace, "169.254.0.0/16", true)
+	mend()
+	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
+}
+
 // A consumer has no rights in a namespace as long as one of its limits is not there.
 func TestLimitsComeBeforeAccess(t *testing.T) {
 	for kind, limit := range map[string]func(*controllers.Options){
