@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,9 +111,15 @@ func selectorOf(name string, existing []networkingv1.NetworkPolicy) (selector me
 	return existing[at].Spec.PodSelector, true
 }
 
+// forget drops what is remembered of the NetworkPolicies of a namespace.
+func (c *Controller) forget(namespace string) {
+	c.incomplete.Drop(types.NamespacedName{Name: namespace})
+}
+
 // egressPolicies returns the NetworkPolicies that a remote namespace is to have, beside those that exist.
 func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string, existing []networkingv1.NetworkPolicy) ([]*networkingv1.NetworkPolicy, error) {
 	if !limits.Enabled(tenantlimits.EgressPolicy) {
+		c.forget(namespace)
 		return nil, nil
 	}
 	own, err := c.options.OwnRanges()
@@ -126,7 +133,9 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 		}
 	}
 	selectors, complete := complement(isolated, wire.MaxEgressPolicies)
+	c.incomplete.Drop(types.NamespacedName{Name: namespace})
 	if !complete {
+		c.incomplete.Set(types.NamespacedName{Name: namespace}, true)
 		c.report.Warn(nm, partialEgressReason, mapAction, fmt.Sprintf(
 			"the NetworkPolicies of namespace %s select pods by so many combinations of labels that %s-* cannot select all others: some have no egress. Select by fewer labels, or add a NetworkPolicy for these pods",
 			namespace, wire.EgressNetworkPolicy))
