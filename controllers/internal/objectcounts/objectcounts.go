@@ -108,8 +108,12 @@ func (c *Counts) Ensure(ctx context.Context, namespace string, metadata metav1.O
 func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.ResourceName, needed int64) error {
 	key := keyOf(namespace)
 	actual := &corev1.ResourceQuota{}
-	if err := c.client.Get(ctx, key, actual); err != nil {
-		return fmt.Errorf("getting ResourceQuota %s, %w", key, client.IgnoreNotFound(err))
+	err := c.client.Get(ctx, key, actual)
+	if apierrors.IsNotFound(err) {
+		return nil // nothing is limited
+	}
+	if err != nil {
+		return fmt.Errorf("getting ResourceQuota %s, %w", key, err)
 	}
 	desired := maps.Clone(actual.Spec.Hard)
 	limit, limited := desired[kind]
