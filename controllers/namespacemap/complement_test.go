@@ -12,8 +12,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/refract-project/refract/api/wire"
 )
 
 func selects(t *testing.T, selector *metav1.LabelSelector, pod labels.Set) bool {
@@ -108,6 +111,49 @@ func TestComplementOfReleases(t *testing.T) {
 	none, complete := complement([]metav1.LabelSelector{selectors[0], {}}, 2)
 	assert.Empty(t, none, "all pods are selected")
 	assert.True(t, complete)
+}
+
+// A policy that is added or removed changes no selector of a name that selects pods still to be selected, while there are other names.
+func TestNamesOfSelectorsAreStable(t *testing.T) {
+	t.Parallel()
+	names := wire.EgressPolicyNames()[1:]
+	without := func(app string) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: app, Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	}
+	var existing []networkingv1.NetworkPolicy
+	assign := func(apps ...string) map[string]metav1.LabelSelector {
+		var selectors []metav1.LabelSelector
+		for _, app := range apps {
+			selectors = append(selectors, without(app))
+		}
+		named := nameSelectors(selectors, names, existing)
+		existing = nil
+		for name, selector := range named {
+			existing = append(existing, networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.NetworkPolicySpec{PodSelector: selector}})
+		}
+		return named
+	}
+	type named = map[string]metav1.LabelSelector
+	assert.Equal(t, named{names[0]: noPods}, assign())
+	assert.Equal(t, named{names[0]: without("b")}, assign("b"))
+	assert.Equal(t, named{names[0]: without("b"), names[1]: without("a")}, assign("a", "b"))
+	assert.Equal(t, named{names[0]: noPods, names[1]: without("a"), names[2]: without("c")}, assign("a", "c"))
+	assert.Equal(t, named{names[0]: without("d"), names[1]: without("a")}, assign("d", "a"))
+	assert.Equal(t, named{names[0]: noPods, names[2]: without("e")}, assign("e"))
+	assert.Len(t, assign("1", "2", "3", "4", "5", "6", "7", "8"), len(names), "all names are used")
+
+	order := func(names ...string) (result []string) {
+		var desired []*networkingv1.NetworkPolicy
+		for _, name := range names {
+			desired = append(desired, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.NetworkPolicySpec{PodSelector: without("x")}})
+		}
+		for _, policy := range inOrder(desired, existing[:1]) {
+			result = append(result, policy.Name)
+		}
+		return result
+	}
+	first := existing[0].Name
+	assert.Equal(t, []string{wire.EgressIsolationPolicy, "new", first}, order(first, "new", wire.EgressIsolationPolicy), "what selects more pods comes before what selects fewer")
 }
 
 // A consumer that writes many or large selectors gets no default egress for them, and takes no time of the others. Many small ones are usual.

@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +39,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
+	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/objectcounts"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
@@ -81,13 +83,16 @@ type Controller struct {
 	report   *report.Reporter
 	options  Options
 	counts   *objectcounts.Counts
+
+	// incomplete remembers the remote namespaces where some pods have no egress.
+	incomplete memo.Memo[bool]
 }
 
 // NewController returns a controller that works through c; live must not be
 // cached: it is asked about namespaces that are not ours.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	counts := objectcounts.New(c, objectcounts.Options{
-		Limits: objectcounts.OfRemoteNamespaces(options.ObjectCounts), RecountDelay: options.RecountDelay,
+		Limits: remoteCounts(options.ObjectCounts), RecountDelay: options.RecountDelay,
 	})
 	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options, counts: counts}
 }
@@ -213,9 +218,9 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 		current[local] = status
 	}
 	problems = append(problems, c.removeRemoteNamespaces(ctx, nm, current))
-	c.reportLeftBehind(nm, current, owned)
+	leftBehind := c.reportLeftBehind(nm, current, owned)
 	err = errors.Join(problems...)
-	if err == nil && !slices.ContainsFunc(slices.Collect(maps.Values(current)), isFailed) {
+	if err == nil && !limits.invalid && !leftBehind && !slices.ContainsFunc(slices.Collect(maps.Values(current)), c.isReported) {
 		c.report.Clear(client.ObjectKeyFromObject(nm))
 	}
 	return errors.Join(err, c.writeStatus(ctx, nm, current))
@@ -251,6 +256,12 @@ func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap, 
 
 func isFailed(s offloading.RemoteNamespaceStatus) bool {
 	return s.Phase == offloading.MappingCreationLoopBackOff
+}
+
+// isReported reports whether an Event of the map is about a remote namespace, and remains true.
+func (c *Controller) isReported(s offloading.RemoteNamespaceStatus) bool {
+	_, incomplete := c.incomplete.Get(types.NamespacedName{Name: s.RemoteNamespace})
+	return incomplete || isFailed(s)
 }
 
 // removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired,

@@ -58,6 +58,7 @@ func maxNamespaces(limits consumerLimits) int {
 type consumerLimits struct {
 	tenantlimits.Limits
 	annotations map[string]string
+	invalid     bool // some of them do not apply
 }
 
 // limitsOf returns the limits of the map's consumer. Those that are not valid do not apply, and an Event reports them.
@@ -71,12 +72,12 @@ func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) 
 	if err != nil {
 		c.report.Warn(nm, invalidLimitsReason, mapAction, fmt.Sprintf("limits of namespace %s are not valid, and the defaults apply in their place: %s. Correct the annotations of the namespace", nm.Namespace, err))
 	}
-	return consumerLimits{limits, annotations}, nil
+	return consumerLimits{limits, annotations, err != nil}, nil
 }
 
-// reportLeftBehind names the namespaces that were created for the map and that it no longer mentions. They are not deleted, because nobody has
+// reportLeftBehind names the namespaces that were created for the map and that it no longer mentions, and reports whether there are any. They are not deleted, because nobody has
 // asked for it: an earlier version lost sight of them, or the map was restored from a backup.
-func (c *Controller) reportLeftBehind(nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus, owned sets.Set[string]) {
+func (c *Controller) reportLeftBehind(nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus, owned sets.Set[string]) bool {
 	left := owned.Clone()
 	for _, status := range current {
 		left.Delete(status.RemoteNamespace)
@@ -85,9 +86,10 @@ func (c *Controller) reportLeftBehind(nm *offloading.NamespaceMap, current map[s
 		left.Delete(status.RemoteNamespace) // being deleted, or just deleted and still in the cache
 	}
 	if left.Len() == 0 {
-		return
+		return false
 	}
 	names := sets.List(left)
 	c.report.Warn(nm, leftBehindReason, mapAction, fmt.Sprintf("%d namespaces of this consumer are not in the NamespaceMap, and count towards its limit: %s. Delete them, if nothing in them is needed",
 		len(names), strings.Join(names[:min(len(names), 10)], ", ")))
+	return true
 }

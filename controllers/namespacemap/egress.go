@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,27 +49,77 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 	if err != nil {
 		return err
 	}
-	// The isolation comes first: the default egress may leave out pods only when something isolates them.
-	for _, policy := range desired {
-		if err := c.ensureNetworkPolicy(ctx, policy, actual.Items); err != nil {
-			return err
+	var problems []error
+	missing := int64(0)
+	isolated := true
+	for _, policy := range inOrder(desired, actual.Items) {
+		// The default egress may leave out pods only when something isolates them.
+		if !isolated && narrows(policy, actual.Items) {
+			continue
 		}
+		err := c.ensureNetworkPolicy(ctx, policy, actual.Items)
+		if isCountExceeded(err) {
+			missing++
+		}
+		isolated = isolated && (err == nil || policy.Name != wire.EgressIsolationPolicy)
+		problems = append(problems, err)
+	}
+	if missing > 0 { // the next attempt creates them, and the limit is the former one after that
+		problems = append(problems, c.counts.Raise(ctx, namespace, countedPolicies, missing))
 	}
 	for i := range actual.Items {
 		policy := &actual.Items[i]
-		if !isEgressPolicy(policy) || slices.ContainsFunc(desired, func(d *networkingv1.NetworkPolicy) bool { return d.Name == policy.Name }) {
+		if !isolated || !isEgressPolicy(policy) || slices.ContainsFunc(desired, func(d *networkingv1.NetworkPolicy) bool { return d.Name == policy.Name }) {
 			continue
 		}
 		if err := c.client.Delete(ctx, policy); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting NetworkPolicy %s, %w", client.ObjectKeyFromObject(policy), err)
+			problems = append(problems, fmt.Errorf("deleting NetworkPolicy %s, %w", client.ObjectKeyFromObject(policy), err))
 		}
 	}
-	return nil
+	return errors.Join(problems...)
+}
+
+// inOrder returns the desired policies in the order in which they are written: the isolation, then those that allow more pods than the existing ones,
+// or as many, and then those that leave pods out, so that no pod is without egress meanwhile.
+func inOrder(desired []*networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) []*networkingv1.NetworkPolicy {
+	ordered := slices.Clone(desired)
+	rank := func(policy *networkingv1.NetworkPolicy) int {
+		switch {
+		case policy.Name == wire.EgressIsolationPolicy:
+			return 0
+		case narrows(policy, existing):
+			return 2
+		}
+		return 1
+	}
+	slices.SortStableFunc(ordered, func(a, b *networkingv1.NetworkPolicy) int { return rank(a) - rank(b) })
+	return ordered
+}
+
+// narrows reports whether pods that the existing policy of the name selects may be left out by the desired one.
+func narrows(desired *networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) bool {
+	selector, exists := selectorOf(desired.Name, existing)
+	return exists && !equality.Semantic.DeepEqual(selector, noPods) && !equality.Semantic.DeepEqual(selector, desired.Spec.PodSelector)
+}
+
+// selectorOf returns which pods the policy of a name selects, and whether there is one.
+func selectorOf(name string, existing []networkingv1.NetworkPolicy) (selector metav1.LabelSelector, exists bool) {
+	at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == name })
+	if at < 0 {
+		return selector, false
+	}
+	return existing[at].Spec.PodSelector, true
+}
+
+// forget drops what is remembered of the NetworkPolicies of a namespace.
+func (c *Controller) forget(namespace string) {
+	c.incomplete.Drop(types.NamespacedName{Name: namespace})
 }
 
 // egressPolicies returns the NetworkPolicies that a remote namespace is to have, beside those that exist.
 func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string, existing []networkingv1.NetworkPolicy) ([]*networkingv1.NetworkPolicy, error) {
 	if !limits.Enabled(tenantlimits.EgressPolicy) {
+		c.forget(namespace)
 		return nil, nil
 	}
 	own, err := c.options.OwnRanges()
@@ -81,21 +133,58 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 		}
 	}
 	selectors, complete := complement(isolated, wire.MaxEgressPolicies)
+	c.incomplete.Drop(types.NamespacedName{Name: namespace})
 	if !complete {
+		c.incomplete.Set(types.NamespacedName{Name: namespace}, true)
 		c.report.Warn(nm, partialEgressReason, mapAction, fmt.Sprintf(
 			"the NetworkPolicies of namespace %s select pods by so many combinations of labels that %s-* cannot select all others: some have no egress. Select by fewer labels, or add a NetworkPolicy for these pods",
 			namespace, wire.EgressNetworkPolicy))
 	}
-	if len(selectors) == 0 {
-		selectors = []metav1.LabelSelector{noPods}
-	}
-	names := wire.EgressPolicyNames()[1:]
 	rules := c.egressRules(nm, limits, own)
 	desired := []*networkingv1.NetworkPolicy{newEgressPolicy(nm, namespace, wire.EgressIsolationPolicy, metav1.LabelSelector{}, nil)}
-	for i, selector := range selectors {
-		desired = append(desired, newEgressPolicy(nm, namespace, names[i], selector, rules))
+	named := nameSelectors(selectors, wire.EgressPolicyNames()[1:], existing)
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		desired = append(desired, newEgressPolicy(nm, namespace, name, named[name], rules))
 	}
 	return desired, nil
+}
+
+// nameSelectors returns the selectors by the names of their policies. A selector keeps the name that it has, and a new one gets a name that selects no
+// pods so far, while there is one: no pods are left out by one policy before another one selects them. There is always a policy of the first name.
+func nameSelectors(selectors []metav1.LabelSelector, names []string, existing []networkingv1.NetworkPolicy) map[string]metav1.LabelSelector {
+	named := map[string]metav1.LabelSelector{}
+	var added []metav1.LabelSelector
+	for _, selector := range selectors {
+		at := slices.IndexFunc(names, func(name string) bool {
+			actual, exists := selectorOf(name, existing)
+			return exists && equality.Semantic.DeepEqual(actual, selector)
+		})
+		if at < 0 {
+			added = append(added, selector)
+		} else {
+			named[names[at]] = selector
+		}
+	}
+	var free, used []string
+	for _, name := range names {
+		actual, exists := selectorOf(name, existing)
+		_, kept := named[name]
+		switch {
+		case kept:
+		case !exists || equality.Semantic.DeepEqual(actual, noPods):
+			free = append(free, name)
+		default:
+			used = append(used, name)
+		}
+	}
+	free = append(free, used...)
+	for i, selector := range added {
+		named[free[i]] = selector
+	}
+	if _, has := named[names[0]]; !has {
+		named[names[0]] = noPods
+	}
+	return named
 }
 
 // noPods selects no pod.
@@ -109,9 +198,6 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == desired.Name })
 	if at < 0 {
 		err := c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
-		if isCountExceeded(err) { // the next attempt creates it, and the count is limited again after that
-			err = errors.Join(err, c.counts.Suspend(ctx, desired.Namespace, countedPolicies))
-		}
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("creating NetworkPolicy %s, %w", key, err)
 		}

@@ -146,6 +146,78 @@ func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
+// One policy that cannot be written does not keep the others from being written.
+func TestOneEgressPolicyInTroubleDoesNotStopTheOthers(t *testing.T) {
+	home := tenant(t, "rome")
+	m := provider.StartManager(t)
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+	namespace := home + "-shop"
+	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
+	m.Stop(t)
+
+	policy := &networkingv1.NetworkPolicy{}
+	provider.Get(t, policy, namespace, wire.EgressNetworkPolicy)
+	provider.Patch(t, policy, `{"spec":{"egress":[{},{}]}}`)
+	provider.Get(t, policy, namespace, wire.EgressIsolationPolicy)
+	provider.Delete(t, policy)
+	mend := provider.Forbid(t, "create", "networkpolicies")
+	provider.StartManager(t)
+	awaitEgress(t, namespace, "169.254.0.0/16", true)
+	mend()
+	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
+}
+
+// What remains wrong is reported once, however often the map is reconciled: a namespace where pods have no egress, and limits that are not valid.
+func TestWhatRemainsIsReportedOnce(t *testing.T) {
+	for reason, spoil := range map[string]func(t *testing.T, home, remote string){
+		"EgressPolicyIncomplete": func(t *testing.T, _, remote string) {
+			for i := range 4 { // 16 combinations
+				selector := metav1.LabelSelector{MatchLabels: map[string]string{fmt.Sprintf("a%d", i): "x", fmt.Sprintf("b%d", i): "x"}}
+				provider.Create(t, &networkingv1.NetworkPolicy{
+					ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: fmt.Sprintf("p%d", i)},
+					Spec:       networkingv1.NetworkPolicySpec{PodSelector: selector, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}},
+				})
+			}
+		},
+		"InvalidLimits": func(t *testing.T, home, _ string) {
+			provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, `{"metadata":{"annotations":{"tenants.refract.io/egress-policy":"perhaps"}}}`)
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			home := tenant(t, "rome")
+			provider.StartManager(t)
+			nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+			provider.Create(t, nm)
+			awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+			spoil(t, home, home+"-shop")
+			provider.AwaitEvent(t, home, "NamespaceMap", nm.Name, reason)
+			for i := range 3 { // each is a reconciliation that succeeds
+				local := fmt.Sprintf("more%d", i)
+				provider.Patch(t, nm, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:%q}}}`, local, home+"-"+local))
+				controllertest.Eventually(t, "another namespace", func() error {
+					provider.Get(t, nm, home, nm.Name)
+					if nm.Status.CurrentMapping[local].Phase != offloading.MappingAccepted {
+						return fmt.Errorf("the mappings are %v", nm.Status.CurrentMapping)
+					}
+					return nil
+				})
+			}
+			told := int32(0)
+			for _, event := range provider.Events(t, home, "NamespaceMap", nm.Name) {
+				if event.Reason == reason {
+					told++
+					if event.Series != nil {
+						told += event.Series.Count - 1
+					}
+				}
+			}
+			require.EqualValues(t, 1, told)
+		})
+	}
+}
+
 // A consumer has no rights in a namespace as long as one of its limits is not there.
 func TestLimitsComeBeforeAccess(t *testing.T) {
 	for kind, limit := range map[string]func(*controllers.Options){

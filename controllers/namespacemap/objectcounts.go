@@ -8,16 +8,29 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/objectcounts"
 )
 
 // countedPolicies is the count of NetworkPolicies in a ResourceQuota.
 const countedPolicies = "count/networkpolicies.networking.k8s.io"
+
+// remoteCounts returns the limits of a remote namespace, with room for the NetworkPolicies that this controller creates there: they are counted, too.
+func remoteCounts(counts corev1.ResourceList) corev1.ResourceList {
+	limits := objectcounts.OfRemoteNamespaces(counts)
+	if policies, limited := limits[countedPolicies]; limited {
+		policies.Add(*resource.NewQuantity(int64(len(wire.EgressPolicyNames())), resource.DecimalSI))
+		limits[countedPolicies] = policies
+	}
+	return limits
+}
 
 // ensureObjectCounts brings the ResourceQuota of a remote namespace in line with the options.
 func (c *Controller) ensureObjectCounts(ctx context.Context, nm *offloading.NamespaceMap, namespace string) error {

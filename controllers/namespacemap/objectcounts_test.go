@@ -17,10 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/internal/objectcounts"
 )
 
 func counts(of map[string]string) corev1.ResourceList {
@@ -78,7 +82,8 @@ func TestObjectsThatAreNotCountedAreNotRefused(t *testing.T) {
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
 }
 
-// A consumer with as many NetworkPolicies as allowed does not prevent the NetworkPolicy of this cluster, and gets no more for it.
+// A consumer with as many NetworkPolicies as allowed does not prevent the NetworkPolicy of this cluster, and gets no more for it, even if it has used
+// up what is reserved for those of this cluster.
 func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	const remote, policies = "policies-lima", "count/networkpolicies.networking.k8s.io"
 	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{policies: "3"}) }
@@ -86,37 +91,65 @@ func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	nm := replicated(tenant(t, "lima3"), "lima3", map[string]string{"policies": remote})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"policies": "Accepted"})
-	awaitCounts(t, remote, map[string]string{policies: "3"})
+	awaitCounts(t, remote, map[string]string{policies: "12"})
 	policy := awaitEgress(t, remote, "169.254.0.0/16", true)
 	m.Stop(t)
 
 	provider.Delete(t, policy)
-	mine := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote}}
-	create := func() error { return provider.Client.Create(t.Context(), mine.DeepCopy()) }
-	for _, mine.Name = range []string{"first", "second"} {
-		controllertest.Eventually(t, "room for NetworkPolicy "+mine.Name, create)
-	}
-	mine.Name = "another"
-	controllertest.Eventually(t, "no room for another one", func() error {
-		if err := create(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
-			return fmt.Errorf("the error is %w", err)
+	mine := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, GenerateName: "mine-"}}
+	fill := func() error {
+		for range 20 {
+			if err := provider.Client.Create(t.Context(), mine.DeepCopy()); apierrors.IsForbidden(err) && strings.Contains(err.Error(), "used: "+policies+"=12") {
+				return nil
+			}
 		}
-		return nil
-	})
+		return fmt.Errorf("the count has not reached the limit")
+	}
+	controllertest.Eventually(t, "no room for another one", fill)
 
 	provider.StartManager(t, limited)
 	awaitEgress(t, remote, "169.254.0.0/16", true)
-	awaitCounts(t, remote, map[string]string{policies: "3"})
+	quota := awaitCounts(t, remote, map[string]string{policies: "12"})
 	controllertest.Eventually(t, "no room for another one", func() error {
-		err := create()
-		if err == nil { // until the API server knows the limit again
-			provider.Delete(t, mine.DeepCopy())
-		}
-		if !apierrors.IsForbidden(err) {
+		err := provider.Client.Create(t.Context(), mine.DeepCopy())
+		if !apierrors.IsForbidden(err) { // until the API server knows the limit again
 			return fmt.Errorf("the error is %w", err)
 		}
 		return nil
 	})
+	provider.Get(t, quota, remote, quota.Name)
+	require.Equal(t, "12", ptr.To(quota.Spec.Hard[policies]).String())
+}
+
+// The limit is raised by what is needed and no more, and as often as a consumer brings that about.
+func TestTheLimitIsRaisedAndNeverRemoved(t *testing.T) {
+	const policies = "count/networkpolicies.networking.k8s.io"
+	namespace := provider.Namespace(t)
+	restoring := brake.Client(provider.Client, provider.Client, events.NewFakeRecorder(100), nil, corev1.SchemeGroupVersion.WithKind("ResourceQuota"))
+	counted := objectcounts.New(restoring, objectcounts.Options{Limits: counts(map[string]string{policies: "3"})})
+	require.NoError(t, counted.Ensure(t.Context(), namespace, metav1.ObjectMeta{}))
+	for range 20 {
+		require.NoError(t, counted.Raise(t.Context(), namespace, policies, 2))
+		require.NoError(t, counted.Raise(t.Context(), namespace, policies, 2))
+		awaitCounts(t, namespace, map[string]string{policies: "5"})
+		require.NoError(t, counted.Ensure(t.Context(), namespace, metav1.ObjectMeta{}))
+		awaitCounts(t, namespace, map[string]string{policies: "3"})
+	}
+	for i := range 3 {
+		provider.Create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("mine-%d", i)}})
+	}
+	quota := awaitCounts(t, namespace, map[string]string{policies: "3"})
+	provider.Patch(t, quota, `{"spec":{"hard":{"`+policies+`":"2"}}}`)
+	lower := objectcounts.New(restoring, objectcounts.Options{Limits: counts(map[string]string{policies: "2"})})
+	controllertest.Eventually(t, "the number of policies", func() error {
+		provider.Get(t, quota, namespace, quota.Name)
+		if used := ptr.To(quota.Status.Used[policies]).Value(); used != 3 {
+			return fmt.Errorf("%d are counted", used)
+		}
+		return nil
+	})
+	require.NoError(t, lower.Raise(t.Context(), namespace, policies, 1))
+	awaitCounts(t, namespace, map[string]string{policies: "4"})
 }
 
 func awaitCounts(t *testing.T, namespace string, want map[string]string) *corev1.ResourceQuota {

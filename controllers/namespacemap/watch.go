@@ -93,12 +93,19 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		WithOptions(workers.Options(c.options.Workers)).
 		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(isReplicated))).
 		Watches(&corev1.Namespace{}, toMap, marked).
+		Watches(&corev1.Namespace{}, handler.Funcs{DeleteFunc: c.forgetDeleted}).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.mapsIn), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, limitsChanged))).
 		Watches(&rbacv1.RoleBinding{}, toMap, marked).
 		Watches(&networkingv1.NetworkPolicy{}, handler.EnqueueRequestsFromMapFunc(c.mapOfNamespace), builder.WithPredicates(isolationChanged)).
 		Watches(&corev1.LimitRange{}, toMap, marked).
 		Watches(&corev1.ResourceQuota{}, toMap, marked, builder.WithPredicates(predicate.Funcs{UpdateFunc: countsChanged})).
 		Complete(report.Failures(c, c.options.Failed))
+}
+
+// forgetDeleted drops what is remembered of a namespace that is gone.
+func (c *Controller) forgetDeleted(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	c.forget(e.Object.GetName())
+	c.counts.Forget(e.Object.GetName())
 }
 
 // followOwnRanges reconciles all NamespaceMaps when the ranges of this cluster have changed.

@@ -49,6 +49,14 @@ type restored struct {
 	key  types.NamespacedName
 }
 
+// Unguarded returns the client in a RestoringClient, and another client as it is. It is for writes that this cluster takes back itself.
+func Unguarded(c client.Client) client.Client {
+	if restoring, ok := c.(*RestoringClient); ok {
+		return restoring.Client
+	}
+	return c
+}
+
 // Quarantined counts the objects that are not restored at the moment.
 func (b *RestoringClient) Quarantined() int { return b.guard.Quarantined() }
 

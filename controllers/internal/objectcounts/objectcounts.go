@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
@@ -55,15 +56,20 @@ type Options struct {
 
 // Counts keeps a ResourceQuota in namespaces of consumers. Safe for concurrent use.
 type Counts struct {
-	client  client.Client
-	options Options
+	client    client.Client
+	unguarded client.Client // for what Raise has raised
+	options   Options
 
 	// uncounted remembers which objects the cluster does not count, by ResourceQuota.
 	uncounted memo.Memo[uncounted]
+	// raised remembers which ResourceQuotas Raise has changed.
+	raised memo.Memo[bool]
 }
 
 // New returns Counts that read and write through c.
-func New(c client.Client, options Options) *Counts { return &Counts{client: c, options: options} }
+func New(c client.Client, options Options) *Counts {
+	return &Counts{client: c, unguarded: brake.Unguarded(c), options: options}
+}
 
 // uncounted are the resources of a namespace that kube-controller-manager does not count: it learns of new CRDs only after some time. The API
 // server denies the creation of objects with a limit and without a count, so these are left out until then.
@@ -86,28 +92,53 @@ func (c *Counts) Ensure(ctx context.Context, namespace string, metadata metav1.O
 		return fmt.Errorf("getting ResourceQuota %s, %w", key, err)
 	}
 	c.noteUncounted(actual)
-	return c.write(ctx, actual, c.hard(key))
+	writer := c.client
+	if _, raised := c.raised.Get(key); raised {
+		writer = c.unguarded
+	}
+	if err := c.write(ctx, writer, actual, c.hard(key)); err != nil {
+		return err
+	}
+	c.raised.Drop(key)
+	return nil
 }
 
-// Suspend removes the limit of one kind until Ensure is called: an object of this cluster must exist even if the consumer has used up the limit.
-func (c *Counts) Suspend(ctx context.Context, namespace string, kind corev1.ResourceName) error {
+// Raise makes room for so many more objects of one kind until Ensure is called: an object of this cluster must exist even if the consumer has used
+// up the limit. The consumer causes this at will, so that it is no fight that delays the limit.
+func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.ResourceName, needed int64) error {
 	key := keyOf(namespace)
 	actual := &corev1.ResourceQuota{}
-	if err := c.client.Get(ctx, key, actual); err != nil {
-		return fmt.Errorf("getting ResourceQuota %s, %w", key, client.IgnoreNotFound(err))
+	err := c.client.Get(ctx, key, actual)
+	if apierrors.IsNotFound(err) {
+		return nil // nothing is limited
+	}
+	if err != nil {
+		return fmt.Errorf("getting ResourceQuota %s, %w", key, err)
 	}
 	desired := maps.Clone(actual.Spec.Hard)
-	delete(desired, kind)
-	return c.write(ctx, actual, desired)
+	limit, limited := desired[kind]
+	if !limited {
+		return nil
+	}
+	if configured, ok := c.options.Limits[kind]; ok { // not what an earlier call has raised it to
+		limit = configured.DeepCopy()
+	}
+	if used := actual.Status.Used[kind]; used.Cmp(limit) > 0 {
+		limit = used.DeepCopy()
+	}
+	limit.Add(*resource.NewQuantity(needed, resource.DecimalSI))
+	desired[kind] = limit
+	c.raised.Set(key, true)
+	return c.write(ctx, c.unguarded, actual, desired)
 }
 
-func (c *Counts) write(ctx context.Context, actual *corev1.ResourceQuota, desired corev1.ResourceList) error {
+func (c *Counts) write(ctx context.Context, writer client.Client, actual *corev1.ResourceQuota, desired corev1.ResourceList) error {
 	if equality.Semantic.DeepEqual(actual.Spec.Hard, desired) || len(actual.Spec.Hard) == 0 && len(desired) == 0 {
 		return nil
 	}
 	changed := actual.DeepCopy()
 	changed.Spec.Hard = desired
-	if err := c.client.Patch(ctx, changed, client.MergeFrom(actual), fieldOwner); err != nil {
+	if err := writer.Patch(ctx, changed, client.MergeFrom(actual), fieldOwner); err != nil {
 		return fmt.Errorf("updating ResourceQuota %s, %w", client.ObjectKeyFromObject(actual), err)
 	}
 	return nil
@@ -149,6 +180,12 @@ func (c *Counts) hard(key types.NamespacedName) corev1.ResourceList {
 	counts := maps.Clone(c.options.Limits)
 	maps.DeleteFunc(counts, func(name corev1.ResourceName, _ resource.Quantity) bool { return left.resources[name] })
 	return counts
+}
+
+// Forget drops what is remembered of a namespace that is gone.
+func (c *Counts) Forget(namespace string) {
+	c.uncounted.Drop(keyOf(namespace))
+	c.raised.Drop(keyOf(namespace))
 }
 
 // RecountAfter returns when to call Ensure again because of resources that are not counted in the namespace, 0 if there are none.
