@@ -53,7 +53,8 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	out.reset()
 	doc.Mount(document.ContextRoot, env.Context)
 	if len(c.plugins) > 0 {
-		env.ends = time.Now().Add(c.plugins[0].host.timeout)
+		env.began = time.Now()
+		env.ends, env.slowest, env.longest = env.began.Add(c.plugins[0].host.timeout), "", 0
 	}
 	if env.Measure {
 		env.lap()
@@ -81,6 +82,11 @@ func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Docume
 		return err
 	}
 	if n > 0 {
+		now, before := time.Now(), c.plugins[n-1]
+		if now.After(env.ends) {
+			return env.lateError(before, c.hook.String(), now)
+		}
+		env.turn(before.name, now)
 		doc.Commit()
 	}
 	out := &env.out
