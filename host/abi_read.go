@@ -124,7 +124,7 @@ func abiKeys(i *instance, stack []uint64) {
 		i.encoded = binary.LittleEndian.AppendUint32(i.encoded, uint32(len(k)))
 		i.encoded = append(i.encoded, k...)
 	}
-	i.charge(document.SortWork(len(i.keyScratch), len(i.encoded)) + int64(len(i.encoded))/8)
+	i.charge(i.doc.TakeWork() + document.SortWork(len(i.keyScratch), len(i.encoded)) + int64(len(i.encoded))/8)
 	i.deliver("keys", stack)
 }
 
@@ -139,7 +139,7 @@ func abiJSON(i *instance, stack []uint64) {
 		var work int64
 		i.encoded, work = v.Encode(i.encoded[:0])
 		i.encodedFor, i.encodedAt = v, i.doc.Version()
-		i.charge(work)
+		i.charge(i.doc.TakeWork() + work)
 	}
 	i.deliver("json", stack)
 }

@@ -53,7 +53,8 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	out.reset()
 	doc.Mount(document.ContextRoot, env.Context)
 	if len(c.plugins) > 0 {
-		env.ends = time.Now().Add(c.plugins[0].host.timeout)
+		env.began = time.Now()
+		env.ends, env.slowest, env.longest = env.began.Add(c.plugins[0].host.timeout), "", 0
 	}
 	if env.Measure {
 		env.lap()
@@ -81,17 +82,19 @@ func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Docume
 		return err
 	}
 	if n > 0 {
+		now, before := time.Now(), c.plugins[n-1]
+		if now.After(env.ends) {
+			return env.lateError(before, c.hook.String(), now)
+		}
+		env.turn(before.name, now)
 		doc.Commit()
 	}
 	out := &env.out
-	i, err := c.call(ctx, p, doc, env)
+	i, err := c.call(ctx, n, doc, env)
 	if err != nil && i != nil && i.inherits && mayBeInherited(err) {
-		i, err = c.repeat(ctx, i, err, doc, env)
+		i, err = c.repeat(ctx, n, i, err, doc, env)
 	}
-	if err = c.end(p, i, err, out); err == nil && !out.Skipped {
-		err = c.guard.check(doc, n)
-	}
-	if err != nil && p.ignore {
+	if err = c.end(p, i, err, out); err != nil && p.ignore {
 		return c.tolerate(p, doc, out, err)
 	}
 	return err
@@ -109,17 +112,19 @@ func (c *Chain) tolerate(p *Plugin, doc *document.Document, out *Outcome, err er
 	return nil
 }
 
-// call runs the hook of a plugin; the instance is nil if none could be had.
-func (c *Chain) call(ctx context.Context, p *Plugin, doc *document.Document, env *Env) (*instance, error) {
+// call runs the hook of the n-th plugin; the instance is nil if none could be had.
+func (c *Chain) call(ctx context.Context, n int, doc *document.Document, env *Env) (*instance, error) {
+	p := c.plugins[n]
 	call := env.out.begin(p.name)
 	i, err := p.take(ctx, env.Domain)
 	if err != nil {
 		return nil, err
 	}
-	return i, c.runOn(i, doc, env, call)
+	return i, c.runOn(i, n, doc, env, call)
 }
 
-func (c *Chain) runOn(i *instance, doc *document.Document, env *Env, call *Call) error {
+// runOn runs the n-th plugin's hook in an instance, and judges what it did.
+func (c *Chain) runOn(i *instance, n int, doc *document.Document, env *Env, call *Call) error {
 	err := i.run(c.hook, doc, env, call)
 	if env.out.warned > maxWarnings {
 		env.out.endWarnings(i.plugin.name)
@@ -127,12 +132,15 @@ func (c *Chain) runOn(i *instance, doc *document.Document, env *Env, call *Call)
 	if env.Measure {
 		call.Duration += env.lap()
 	}
+	if err == nil && !i.skipped {
+		err = c.guard.check(doc, n)
+	}
 	return err
 }
 
 // repeat does a call once more, on a fresh instance, which failed in one that had run before: a failure of what earlier calls left
 // behind is none of the object. The error is that of the fresh instance.
-func (c *Chain) repeat(ctx context.Context, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
+func (c *Chain) repeat(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
 	p := used.plugin
 	i, err := p.takeFresh(ctx, used, intact(cause))
 	if err != nil {
@@ -140,7 +148,7 @@ func (c *Chain) repeat(ctx context.Context, used *instance, cause error, doc *do
 	}
 	doc.Rollback()
 	env.out.forgetWarnings()
-	err = c.runOn(i, doc, env, &env.out.Calls[len(env.out.Calls)-1])
+	err = c.runOn(i, n, doc, env, &env.out.Calls[len(env.out.Calls)-1])
 	if err == nil {
 		p.leak(cause)
 	}
@@ -172,7 +180,8 @@ func (c *Chain) end(p *Plugin, i *instance, err error, out *Outcome) error {
 	return err
 }
 
-// intact reports whether the module came to its regular end.
+// intact reports whether the module came to its regular end, and to what it says is its own refusal. One that made a forbidden edit is
+// not trusted any more.
 func intact(err error) bool {
 	_, ok := err.(*PluginFailedError)
 	return ok

@@ -31,7 +31,8 @@ func (c Config) WithCacheDir(dir string) Config { c.cacheDir = dir; return c }
 func (c Config) WithLogger(l *slog.Logger) Config { c.logger = l; return c }
 
 // WithChainTimeout limits how long a chain may take in wall-clock time. Fuel stops a plugin far earlier, at the same place on
-// every machine; this is for what fuel does not foresee. It is checked when a plugin calls the host. 5 s.
+// every machine; this is for what fuel does not foresee. It is checked when a plugin calls the host, between the operations of a
+// JSON Patch and between plugins. 5 s.
 func (c Config) WithChainTimeout(d time.Duration) Config { c.timeout = d; return c }
 
 // WithLeakReporter has report called for plugins whose calls fail in instances that have run before and succeed in fresh ones: at

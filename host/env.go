@@ -25,10 +25,13 @@ type Env struct {
 	// Measure fills in Call's Fuel, Memory and Duration, at the price of a clock reading a plugin and one more.
 	Measure bool
 
-	out   Outcome
-	ends  time.Time     // when the chain must be over
-	clock time.Time     // any time, to read the monotonic clock alone
-	last  time.Duration // the reading before
+	out     Outcome
+	ends    time.Time // when the chain must be over
+	began   time.Time // when the present call began
+	slowest string    // of those before it, with its time
+	longest time.Duration
+	clock   time.Time     // any time, to read the monotonic clock alone
+	last    time.Duration // the reading before
 }
 
 // Outcome is what a chain did. Valid until the next Run with the same Env.
@@ -63,6 +66,20 @@ type Call struct {
 	Duration time.Duration
 	// Err of a plugin with IgnoreFailure, whose edits were dropped.
 	Err error
+}
+
+// turn notes that the call of a plugin ends, and the next one begins.
+func (e *Env) turn(plugin string, now time.Time) {
+	if took := now.Sub(e.began); e.slowest == "" || took > e.longest {
+		e.slowest, e.longest = plugin, took
+	}
+	e.began = now
+}
+
+// lateError says that the time of the chain is over in the call of p, and names the plugin that took the longest.
+func (e *Env) lateError(p *Plugin, during string, now time.Time) error {
+	e.turn(p.name, now)
+	return &LimitError{Plugin: e.slowest, During: during, Limit: LimitTime, Max: int64(p.host.timeout.Seconds())}
 }
 
 // lap is the time since the last lap.

@@ -180,10 +180,16 @@ func (i *instance) settle() {
 	if left < 0 {
 		panic(errOutOfFuel)
 	}
-	if i.env != nil && time.Now().After(i.env.ends) {
-		panic(i.limitError(LimitTime, int(i.plugin.host.timeout.Seconds())))
+	if i.isLate() {
+		panic(i.lateError())
 	}
 }
+
+// isLate reports whether the time of the chain is over.
+func (i *instance) isLate() bool { return i.env != nil && time.Now().After(i.env.ends) }
+
+// lateError names the plugin of the chain that took the longest, which need not be this one.
+func (i *instance) lateError() error { return i.env.lateError(i.plugin, i.during, time.Now()) }
 
 // spend counts output bytes: those of a hook with the document, those of the start here.
 func (i *instance) spend(function string, n int) {

@@ -22,7 +22,7 @@ import (
 func forgetful(t testing.TB, later string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"f","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
-		`(import "refract" "warn" (func $warn (param i32 i32))) (import "refract" "fail" (func $fail (param i32 i32))) (import "refract" "int" (func $int (param i32 i32 i32 i64) (result i64)))`,
+		`(import "refract" "warn" (func $warn (param i32 i32))) (import "refract" "fail" (func $fail (param i32 i32))) (import "refract" "int" (func $int (param i32 i32 i32 i64) (result i64))) (import "refract" "set_int" (func $set (param i32 i32 i32 i64)))`,
 		`(data (i32.const 0) "once") (func (export "outgoing") (result i32)
 		   (call $warn (i32.const 0) (i32.const 4))
 		   (i32.store (i32.const 64) (i32.add (i32.load (i32.const 64)) (i32.const 1)))
@@ -35,11 +35,12 @@ func forgetful(t testing.TB, later string) []byte {
 // TestLeakingPluginFailsNoObject: what earlier calls left behind is not charged to the object that comes by.
 func TestLeakingPluginFailsNoObject(t *testing.T) {
 	for name, later := range map[string]string{
-		"memory":   `(if (i32.eq (memory.grow (i32.const 300)) (i32.const -1)) (then (unreachable)))`,
-		"fuel":     `(loop $l (br $l))`,
-		"panic":    `(unreachable)`,
-		"access":   `(drop (call $int (i32.const 77) (i32.const 0) (i32.const 4) (i64.const 0)))`,
-		"its word": `(call $fail (i32.const 0) (i32.const 4)) (return (i32.const 1))`,
+		"memory":         `(if (i32.eq (memory.grow (i32.const 300)) (i32.const -1)) (then (unreachable)))`,
+		"fuel":           `(loop $l (br $l))`,
+		"panic":          `(unreachable)`,
+		"access":         `(drop (call $int (i32.const 77) (i32.const 0) (i32.const 4) (i64.const 0)))`,
+		"forbidden edit": `(call $set (i32.const 1) (i32.const 0) (i32.const 4) (i64.const 7))`,
+		"its word":       `(call $fail (i32.const 0) (i32.const 4)) (return (i32.const 1))`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
@@ -92,6 +93,34 @@ func TestOwnFailureIsRepeatedOnce(t *testing.T) {
 	}
 	if p.Leaks() != 0 {
 		t.Error("it counts as leaking")
+	}
+}
+
+// TestForbiddenEditIsJudgedOnce of a plugin that always makes it: the error is the guard's, the edit is not there, and the plugin is not
+// taken for one that leaks.
+func TestForbiddenEditIsJudgedOnce(t *testing.T) {
+	h := newHost(t)
+	p := mustLoad(t, h, "bad", guest("bad", `"metadata.labels"`, returnZero, set("spec.type", "x")), PluginConfig{})
+	lenient := mustLoad(t, h, "lenient", guest("lenient", `"metadata.labels"`, returnZero, set("spec.type", "x")), PluginConfig{IgnoreFailure: true})
+	for _, list := range [][]*Plugin{{p}, {lenient}} {
+		chain, err := NewChain(Outgoing, DefaultGuard("Service"), list...)
+		require.NoError(t, err)
+		doc, env := document.New(), &Env{Domain: "shop"}
+		for range 3 {
+			doc.Reset(serviceObject())
+			out, err := chain.Run(t.Context(), doc, env)
+			if list[0] == lenient {
+				require.NoError(t, err)
+				err = out.Calls[0].Err
+			}
+			var refused *GuardError
+			if !errors.As(err, &refused) || refused.Path != "spec.type" || len(out.Calls) != 1 || doc.Edited() {
+				t.Errorf("%v, %+v", err, out)
+			}
+		}
+		if list[0].Leaks() != 0 {
+			t.Error("it counts as leaking")
+		}
 	}
 }
 

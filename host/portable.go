@@ -83,11 +83,18 @@ func (i *instance) takeOutput(text []byte) error {
 		return i.takePatch(text)
 	}
 	var out map[string]any
-	if err := json.UnmarshalCaseSensitivePreserveInts(text, &out); err != nil {
-		return i.badOutput("decoding its output, " + err.Error())
+	repeated, err := json.UnmarshalStrict(text, &out, json.DisallowDuplicateFields)
+	if err == nil && len(repeated) > 0 {
+		err = repeated[0]
+	}
+	if err != nil {
+		return i.badOutput("decoding its output, " + i.printable(err.Error()))
 	}
 	if answer, ok := out["skip"]; ok && len(out) == 1 {
 		return i.takeSkip(answer)
+	}
+	if out["skip"] == true {
+		return i.badOutput(`its output has other members besides "skip": true; the reason goes into skip itself, {"skip": "reason"}`)
 	}
 	if len(out) == 0 {
 		return i.badOutput(`its output is neither an object, a JSON Patch nor {"skip": "reason"}`)

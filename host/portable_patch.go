@@ -30,6 +30,9 @@ func (i *instance) takePatch(text []byte) error {
 		if i.owed += hostPrice * i.doc.TakeWork(); i.owed > i.left() {
 			return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 		}
+		if i.isLate() {
+			return i.lateError()
+		}
 		if err != nil {
 			return i.classify(i.documentError("output_set", fmt.Errorf("operation %d of its JSON Patch: %w", n, err)))
 		}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/json"
@@ -135,6 +136,32 @@ func TestPortablePatchIsLimited(t *testing.T) {
 		i.doc = doc
 		var out *OutOfFuelError
 		require.ErrorAs(t, i.takeOutput([]byte(operations(operation, 100))), &out, operation)
+	}
+}
+
+// The time of the chain ends a patch between two of its operations.
+func TestPortablePatchEndsInTime(t *testing.T) {
+	p := mustLoad(t, newHost(t), "p", portableAnswer("output_set", ``), declared)
+	for _, past := range []bool{false, true} {
+		doc, i, env := document.New(), p.hot.Load(), &Env{}
+		env.began = time.Now()
+		if env.ends = env.began.Add(time.Hour); past {
+			env.ends = env.began.Add(-time.Nanosecond)
+		}
+		doc.Reset(map[string]any{"spec": map[string]any{}})
+		i.begin("outgoing", p.limits.Fuel)
+		i.doc, i.env = doc, env
+		err := i.takeOutput([]byte(`[{"op":"add","path":"/spec/a","value":1},{"op":"add","path":"/spec/b","value":1}]`))
+		i.doc, i.env = nil, nil
+		if !past {
+			require.NoError(t, err)
+			continue
+		}
+		var limit *LimitError
+		require.ErrorAs(t, err, &limit)
+		if limit.Limit != LimitTime || limit.Plugin != "p" {
+			t.Errorf("%v, want the time to be up in p", err)
+		}
 	}
 }
 

@@ -62,8 +62,9 @@ func (i *instance) endLine(file int) {
 	}
 	text := string(line)
 	for _, prefix := range panicPrefixes {
-		if strings.HasPrefix(text, prefix) && i.output.panicky == "" {
-			level, i.output.panicky = slog.LevelWarn, text
+		// It may stand behind what the module put out without a newline.
+		if at := strings.Index(text, prefix); at >= 0 && i.output.panicky == "" {
+			level, i.output.panicky = slog.LevelWarn, text[at:]
 		}
 	}
 	i.print(level, text)

@@ -69,6 +69,17 @@ func TestTextOfAPanic(t *testing.T) {
 	}
 }
 
+// TestPanicBehindAPartialLine: the text of a panic is found behind what was put out without a newline.
+func TestPanicBehindAPartialLine(t *testing.T) {
+	p := mustLoad(t, newHost(t), "w", wasiGuest(t, `work.panic: x!!\n`, `
+		(call $say (i32.const 2) (i32.const 0)) (call $say (i32.const 2) (i32.const 5))
+		(call $say (i32.const 2) (i32.const 10)) (call $say (i32.const 2) (i32.const 15)) (unreachable)`), PluginConfig{})
+	_, _, err := run(t, serviceObject(), p)
+	if err == nil || !strings.Contains(err.Error(), "panic: x!!") || strings.Contains(err.Error(), "work.") {
+		t.Errorf("%v, want the text of the panic", err)
+	}
+}
+
 // TestGoBuildSleepsAndPanics: the runtime of Go stops the other threads before it prints a panic, for which it sleeps.
 func TestGoBuildSleepsAndPanics(t *testing.T) {
 	var log strings.Builder

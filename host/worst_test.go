@@ -237,3 +237,26 @@ func TestChainTimeout(t *testing.T) {
 		t.Errorf("%v, want the time to be up", err)
 	}
 }
+
+// The plugin that an error about the time of the chain names is the one that took the longest, also when it came to its end.
+func TestChainTimeoutNamesTheSlowest(t *testing.T) {
+	const timeout = 150 * time.Millisecond
+	h, err := New(t.Context(), NewConfig().WithChainTimeout(timeout))
+	require.NoError(t, err)
+	defer func() { _ = h.Close(t.Context()) }()
+	slow := mustLoad(t, h, "slow", guest("slow", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 512, 32}}), PluginConfig{})
+	quick := mustLoad(t, h, "quick", guest("quick", `"*"`, returnZero, set("spec.x", "1")), PluginConfig{})
+	env := &Env{RemapIP: func(string) (string, bool) { time.Sleep(2 * timeout); return "", false }} // which it must not do
+	for _, list := range [][]*Plugin{{slow, quick}, {quick, slow, quick}} {
+		chain, err := NewChain(Outgoing, Guard{}, list...)
+		require.NoError(t, err)
+		doc := document.New()
+		doc.Reset(map[string]any{})
+		var limit *LimitError
+		_, err = chain.Run(t.Context(), doc, env)
+		require.ErrorAs(t, err, &limit)
+		if limit.Limit != LimitTime || limit.Plugin != "slow" || doc.Edited() {
+			t.Errorf("%v, want the time to be up in slow", err)
+		}
+	}
+}

@@ -182,7 +182,11 @@ func (f *frame) assignMap(present View, v map[string]any) error {
 	if present.Len() == len(v) {
 		return nil
 	}
-	for _, k := range present.Keys(nil) {
+	keys := present.Keys(nil)
+	if err := f.d.toil(SortWork(len(keys), 0)); err != nil {
+		return err
+	}
+	for _, k := range keys {
 		if _, ok := v[k]; !ok {
 			id, err := f.visit()
 			if err != nil {

@@ -62,6 +62,7 @@ func coversMap(v, w View, exact bool) bool {
 		return true
 	}
 	d, n := v.d, &v.d.nodes[v.id]
+	d.work += n.entriesWork()
 	for k, e := range n.fields() {
 		if n.first != 0 && d.child(v.id, k) != 0 {
 			continue

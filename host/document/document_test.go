@@ -491,3 +491,40 @@ func TestAppendingMakesTheList(t *testing.T) {
 		}
 	}
 }
+
+// What was removed from a map is gone through each time, and each time counts.
+func TestWorkCountsRemovedEntries(t *testing.T) {
+	const entries = 10_000
+	base := map[string]any{}
+	for n := range entries {
+		base[strconv.Itoa(n)] = "x"
+	}
+	for name, operation := range map[string]func(d *Document) error{
+		"assign": func(d *Document) error { return d.Root().Assign("data", map[string]any{}) },
+		"patch": func(d *Document) error {
+			return d.Patch(map[string]any{"op": "replace", "path": "/data", "value": map[string]any{}})
+		},
+		"test": func(d *Document) error {
+			return d.Patch(map[string]any{"op": "test", "path": "/data", "value": map[string]any{"k": "v"}})
+		},
+		"remove all": func(d *Document) error { _, err := d.Root().Remove("data.*"); return err },
+		"glob":       func(d *Document) error { _, err := d.Root().RemoveKeysGlob("data", "*", ""); return err },
+		"keys": func(d *Document) error {
+			v, err := d.Root().At("data")
+			v.Keys(nil)
+			return err
+		},
+	} {
+		d := New()
+		d.Reset(map[string]any{"data": base})
+		require.NoError(t, d.Root().Assign("data", map[string]any{}))
+		require.NoError(t, d.Root().SetString("data.k", "v"))
+		d.TakeWork()
+		if err := operation(d); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if work := d.TakeWork(); work < workEntry*entries {
+			t.Errorf("%s: %d units of work for going through %d entries", name, work, entries)
+		}
+	}
+}

@@ -204,8 +204,10 @@ func (v View) Keys(dst []string) []string {
 	return dst
 }
 
+// appendKeys counts the entries of the base that were removed as well: they are gone through each time.
 func (d *Document) appendKeys(dst []string, id int32) []string {
 	n := &d.nodes[id]
+	d.work += n.entriesWork()
 	for k := range n.fields() {
 		if n.first == 0 || d.child(id, k) == 0 {
 			dst = append(dst, k)
@@ -217,6 +219,11 @@ func (d *Document) appendKeys(dst []string, id int32) []string {
 		}
 	}
 	return dst
+}
+
+// entriesWork is what going through a map takes, with what was removed from it.
+func (n *node) entriesWork() int64 {
+	return workEntry * (int64(len(n.fields())) + int64(n.count))
 }
 
 func quote(s string) string {
