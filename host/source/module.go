@@ -91,7 +91,7 @@ func (m *Module) readOptions(fsys fs.FS, stem string) error {
 	from := ""
 	for _, suffix := range optionsSuffixes {
 		text, err := readFile(fsys, stem+suffix)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && !isListed(fsys, stem+suffix) {
 			continue
 		}
 		if err == nil && from != "" {
@@ -106,6 +106,12 @@ func (m *Module) readOptions(fsys fs.FS, stem string) error {
 		}
 	}
 	return nil
+}
+
+// isListed reports whether there is a file of the name, if only a link that leads nowhere.
+func isListed(fsys fs.FS, name string) bool {
+	_, err := fs.Lstat(fsys, name)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // readFile reads a regular file. Anything else, a pipe for one, could block forever.

@@ -127,6 +127,25 @@ func TestEveryFileIsUsedOrReported(t *testing.T) {
 	}
 }
 
+// TestDanglingOptions: a link to options that are not there is an error of its plugin.
+func TestDanglingOptions(t *testing.T) {
+	for _, suffix := range []string{".yaml", ".yml"} {
+		w, dir := newWorld(t), t.TempDir()
+		write(t, dir, map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
+		link(t, "nowhere", dir+"/a"+suffix)
+		d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains, Quiet: time.Millisecond})
+		require.NoError(t, err)
+		require.NoError(t, d.Sync(context.Background()))
+		if s := d.Statuses()[0]; s.State != source.Failed || s.Running || !strings.Contains(s.Message, "a"+suffix) {
+			t.Errorf("%s %s", s.State, s.Message)
+		}
+		w.expect("Service", "service@default")
+		if m := source.ReadFile(dir + "/a.wasm"); m.Err == nil {
+			t.Error("a single file is read without its options")
+		}
+	}
+}
+
 // TestPollReadsModuleAndOptionsTogether, without notifications: a module is copied before its options.
 func TestPollReadsModuleAndOptionsTogether(t *testing.T) {
 	w, elsewhere, dir := newWorld(t), t.TempDir(), t.TempDir()

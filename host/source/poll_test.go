@@ -87,6 +87,16 @@ func TestChangeWithinTheGrain(t *testing.T) {
 	}
 }
 
+// TestDanglingLinkIsAChange: options that appear as a link that leads nowhere are read, and not taken for the absent ones of before.
+func TestDanglingLinkIsAChange(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.yaml")
+	before := seen{files: []os.FileInfo{stat(file)}, at: time.Now()}
+	require.NoError(t, os.Symlink("nowhere", file))
+	if before.unchanged([]os.FileInfo{stat(file)}) {
+		t.Error("it looks as if there were no file")
+	}
+}
+
 // TestRefusedIsNotCompiledAgain when its bytes or options are the cause.
 func TestRefusedIsNotCompiledAgain(t *testing.T) {
 	c := newChains(t, "")
