@@ -99,7 +99,7 @@ func (m *Module) readOptions(fsys fs.FS, stem string) error {
 		}
 		if from = stem + suffix; err == nil {
 			m.OptionsText = text
-			m.warnings, err = m.Options.decode(text)
+			m.warnings, err = m.Options.decode(text, path.Base(from))
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", from, err)

@@ -65,9 +65,19 @@ func TestNullOptions(t *testing.T) {
 			t.Errorf("%q: %s %s", options, s.State, s.Message)
 		}
 	}
-	for _, options := range []string{"", "config:", "config: {}", "limits:", "replaces: ''", "fresh: false", "priority: 0\n---\n# nothing\n"} {
+	for _, options := range []string{"{}", "config:", "config: {}", "limits:", "replaces: ''", "fresh: false", "priority: 0\n---\n# nothing\n"} {
 		s := newWorld(t).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte(options)})["a"]
 		if s.State != source.Loaded || len(s.Warnings) > 0 {
+			t.Errorf("%q: %s %s", options, s.State, s.Message)
+		}
+	}
+}
+
+// TestOptionsFileWithoutOptions: what a full disk leaves of a file, or commenting out all of it, does not go unnoticed.
+func TestOptionsFileWithoutOptions(t *testing.T) {
+	for _, options := range []string{"", "\n", "# writes: []\n", "null", "---\n", "---\n# none\n---\n"} {
+		s := newWorld(t).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yml": []byte(options)})["a"]
+		if s.State != source.Loaded || len(s.Warnings) != 1 || !strings.Contains(s.Message, "warning: a.yml is empty") {
 			t.Errorf("%q: %s %s", options, s.State, s.Message)
 		}
 	}

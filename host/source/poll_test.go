@@ -177,7 +177,7 @@ func TestKeptOptionsAreTheSame(t *testing.T) {
 	for _, text := range texts {
 		for _, fromFile := range []bool{true, false} {
 			m := Module{Name: strings.Repeat("long", 60), Wasm: []byte("wasm")}
-			_, err := m.Options.decode([]byte(text))
+			_, err := m.Options.decode([]byte(text), "m.yaml")
 			require.NoError(t, err)
 			if fromFile {
 				m.OptionsText = []byte(text)
