@@ -133,9 +133,9 @@ func (r *inspection) print(out io.Writer) error {
 	row("File", "%s, %d bytes", r.File, r.Bytes)
 	row("Digest", "%s", r.Digest)
 	row("ABI", "%s", r.ABI)
-	row("Kinds", "%s", strings.Join(r.Manifest.Kinds, ", "))
-	row("Hooks", "%s", strings.Join(r.Manifest.Hooks, ", "))
-	row("Writes", "%s", strings.Join(r.Manifest.Writes, ", "))
+	row("Kinds", "%s", orNone(strings.Join(r.Manifest.Kinds, ", ")))
+	row("Hooks", "%s", orNone(strings.Join(r.Manifest.Hooks, ", ")))
+	row("Writes", "%s", orNone(strings.Join(r.Manifest.Writes, ", ")))
 	row("Capabilities", "%s", orNone(strings.Join(r.Manifest.Capabilities, ", ")))
 	for _, option := range r.optionRows() {
 		row(option[0], "%s", option[1])
@@ -161,8 +161,14 @@ func (r *inspection) optionRows() (rows [][2]string) {
 			rows = append(rows, [2]string{name, value})
 		}
 	}
-	add("Only kinds", strings.Join(o.Kinds, ", "))
-	add("Only writes", strings.Join(o.Writes, ", "))
+	for _, list := range []struct {
+		name    string
+		entries []string
+	}{{"Only kinds", o.Kinds}, {"Only writes", o.Writes}, {"Only capabilities", o.Capabilities}} {
+		if list.entries != nil { // an empty one leaves nothing
+			add(list.name, orNone(strings.Join(list.entries, ", ")))
+		}
+	}
 	add("Replaces", o.Replaces)
 	if o.Priority != 0 {
 		add("Priority", strconv.Itoa(o.Priority))

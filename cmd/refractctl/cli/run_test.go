@@ -54,6 +54,7 @@ func TestPluginRunHeedsTheOptions(t *testing.T) {
 	for name, tc := range map[string]struct{ options, failure, note string }{
 		"kinds that match some":    {"kinds: [Service]", "", `object 1 of 2 (pod/web): plugin mine is not for the kind Pod: its options in mine.yaml restrict it to ["Service"]`},
 		"kinds that match none":    {"kinds: [ConfigMap]", `its options in mine.yaml restrict it to ["ConfigMap"]`, ""},
+		"no kinds":                 {"kinds: []", `its options in mine.yaml restrict it to []`, ""},
 		"an unknown default":       {"replaces: servise", `replaces: there is no default plugin "servise" (there are configmap, `, ""},
 		"a default":                {"replaces: service", "", ""},
 		"writes that are narrower": {`writes: ["spec"]`, "metadata.annotations", ""},
@@ -167,6 +168,22 @@ func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
 	out, _, err = refractctl(t, "plugin", "inspect", "../../../plugins/pod/pod.wasm", "-o", "json")
 	require.NoError(t, err)
 	assert.Regexp(t, `(?s)"configSchema": \{.*"virtualStorageClass"`, out)
+}
+
+// TestPluginInspectShowsEmptyLists: a list that leaves nothing is not shown as if there were none, and every list that restricts is shown.
+func TestPluginInspectShowsEmptyLists(t *testing.T) {
+	module := noted(t, t.TempDir(), "mine", "hook", "{kinds: [], writes: [], capabilities: []}")
+	out, _, err := refractctl(t, "plugin", "inspect", module)
+	require.NoError(t, err)
+	for _, row := range []string{`Only kinds +none\n`, `Only writes +none\n`, `Only capabilities +none\n`} {
+		assert.Regexp(t, row, out)
+	}
+	out, _, err = refractctl(t, "plugin", "inspect", module, "-o", "json")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?s)"options": \{.*"writes": \[\]`, out)
+	out, _, err = refractctl(t, "plugin", "inspect", noted(t, t.TempDir(), "mine", "hook", "priority: 1"))
+	require.NoError(t, err)
+	assert.NotContains(t, out, "Only")
 }
 
 // oddities are values of an object that an API server accepts, and YAML or a reader of numbers may not.

@@ -96,7 +96,7 @@ func (c *trialChains) unmatched(module source.Module, kind string) string {
 		return fmt.Sprintf("plugin %s has no hook %s: its manifest says %q", module.Name, c.hook, manifest.Hooks)
 	case module.Options.Matches(manifest, kind, c.hook):
 		return ""
-	case len(module.Options.Kinds) > 0 && module.Options.MatchesManifest(manifest, kind, c.hook):
+	case module.Options.Kinds != nil && module.Options.MatchesManifest(manifest, kind, c.hook):
 		return fmt.Sprintf("plugin %s is not for the kind %s: its options in %s restrict it to %q",
 			module.Name, kind, strings.TrimSuffix(filepath.Base(module.Path), ".wasm")+".yaml", module.Options.Kinds)
 	}
