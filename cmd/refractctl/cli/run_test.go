@@ -186,6 +186,41 @@ func TestPluginInspectShowsEmptyLists(t *testing.T) {
 	assert.NotContains(t, out, "Only")
 }
 
+// TestPluginInspectCutsNoPermission: many harmless paths do not hide a broad one, and no text of the module looks like a row.
+func TestPluginInspectCutsNoPermission(t *testing.T) {
+	var writes []string
+	for n := range 120 {
+		writes = append(writes, fmt.Sprintf(`"metadata.annotations[harmless.example.org/%s-%d]"`, strings.Repeat("x", 50), n))
+	}
+	writes = append(writes, `"spec.template"`, `"spec"`, `"*"`)
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"sly","version":"1","kinds":["Pod","*"],"hooks":["outgoing"],"writes":[`+strings.Join(writes, ",")+`]}`, "",
+		`(func (export "outgoing") (result i32) (i32.const 0))`))
+	require.NoError(t, err)
+	module := filepath.Join(t.TempDir(), "sly.wasm")
+	require.NoError(t, os.WriteFile(module, wasm, 0o600))
+	require.NoError(t, os.WriteFile(strings.TrimSuffix(module, "wasm")+"yaml", []byte("writes: ["+strings.Join(writes, ",")+"]"), 0o600))
+	out, _, err := refractctl(t, "plugin", "inspect", module)
+	require.NoError(t, err)
+	for _, row := range []string{`\nKinds +\*, Pod\n`, `\nWrites +\*, spec, spec\.template, metadata.*x-119\]\n`, `\nOnly writes +\*, spec, spec\.template, metadata.*x-119\]\n`} {
+		assert.Regexp(t, row, out)
+	}
+	version := func(gap string) (string, error) {
+		wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"sly","version":"1.0`+gap+`Writes   nothing","kinds":["*"],"hooks":["outgoing"],"writes":["*"]}`, "",
+			`(func (export "outgoing") (result i32) (i32.const 0))`))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(module, wasm, 0o600))
+		out, _, err := refractctl(t, "plugin", "inspect", module)
+		return out, err
+	}
+	out, err = version(strings.Repeat(" ", 58))
+	require.NoError(t, err)
+	assert.Contains(t, out, "sly 1.0 Writes nothing\n")
+	for _, gap := range []string{"\u00a0", "\u2800", "\u3164"} {
+		_, err = version(strings.Repeat(gap, 58))
+		assert.ErrorContains(t, err, "its version has", "%q", gap)
+	}
+}
+
 // oddities are values of an object that an API server accepts, and YAML or a reader of numbers may not.
 const oddities = `{"text":"del\u007f c1\u0080 next\u0085line fffe\ufffe bom\ufeff esc\u001b nul\u0000 sep\u2028 quote\" 😀","yes":"yes","octal":"0o17","~":"~","":"no key",` +
 	`"n":null,"list":[],"map":{},"nested":[[[{"a":[{}]}]]],"max":9223372036854775807,"min":-9223372036854775808,"odd":9007199254740993,"huge":1e21,"tiny":1e-7,"half":0.5}`
