@@ -33,10 +33,12 @@ type inspection struct {
 	ABI      string         `json:"abi"`
 	Manifest *host.Manifest `json:"manifest"`
 	// Options were read from the .yaml file beside the module. They restrict the manifest.
-	Options source.Options      `json:"options,omitzero"`
-	Imports map[string][]string `json:"imports"`
-	Exports []string            `json:"exports"`
-	Limits  source.Limits       `json:"limits"`
+	Options source.Options `json:"options,omitzero"`
+	// Warnings are about options and declarations without effect.
+	Warnings []string            `json:"warnings,omitempty"`
+	Imports  map[string][]string `json:"imports"`
+	Exports  []string            `json:"exports"`
+	Limits   source.Limits       `json:"limits"`
 	// LoadTime is how long it took to instrument, compile and start the module.
 	LoadTime string `json:"loadTime"`
 }
@@ -82,6 +84,9 @@ func inspect(ctx context.Context, file string) (result *inspection, err error) {
 	}
 	if plugin.Portable() {
 		result.ABI = "extism (portable tier: JSON in, JSON out)"
+	}
+	for _, warning := range plugin.chains.warnings {
+		result.Warnings = append(result.Warnings, warning.text)
 	}
 	return result, result.readSections(ctx, plugin.module.Wasm)
 }
@@ -150,6 +155,9 @@ func (r *inspection) print(out io.Writer) error {
 	}
 	for _, option := range r.optionRows() {
 		row(option[0], "%s", option[1])
+	}
+	for _, warning := range r.Warnings {
+		row("Warning", "%s", warning)
 	}
 	for _, module := range slices.Sorted(maps.Keys(r.Imports)) {
 		row("Imports", "%s: %s", module, strings.Join(r.Imports[module], ", "))

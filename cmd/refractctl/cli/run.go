@@ -103,6 +103,9 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, chains.close(ctx)) }()
+	for _, warning := range chains.warnings {
+		printWarning(cmd.ErrOrStderr(), warning.plugin, warning.text)
+	}
 	printer, err := t.output.printer()
 	if err != nil {
 		return err
@@ -226,13 +229,17 @@ func (t *trial) validate(modules []string) (host.Hook, error) {
 	return 0, fmt.Errorf("--hook is %q: use outgoing or incoming", t.hook)
 }
 
+func printWarning(out io.Writer, of, text string) {
+	fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(of), printable.Line(text))
+}
+
 // printOutcome writes what happened beside the result.
 func printOutcome(out io.Writer, outcome *host.Outcome) {
 	if outcome == nil {
 		return
 	}
 	for _, warning := range outcome.Warnings {
-		fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(cmp.Or(warning.Plugin, "the guard")), printable.Line(warning.Message))
+		printWarning(out, cmp.Or(warning.Plugin, "the guard"), warning.Message)
 	}
 	if outcome.Skipped {
 		fmt.Fprintf(out, "skipped by %s: %s\n", printable.Line(outcome.Skipper), printable.Line(outcome.SkipReason))

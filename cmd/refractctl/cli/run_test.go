@@ -221,6 +221,35 @@ func TestPluginInspectCutsNoPermission(t *testing.T) {
 	}
 }
 
+// TestPluginWarningsArePrinted: what options and a manifest say in vain is told where people try a plugin.
+func TestPluginWarningsArePrinted(t *testing.T) {
+	objects := writeObjects(t, podAndService)
+	for options, want := range map[string]string{
+		"limits: {fuel: 0}":    "limits.fuel is 0",
+		"# writes: []":         "mine.yaml is empty",
+		"writes: [spec.ports]": "writes: spec.ports",
+		"capabilities: [skip]": "capabilities: skip",
+	} {
+		module := noted(t, t.TempDir(), "mine", "hook", options)
+		out, progress, err := refractctl(t, "plugin", "inspect", module)
+		require.NoError(t, err)
+		assert.Regexp(t, `Warning +.*`+want, out)
+		assert.Equal(t, 1, strings.Count(out+progress, want), out+progress)
+		out, _, err = refractctl(t, "plugin", "inspect", module, "-o", "json")
+		require.NoError(t, err)
+		assert.Regexp(t, `"warnings": \[\s*".*`+want, out)
+		if strings.HasPrefix(options, "writes") {
+			continue // and fails then
+		}
+		for _, chain := range []string{"--chain", "--chain=false"} {
+			_, progress, err = refractctl(t, "plugin", "run", module, "-f", objects, chain)
+			require.NoError(t, err)
+			assert.Contains(t, progress, "warning of mine: ")
+			assert.Contains(t, progress, want)
+		}
+	}
+}
+
 // oddities are values of an object that an API server accepts, and YAML or a reader of numbers may not.
 const oddities = `{"text":"del\u007f c1\u0080 next\u0085line fffe\ufffe bom\ufeff esc\u001b nul\u0000 sep\u2028 quote\" 😀","yes":"yes","octal":"0o17","~":"~","":"no key",` +
 	`"n":null,"list":[],"map":{},"nested":[[[{"a":[{}]}]]],"max":9223372036854775807,"min":-9223372036854775808,"odd":9007199254740993,"huge":1e21,"tiny":1e-7,"half":0.5}`
