@@ -104,6 +104,19 @@ limits: {fuel: 0}`)})["a"]
 	}
 }
 
+// TestWarningsFollowTheFile of a plugin that runs on, because its options mean the same.
+func TestWarningsFollowTheFile(t *testing.T) {
+	w, wasm := newWorld(t), plugin(t, "1", "Service")
+	for _, step := range []struct{ options, warning string }{
+		{"{}", ""}, {"limits: {fuel: 0}", "limits.fuel is 0"}, {"limits: {handles: 0}", "limits.handles is 0"}, {"", "a.yaml is empty"}, {"{}", ""},
+	} {
+		s := w.apply(map[string][]byte{"a.wasm": wasm, "a.yaml": []byte(step.options)})["a"]
+		if s.State != source.Loaded || (len(s.Warnings) == 0) != (step.warning == "") || !strings.Contains(s.Message, step.warning) {
+			t.Errorf("%q: %s %s", step.options, s.State, s.Message)
+		}
+	}
+}
+
 // TestEveryFileIsUsedOrReported: what an operator puts into the directory never goes unnoticed.
 func TestEveryFileIsUsedOrReported(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
