@@ -68,6 +68,7 @@ type running struct {
 	kinds   []string // those it is in the chains of
 
 	warnings []string // what its options say without effect
+	surplus  error    // why it is in no chain although it is for kinds: there are too many
 }
 
 // refusal remembers that the host did not accept a module. It is not compiled again until it changes, or, when the module may not
