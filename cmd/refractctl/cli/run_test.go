@@ -250,6 +250,23 @@ func TestPluginWarningsArePrinted(t *testing.T) {
 	}
 }
 
+// TestPluginRunSaysWhyAnObjectCannotBeRead, and not that it is something else.
+func TestPluginRunSaysWhyAnObjectCannotBeRead(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"kind":"Pod","spec":{"n":1e400}}`: "document 1 cannot be read, ",
+		"[1]":                               "must be an object",
+		"1":                                 "must be an object",
+		"null":                              "holds no object",
+	} {
+		_, _, err := refractctl(t, "plugin", "run", "../../../plugins/pod/pod.wasm", "-f", writeObjects(t, text))
+		require.ErrorContains(t, err, want)
+		if strings.Contains(text, "1e400") {
+			assert.NotContains(t, err.Error(), "must be an object")
+			assert.Regexp(t, "1e400|Inf", err.Error())
+		}
+	}
+}
+
 // oddities are values of an object that an API server accepts, and YAML or a reader of numbers may not.
 const oddities = `{"text":"del\u007f c1\u0080 next\u0085line fffe\ufffe bom\ufeff esc\u001b nul\u0000 sep\u2028 quote\" 😀","yes":"yes","octal":"0o17","~":"~","":"no key",` +
 	`"n":null,"list":[],"map":{},"nested":[[[{"a":[{}]}]]],"max":9223372036854775807,"min":-9223372036854775808,"odd":9007199254740993,"huge":1e21,"tiny":1e-7,"half":0.5}`
@@ -297,6 +314,12 @@ func TestPluginRunErrorsNameTheObject(t *testing.T) {
 		_, _, err = refractctl(t, "plugin", "run", module, "-f", "testdata/service.yaml", chain)
 		require.ErrorContains(t, err, "service/")
 	}
+	podPlugin := "../../../plugins/pod/pod.wasm"
+	_, _, err = refractctl(t, "plugin", "run", podPlugin, "-f", writeObjects(t, "{apiVersion: v1, kind: Service, metadata: {name: web}}"))
+	require.EqualError(t, err, `service/web: plugin pod is not for the kind Service: its manifest says ["Pod"]`)
+	_, _, err = refractctl(t, "plugin", "run", podPlugin, "-f", writeObjects(t, "{apiVersion: v1, kind: Service, metadata: {name: web}}\n---\n{apiVersion: v1, kind: Secret, metadata: {name: key}}"))
+	require.ErrorContains(t, err, "object 1 of 2 (service/web): ")
+	require.ErrorContains(t, err, "nor does it run on the other 1")
 	file := filepath.Join(t.TempDir(), "no-version.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("kind: Service\nmetadata: {name: web}\n"), 0o600))
 	_, _, err = refractctl(t, "plugin", "run", module, "-f", file)
