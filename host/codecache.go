@@ -125,7 +125,7 @@ func (c *codeCache) start(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	made, err := filepath.Glob(filepath.Join(root, "*"))
+	made, err := os.ReadDir(root)
 	if err == nil && len(made) != 1 {
 		err = fmt.Errorf("%d folders in %s", len(made), root)
 	}
@@ -136,7 +136,7 @@ func (c *codeCache) start(ctx context.Context, root string) error {
 	if err := c.imports.instantiate(ctx, engine); err != nil {
 		return errors.Join(err, engine.Close(ctx), files.Close(ctx))
 	}
-	c.engine, c.files, c.scratch = engine, files, made[0]
+	c.engine, c.files, c.scratch = engine, files, filepath.Join(root, made[0].Name())
 	return nil
 }
 

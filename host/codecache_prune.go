@@ -17,8 +17,13 @@ import (
 // prune removes scratch folders of killed processes, and the least recently used files until all files below the folder have
 // at most maxCacheBytes: versions of modules, of limits and of wazero come and go.
 func (c *codeCache) prune() error {
-	roots, err := filepath.Glob(filepath.Join(c.dir, scratchPrefix+"*"))
-	for _, root := range roots {
+	entries, err := os.ReadDir(c.dir)
+	err = ignoreGone(err)
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), scratchPrefix) {
+			continue
+		}
+		root := filepath.Join(c.dir, entry.Name())
 		info, statErr := os.Stat(root)
 		if statErr == nil && root != filepath.Dir(c.scratch) && time.Since(info.ModTime()) > abandonedAge {
 			err = errors.Join(err, os.RemoveAll(root))

@@ -38,3 +38,14 @@ func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 		t.Error("an abandoned scratch folder stays")
 	}
 }
+
+// TestCacheFolderOfAnyName: its characters are no pattern.
+func TestCacheFolderOfAnyName(t *testing.T) {
+	h, err := New(t.Context(), NewConfig().WithCacheDir(filepath.Join(t.TempDir(), "plug[ins*")))
+	require.NoError(t, err)
+	mustLoad(t, h, "service", defaultModule(t, "Service"), PluginConfig{})
+	require.NoError(t, h.Close(t.Context()))
+	if n := h.CacheFailures(); n != 0 {
+		t.Errorf("the cache failed %d times", n)
+	}
+}

@@ -68,6 +68,7 @@ type running struct {
 	kinds   []string // those it is in the chains of
 
 	warnings []string // what its options say without effect
+	surplus  error    // why it is in no chain although it is for kinds: there are too many
 }
 
 // refusal remembers that the host did not accept a module. It is not compiled again until it changes, or, when the module may not
@@ -249,6 +250,7 @@ func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, 
 		return nil, m.Err
 	}
 	if old != nil && old.digest == m.digest() {
+		old.warnings = c.warningsOf(m, old) // the text of its options may be another, and so may the kinds
 		return old, nil
 	}
 	refused := c.refused[m.Name]
@@ -308,8 +310,13 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 			strings.Join(plugin.Manifest().Kinds, ", "), strings.Join(m.Options.Kinds, ", "))
 		return nil, errors.Join(err, plugin.Close(ctx))
 	}
-	r.warnings = slices.Concat(m.warnings, plugin.Warnings(), c.ineffective(r))
+	r.warnings = c.warningsOf(m, r)
 	return r, nil
+}
+
+// warningsOf a plugin, as it was loaded from a module.
+func (c *Chains) warningsOf(m Module, r *running) []string {
+	return slices.Concat(m.warnings, r.plugin.Warnings(), c.ineffective(r))
 }
 
 // ineffective lists what the options of a plugin say in vain.

@@ -6,6 +6,8 @@ package source_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -119,6 +121,44 @@ func TestNoSwapWithoutChange(t *testing.T) {
 	w.apply(files)
 	if len(swapped) != 2 || !strings.HasPrefix(swapped[0], "Ingress") || !strings.HasPrefix(swapped[1], "Ingress") {
 		t.Errorf("swapped %v, want the two chains of Ingress", swapped)
+	}
+}
+
+// TestMorePluginsThanAChainTakes: the first in order run from the start, the others say why not, nobody is compiled again, and who waits takes the place
+// that becomes free.
+func TestMorePluginsThanAChainTakes(t *testing.T) {
+	w, files := newWorld(t), map[string][]byte{"other.wasm": plugin(t, "1", "ConfigMap")}
+	name := func(n int) string { return fmt.Sprintf("p%02d", n) }
+	for n := range 66 {
+		files[name(n)+".wasm"] = plugin(t, "1", "Service")
+	}
+	check := func(when, version string, waiting ...int) {
+		t.Helper()
+		statuses := w.apply(files)
+		for n := range 66 {
+			s, there := statuses[name(n)]
+			if waits := slices.Contains(waiting, n); there && (waits != (s.State == source.Failed) || waits == s.Running || waits != strings.Contains(s.Message, "the chain of Service has 64 plugins")) {
+				t.Errorf("%s: %s %s running=%t %s", when, s.Name, s.State, s.Running, s.Message)
+			}
+		}
+		if chain := w.registry.Chain("Service", host.Outgoing).Plugins(); len(chain) != 64 || chain[0].Name() != "service" || chain[1].Version() != version {
+			t.Errorf("%s: %s", when, w.chain("Service", host.Outgoing))
+		}
+		w.expect("ConfigMap", "other@1")
+	}
+	check("at start", "1", 63, 64, 65)
+	generation, loaded := w.registry.Generation(), w.chains.Plugins()
+	check("again", "1", 63, 64, 65)
+	if w.registry.Generation() != generation || !slices.Equal(loaded, w.chains.Plugins()) {
+		t.Error("plugins were loaded or swapped again without a change")
+	}
+	files["p00.wasm"] = plugin(t, "2", "Service")
+	files["p65.yaml"] = []byte("priority: -1") // first in order, but another one runs
+	check("with a new version", "2", 63, 64, 65)
+	delete(files, "p10.wasm")
+	check("with a free place", "1", 63, 64)
+	if got := w.registry.Chain("Service", host.Outgoing).Plugins()[1].Name(); got != "p65" {
+		t.Errorf("%s runs first", got)
 	}
 }
 

@@ -20,8 +20,7 @@ const wasmSuffix = ".wasm"
 // optionsSuffixes of the file beside a module.
 var optionsSuffixes = []string{".yaml", ".yml"}
 
-// folder is a directory of plugins at one moment: its files by name, without the hidden ones. Nil is a file that is not read, or
-// a link that leads nowhere.
+// folder is a directory of plugins at one moment: its files by name, without the hidden ones. Nil is a file that is not read.
 type folder struct {
 	path  string
 	files map[string]os.FileInfo
@@ -132,12 +131,14 @@ func (f folder) sameAs(was folder) bool {
 	return maps.EqualFunc(f.files, was.files, sameFile)
 }
 
+// stat describes what a file leads to, or the file itself if it leads nowhere: a link without a target is not as if there were none.
 func stat(file string) os.FileInfo {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil
+	for _, describe := range []func(string) (os.FileInfo, error){os.Stat, os.Lstat} {
+		if info, err := describe(file); err == nil {
+			return info
+		}
 	}
-	return info
+	return nil
 }
 
 // sameFile reports whether a file looks as it did. Whoever writes it can put back its size and its time stamp, but not the time of

@@ -127,7 +127,7 @@ func (l *lastGood) recall(name string) (Module, error) {
 	}
 	m := Module{Name: name, Path: l.path(name), Wasm: k.Wasm, OptionsText: k.Options}
 	if k.Options != nil {
-		if m.warnings, err = m.Options.decode(k.Options); err != nil {
+		if m.warnings, err = m.Options.decode(k.Options, name+optionsSuffixes[0]); err != nil {
 			return Module{}, fmt.Errorf("reading the options in %s, %w", m.Path, err)
 		}
 	}

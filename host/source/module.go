@@ -91,7 +91,7 @@ func (m *Module) readOptions(fsys fs.FS, stem string) error {
 	from := ""
 	for _, suffix := range optionsSuffixes {
 		text, err := readFile(fsys, stem+suffix)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && !isListed(fsys, stem+suffix) {
 			continue
 		}
 		if err == nil && from != "" {
@@ -99,13 +99,19 @@ func (m *Module) readOptions(fsys fs.FS, stem string) error {
 		}
 		if from = stem + suffix; err == nil {
 			m.OptionsText = text
-			m.warnings, err = m.Options.decode(text)
+			m.warnings, err = m.Options.decode(text, path.Base(from))
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", from, err)
 		}
 	}
 	return nil
+}
+
+// isListed reports whether there is a file of the name, if only a link that leads nowhere.
+func isListed(fsys fs.FS, name string) bool {
+	_, err := fs.Lstat(fsys, name)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // readFile reads a regular file. Anything else, a pipe for one, could block forever.

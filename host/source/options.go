@@ -59,9 +59,9 @@ type Limits struct {
 // isZero reports whether nothing is set.
 func (o *Options) isZero() bool { return reflect.ValueOf(*o).IsZero() }
 
-// decode reads YAML. Whole numbers stay whole, as in any object of Kubernetes. An unknown field is an error, and so is a list
+// decode reads the YAML of a file, which warnings name. Whole numbers stay whole, as in any object of Kubernetes. An unknown field is an error, and so is a list
 // that restricts the plugin and is null: a key whose entries were all commented out would lift the restriction.
-func (o *Options) decode(text []byte) (warnings []string, err error) {
+func (o *Options) decode(text []byte, file string) (warnings []string, err error) {
 	if err := checkOneDocument(text); err != nil {
 		return nil, err
 	}
@@ -76,6 +76,9 @@ func (o *Options) decode(text []byte) (warnings []string, err error) {
 	fields := map[string]any{}
 	if err := json.UnmarshalCaseSensitivePreserveInts(data, &fields); err != nil {
 		return nil, err
+	}
+	if fields == nil {
+		return []string{file + " is empty or has comments alone: the plugin runs without options; write {} if that is meant, or remove the file"}, nil
 	}
 	return zeroLimits(fields), checkLists(fields)
 }

@@ -65,9 +65,19 @@ func TestNullOptions(t *testing.T) {
 			t.Errorf("%q: %s %s", options, s.State, s.Message)
 		}
 	}
-	for _, options := range []string{"", "config:", "config: {}", "limits:", "replaces: ''", "fresh: false", "priority: 0\n---\n# nothing\n"} {
+	for _, options := range []string{"{}", "config:", "config: {}", "limits:", "replaces: ''", "fresh: false", "priority: 0\n---\n# nothing\n"} {
 		s := newWorld(t).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte(options)})["a"]
 		if s.State != source.Loaded || len(s.Warnings) > 0 {
+			t.Errorf("%q: %s %s", options, s.State, s.Message)
+		}
+	}
+}
+
+// TestOptionsFileWithoutOptions: what a full disk leaves of a file, or commenting out all of it, does not go unnoticed.
+func TestOptionsFileWithoutOptions(t *testing.T) {
+	for _, options := range []string{"", "\n", "# writes: []\n", "null", "---\n", "---\n# none\n---\n"} {
+		s := newWorld(t).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yml": []byte(options)})["a"]
+		if s.State != source.Loaded || len(s.Warnings) != 1 || !strings.Contains(s.Message, "warning: a.yml is empty") {
 			t.Errorf("%q: %s %s", options, s.State, s.Message)
 		}
 	}
@@ -91,6 +101,19 @@ limits: {fuel: 0}`)})["a"]
 	}
 	if len(s.Warnings) != 7 {
 		t.Errorf("more warnings: %q", s.Warnings)
+	}
+}
+
+// TestWarningsFollowTheFile of a plugin that runs on, because its options mean the same.
+func TestWarningsFollowTheFile(t *testing.T) {
+	w, wasm := newWorld(t), plugin(t, "1", "Service")
+	for _, step := range []struct{ options, warning string }{
+		{"{}", ""}, {"limits: {fuel: 0}", "limits.fuel is 0"}, {"limits: {handles: 0}", "limits.handles is 0"}, {"", "a.yaml is empty"}, {"{}", ""},
+	} {
+		s := w.apply(map[string][]byte{"a.wasm": wasm, "a.yaml": []byte(step.options)})["a"]
+		if s.State != source.Loaded || (len(s.Warnings) == 0) != (step.warning == "") || !strings.Contains(s.Message, step.warning) {
+			t.Errorf("%q: %s %s", step.options, s.State, s.Message)
+		}
 	}
 }
 
@@ -124,6 +147,25 @@ func TestEveryFileIsUsedOrReported(t *testing.T) {
 	}
 	if got := w.chain("Service", host.Outgoing); got != "service@default a@1" {
 		t.Error(got)
+	}
+}
+
+// TestDanglingOptions: a link to options that are not there is an error of its plugin.
+func TestDanglingOptions(t *testing.T) {
+	for _, suffix := range []string{".yaml", ".yml"} {
+		w, dir := newWorld(t), t.TempDir()
+		write(t, dir, map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
+		link(t, "nowhere", dir+"/a"+suffix)
+		d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains, Quiet: time.Millisecond})
+		require.NoError(t, err)
+		require.NoError(t, d.Sync(context.Background()))
+		if s := d.Statuses()[0]; s.State != source.Failed || s.Running || !strings.Contains(s.Message, "a"+suffix) {
+			t.Errorf("%s %s", s.State, s.Message)
+		}
+		w.expect("Service", "service@default")
+		if m := source.ReadFile(dir + "/a.wasm"); m.Err == nil {
+			t.Error("a single file is read without its options")
+		}
 	}
 }
 

@@ -87,6 +87,16 @@ func TestChangeWithinTheGrain(t *testing.T) {
 	}
 }
 
+// TestDanglingLinkIsAChange: options that appear as a link that leads nowhere are read, and not taken for the absent ones of before.
+func TestDanglingLinkIsAChange(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.yaml")
+	before := seen{files: []os.FileInfo{stat(file)}, at: time.Now()}
+	require.NoError(t, os.Symlink("nowhere", file))
+	if before.unchanged([]os.FileInfo{stat(file)}) {
+		t.Error("it looks as if there were no file")
+	}
+}
+
 // TestRefusedIsNotCompiledAgain when its bytes or options are the cause.
 func TestRefusedIsNotCompiledAgain(t *testing.T) {
 	c := newChains(t, "")
@@ -167,7 +177,7 @@ func TestKeptOptionsAreTheSame(t *testing.T) {
 	for _, text := range texts {
 		for _, fromFile := range []bool{true, false} {
 			m := Module{Name: strings.Repeat("long", 60), Wasm: []byte("wasm")}
-			_, err := m.Options.decode([]byte(text))
+			_, err := m.Options.decode([]byte(text), "m.yaml")
 			require.NoError(t, err)
 			if fromFile {
 				m.OptionsText = []byte(text)

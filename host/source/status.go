@@ -4,8 +4,11 @@
 package source
 
 import (
+	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // State is the state of a module.
@@ -33,7 +36,7 @@ type Status struct {
 	Kinds []string
 	// Warnings are about options and declarations without effect. Message has them, too.
 	Warnings []string
-	// Message is for people: an Event, a log line.
+	// Message is for people: an Event, a log line. It is one line, whatever it quotes of a plugin.
 	Message string
 	// Err is what is wrong, for errors.As.
 	Err error
@@ -52,11 +55,14 @@ func statuses(modules []Module, next map[string]*running, problems map[string]er
 			s.Running = len(r.kinds) > 0
 			s.Version, s.Digest, s.Kinds = r.plugin.Version(), r.plugin.Digest(), r.kinds
 			s.Warnings = r.warnings
+			if r.surplus != nil {
+				s.Running, s.Kinds, s.Err = false, nil, cmp.Or(s.Err, r.surplus)
+			}
 		}
 		if s.Err != nil {
 			s.State = Failed
 		}
-		s.Message = s.describe()
+		s.Message = printable.Line(s.describe())
 		out = append(out, s)
 	}
 	return out

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -44,9 +43,9 @@ func (c *Chains) compose(key chainKey, extra []*running) (plugins []*host.Plugin
 	return plugins
 }
 
-// swap builds the chains of next, all of them before the first is put in place, and retires what next lacks.
+// swap builds the chains of next, without those that are too many, all of them before the first is put in place, and retires what next lacks.
 func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
-	extra := slices.SortedFunc(maps.Values(next), before)
+	extra, surplus := c.admit(next)
 	chains, lists := map[chainKey]*host.Chain{}, map[chainKey][]*host.Plugin{}
 	for _, kind := range c.config.Kinds {
 		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
@@ -70,6 +69,9 @@ func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
 		if next[name] != r {
 			c.retire(ctx, r)
 		}
+	}
+	for name, r := range next {
+		r.surplus = surplus[name]
 	}
 	c.extra = next
 	return nil

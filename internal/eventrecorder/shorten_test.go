@@ -20,3 +20,11 @@ func TestShortenEscapes(t *testing.T) {
 		}
 	}
 }
+
+// What a plugin says is no line of its own where an Event is shown.
+func TestShortenIsOneLine(t *testing.T) {
+	got := Shorten("plugin a: denied\r\nType:  Normal\n\tReason: Synced\u2028fine\u3164\u3164.")
+	if want := "plugin a: denied Type: Normal Reason: Synced fine ."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -34,20 +34,33 @@ func Text(text string) string {
 	return out.String()
 }
 
-// Line is Text on one line: line breaks and tabs are spaces. It can be a cell of a table.
+// Line is Text on one line, without blanks around it: blanks of any kind and number, line breaks and tabs among them, are one space. It can be
+// a cell of a table: a run of blanks would wrap into a further row that its author wrote.
 func Line(text string) string {
-	if strings.IndexFunc(text, breaksLine) < 0 {
+	if isSpaced(text) {
 		return Text(text)
 	}
-	return Text(strings.Join(strings.FieldsFunc(text, breaksLine), " "))
+	return Text(strings.Join(strings.FieldsFunc(text, isBlank), " "))
 }
 
 // Indented is Text in which each further line is indented, so that none can be taken for a line of another origin.
 func Indented(text string) string { return strings.ReplaceAll(Text(text), "\n", "\n  ") }
 
-// IsLine reports whether Line would change nothing.
+// IsLine reports whether Line would change nothing but the number of spaces.
 func IsLine(text string) bool {
-	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return breaksLine(r) || isHarmful(r) }) < 0
+	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return r != ' ' && isBlank(r) || isHarmful(r) }) < 0
+}
+
+// isSpaced reports whether the blanks of a text are single spaces between other characters.
+func isSpaced(text string) bool {
+	before := ' '
+	for _, r := range text {
+		if isBlank(r) && (r != ' ' || before == ' ') {
+			return false
+		}
+		before = r
+	}
+	return text == "" || before != ' '
 }
 
 const more = " …"
@@ -65,8 +78,11 @@ func isHarmful(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)
 }
 
-func breaksLine(r rune) bool {
-	return r >= '\t' && r <= '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
+// isBlank reports whether a character leaves a gap, or nothing at all, where it is: a space of any width, a line break, or one of the letters and
+// symbols that have no ink, such as the Hangul fillers and the empty Braille pattern. What Text escapes is none.
+func isBlank(r rune) bool {
+	const emptyBraille, nullNotehead = '\u2800', '\U0001d159'
+	return unicode.IsSpace(r) || r == emptyBraille || r == nullNotehead || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
 // writeEscape writes a character as JSON does.

@@ -33,10 +33,12 @@ type inspection struct {
 	ABI      string         `json:"abi"`
 	Manifest *host.Manifest `json:"manifest"`
 	// Options were read from the .yaml file beside the module. They restrict the manifest.
-	Options source.Options      `json:"options,omitzero"`
-	Imports map[string][]string `json:"imports"`
-	Exports []string            `json:"exports"`
-	Limits  source.Limits       `json:"limits"`
+	Options source.Options `json:"options,omitzero"`
+	// Warnings are about options and declarations without effect.
+	Warnings []string            `json:"warnings,omitempty"`
+	Imports  map[string][]string `json:"imports"`
+	Exports  []string            `json:"exports"`
+	Limits   source.Limits       `json:"limits"`
 	// LoadTime is how long it took to instrument, compile and start the module.
 	LoadTime string `json:"loadTime"`
 }
@@ -82,6 +84,9 @@ func inspect(ctx context.Context, file string) (result *inspection, err error) {
 	}
 	if plugin.Portable() {
 		result.ABI = "extism (portable tier: JSON in, JSON out)"
+	}
+	for _, warning := range plugin.chains.warnings {
+		result.Warnings = append(result.Warnings, warning.text)
 	}
 	return result, result.readSections(ctx, plugin.module.Wasm)
 }
@@ -129,16 +134,30 @@ func (r *inspection) print(out io.Writer) error {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, printable.Shorten(printable.Line(fmt.Sprintf(format, args...)), mostCell))
 	}
+	grant := func(name string, entries []string) {
+		fmt.Fprintf(table, "%s\t%s\n", name, grantOf(entries))
+	}
 	row("Plugin", "%s %s", r.Manifest.Name, r.Manifest.Version)
 	row("File", "%s, %d bytes", r.File, r.Bytes)
 	row("Digest", "%s", r.Digest)
 	row("ABI", "%s", r.ABI)
-	row("Kinds", "%s", strings.Join(r.Manifest.Kinds, ", "))
-	row("Hooks", "%s", strings.Join(r.Manifest.Hooks, ", "))
-	row("Writes", "%s", strings.Join(r.Manifest.Writes, ", "))
-	row("Capabilities", "%s", orNone(strings.Join(r.Manifest.Capabilities, ", ")))
+	grant("Kinds", r.Manifest.Kinds)
+	grant("Hooks", r.Manifest.Hooks)
+	grant("Writes", r.Manifest.Writes)
+	grant("Capabilities", r.Manifest.Capabilities)
+	for _, list := range []struct {
+		name    string
+		entries []string
+	}{{"Only kinds", r.Options.Kinds}, {"Only writes", r.Options.Writes}, {"Only capabilities", r.Options.Capabilities}} {
+		if list.entries != nil { // an empty one leaves nothing
+			grant(list.name, list.entries)
+		}
+	}
 	for _, option := range r.optionRows() {
 		row(option[0], "%s", option[1])
+	}
+	for _, warning := range r.Warnings {
+		row("Warning", "%s", warning)
 	}
 	for _, module := range slices.Sorted(maps.Keys(r.Imports)) {
 		row("Imports", "%s: %s", module, strings.Join(r.Imports[module], ", "))
@@ -153,7 +172,7 @@ func (r *inspection) print(out io.Writer) error {
 	return r.printSchema(out)
 }
 
-// optionRows returns a row for each option that is set.
+// optionRows returns a row for each other option that is set.
 func (r *inspection) optionRows() (rows [][2]string) {
 	o := r.Options
 	add := func(name, value string) {
@@ -161,8 +180,6 @@ func (r *inspection) optionRows() (rows [][2]string) {
 			rows = append(rows, [2]string{name, value})
 		}
 	}
-	add("Only kinds", strings.Join(o.Kinds, ", "))
-	add("Only writes", strings.Join(o.Writes, ", "))
 	add("Replaces", o.Replaces)
 	if o.Priority != 0 {
 		add("Priority", strconv.Itoa(o.Priority))
@@ -176,7 +193,23 @@ func (r *inspection) optionRows() (rows [][2]string) {
 	return rows
 }
 
-func orNone(text string) string { return cmp.Or(text, "none") }
+// grantOf lists what entries grant, the broadest first and none left out: whoever decides by it whether to trust a module misses nothing.
+func grantOf(entries []string) string {
+	if len(entries) == 0 {
+		return "none"
+	}
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b string) int { return cmp.Compare(narrowness(a), narrowness(b)) })
+	return printable.Line(strings.Join(entries, ", "))
+}
+
+// narrowness orders entries of a manifest: everything, then the paths by their length.
+func narrowness(entry string) int {
+	if entry == "*" {
+		return -1
+	}
+	return strings.Count(entry, ".") + strings.Count(entry, "[")
+}
 
 // printSchema prints the schema of the configuration, as YAML below a title. It is the text of the plugin's author.
 func (r *inspection) printSchema(out io.Writer) error {

@@ -18,7 +18,7 @@ import (
 // loaded is a plugin on its own host.
 type loaded struct {
 	*host.Plugin
-	host   *host.Host
+	chains *trialChains
 	module source.Module
 }
 
@@ -39,16 +39,11 @@ func load(ctx context.Context, file string) (*loaded, error) {
 	if module.Err != nil {
 		return nil, fmt.Errorf("reading plugin %s, %w", file, module.Err)
 	}
-	h, err := newHost(ctx)
+	chains, err := newTrialChains(ctx, []source.Module{module}, nil, host.Outgoing, false)
 	if err != nil {
 		return nil, err
 	}
-	plugin, err := h.Load(ctx, module.Name, module.Wasm, module.Options.PluginConfig())
-	if err != nil {
-		_ = h.Close(ctx)
-		return nil, fmt.Errorf("%s is not a usable plugin, %w", file, err)
-	}
-	return &loaded{Plugin: plugin, host: h, module: module}, nil
+	return &loaded{Plugin: chains.pluginOf(module), chains: chains, module: module}, nil
 }
 
 // oneModule is what these commands take.
@@ -63,4 +58,4 @@ func oneModule(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (l *loaded) close(ctx context.Context) error { return l.host.Close(context.WithoutCancel(ctx)) }
+func (l *loaded) close(ctx context.Context) error { return l.chains.close(ctx) }

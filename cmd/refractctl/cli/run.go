@@ -103,6 +103,9 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, chains.close(ctx)) }()
+	for _, warning := range chains.warnings {
+		printWarning(cmd.ErrOrStderr(), warning.plugin, warning.text)
+	}
 	printer, err := t.output.printer()
 	if err != nil {
 		return err
@@ -148,20 +151,28 @@ func (t *trial) readModules(files []string) (modules []source.Module, err error)
 // explainUnmatched prints a note for each object that a plugin does not run on. Without --chain it returns an error if there is no object left.
 func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []map[string]any, kinds []string) error {
 	for _, module := range chains.modules {
-		notes, reason := []string{}, ""
+		notes := []string{}
 		for n := range objects {
 			if why := chains.unmatched(module, kinds[n]); why != "" {
-				notes, reason = append(notes, fmt.Sprintf("%s: %s", position(objects, n), why)), why
+				notes = append(notes, fmt.Sprintf("%s: %s", position(objects, n), why))
 			}
 		}
 		if len(notes) == len(objects) && !t.chain {
-			return errors.New(reason)
+			return noneMatches(notes)
 		}
 		for _, note := range notes {
 			fmt.Fprintf(out, "note: %s\n", printable.Line(note))
 		}
 	}
 	return nil
+}
+
+// noneMatches is the error of notes on all objects. The first stands for the others.
+func noneMatches(notes []string) error {
+	if others := len(notes) - 1; others > 0 {
+		return fmt.Errorf("%s; nor does it run on the other %d", notes[0], others)
+	}
+	return errors.New(notes[0])
 }
 
 // one runs the chain on one object and prints what became of it, as a further document behind those written before.
@@ -226,13 +237,17 @@ func (t *trial) validate(modules []string) (host.Hook, error) {
 	return 0, fmt.Errorf("--hook is %q: use outgoing or incoming", t.hook)
 }
 
+func printWarning(out io.Writer, of, text string) {
+	fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(of), printable.Line(text))
+}
+
 // printOutcome writes what happened beside the result.
 func printOutcome(out io.Writer, outcome *host.Outcome) {
 	if outcome == nil {
 		return
 	}
 	for _, warning := range outcome.Warnings {
-		fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(cmp.Or(warning.Plugin, "the guard")), printable.Line(warning.Message))
+		printWarning(out, cmp.Or(warning.Plugin, "the guard"), warning.Message)
 	}
 	if outcome.Skipped {
 		fmt.Fprintf(out, "skipped by %s: %s\n", printable.Line(outcome.Skipper), printable.Line(outcome.SkipReason))
@@ -326,11 +341,15 @@ func decodeDocument(text []byte) (map[string]any, error) {
 	if !json.Valid(text) {
 		var err error
 		if data, err = yaml.YAMLToJSON(text); err != nil {
-			return nil, fmt.Errorf("is not YAML, %w", err)
+			return nil, fmt.Errorf("cannot be read as YAML, %w", err)
 		}
 	}
-	var object map[string]any
-	if err := utiljson.Unmarshal(data, &object); err != nil {
+	var value any
+	if err := utiljson.Unmarshal(data, &value); err != nil { // a number that is too large, for one
+		return nil, fmt.Errorf("cannot be read, %w", err)
+	}
+	object, isMap := value.(map[string]any)
+	if !isMap && value != nil {
 		return nil, errors.New("must be an object (a map), not a list or a value")
 	}
 	return object, nil

@@ -54,6 +54,7 @@ func TestPluginRunHeedsTheOptions(t *testing.T) {
 	for name, tc := range map[string]struct{ options, failure, note string }{
 		"kinds that match some":    {"kinds: [Service]", "", `object 1 of 2 (pod/web): plugin mine is not for the kind Pod: its options in mine.yaml restrict it to ["Service"]`},
 		"kinds that match none":    {"kinds: [ConfigMap]", `its options in mine.yaml restrict it to ["ConfigMap"]`, ""},
+		"no kinds":                 {"kinds: []", `its options in mine.yaml restrict it to []`, ""},
 		"an unknown default":       {"replaces: servise", `replaces: there is no default plugin "servise" (there are configmap, `, ""},
 		"a default":                {"replaces: service", "", ""},
 		"writes that are narrower": {`writes: ["spec"]`, "metadata.annotations", ""},
@@ -169,6 +170,103 @@ func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
 	assert.Regexp(t, `(?s)"configSchema": \{.*"virtualStorageClass"`, out)
 }
 
+// TestPluginInspectShowsEmptyLists: a list that leaves nothing is not shown as if there were none, and every list that restricts is shown.
+func TestPluginInspectShowsEmptyLists(t *testing.T) {
+	module := noted(t, t.TempDir(), "mine", "hook", "{kinds: [], writes: [], capabilities: []}")
+	out, _, err := refractctl(t, "plugin", "inspect", module)
+	require.NoError(t, err)
+	for _, row := range []string{`Only kinds +none\n`, `Only writes +none\n`, `Only capabilities +none\n`} {
+		assert.Regexp(t, row, out)
+	}
+	out, _, err = refractctl(t, "plugin", "inspect", module, "-o", "json")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?s)"options": \{.*"writes": \[\]`, out)
+	out, _, err = refractctl(t, "plugin", "inspect", noted(t, t.TempDir(), "mine", "hook", "priority: 1"))
+	require.NoError(t, err)
+	assert.NotContains(t, out, "Only")
+}
+
+// TestPluginInspectCutsNoPermission: many harmless paths do not hide a broad one, and no text of the module looks like a row.
+func TestPluginInspectCutsNoPermission(t *testing.T) {
+	var writes []string
+	for n := range 120 {
+		writes = append(writes, fmt.Sprintf(`"metadata.annotations[harmless.example.org/%s-%d]"`, strings.Repeat("x", 50), n))
+	}
+	writes = append(writes, `"spec.template"`, `"spec"`, `"*"`)
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"sly","version":"1","kinds":["Pod","*"],"hooks":["outgoing"],"writes":[`+strings.Join(writes, ",")+`]}`, "",
+		`(func (export "outgoing") (result i32) (i32.const 0))`))
+	require.NoError(t, err)
+	module := filepath.Join(t.TempDir(), "sly.wasm")
+	require.NoError(t, os.WriteFile(module, wasm, 0o600))
+	require.NoError(t, os.WriteFile(strings.TrimSuffix(module, "wasm")+"yaml", []byte("writes: ["+strings.Join(writes, ",")+"]"), 0o600))
+	out, _, err := refractctl(t, "plugin", "inspect", module)
+	require.NoError(t, err)
+	for _, row := range []string{`\nKinds +\*, Pod\n`, `\nWrites +\*, spec, spec\.template, metadata.*x-119\]\n`, `\nOnly writes +\*, spec, spec\.template, metadata.*x-119\]\n`} {
+		assert.Regexp(t, row, out)
+	}
+	version := func(gap string) (string, error) {
+		wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"sly","version":"1.0`+gap+`Writes   nothing","kinds":["*"],"hooks":["outgoing"],"writes":["*"]}`, "",
+			`(func (export "outgoing") (result i32) (i32.const 0))`))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(module, wasm, 0o600))
+		out, _, err := refractctl(t, "plugin", "inspect", module)
+		return out, err
+	}
+	out, err = version(strings.Repeat(" ", 58))
+	require.NoError(t, err)
+	assert.Contains(t, out, "sly 1.0 Writes nothing\n")
+	for _, gap := range []string{"\u00a0", "\u2800", "\u3164"} {
+		_, err = version(strings.Repeat(gap, 58))
+		assert.ErrorContains(t, err, "its version has", "%q", gap)
+	}
+}
+
+// TestPluginWarningsArePrinted: what options and a manifest say in vain is told where people try a plugin.
+func TestPluginWarningsArePrinted(t *testing.T) {
+	objects := writeObjects(t, podAndService)
+	for options, want := range map[string]string{
+		"limits: {fuel: 0}":    "limits.fuel is 0",
+		"# writes: []":         "mine.yaml is empty",
+		"writes: [spec.ports]": "writes: spec.ports",
+		"capabilities: [skip]": "capabilities: skip",
+	} {
+		module := noted(t, t.TempDir(), "mine", "hook", options)
+		out, progress, err := refractctl(t, "plugin", "inspect", module)
+		require.NoError(t, err)
+		assert.Regexp(t, `Warning +.*`+want, out)
+		assert.Equal(t, 1, strings.Count(out+progress, want), out+progress)
+		out, _, err = refractctl(t, "plugin", "inspect", module, "-o", "json")
+		require.NoError(t, err)
+		assert.Regexp(t, `"warnings": \[\s*".*`+want, out)
+		if strings.HasPrefix(options, "writes") {
+			continue // and fails then
+		}
+		for _, chain := range []string{"--chain", "--chain=false"} {
+			_, progress, err = refractctl(t, "plugin", "run", module, "-f", objects, chain)
+			require.NoError(t, err)
+			assert.Contains(t, progress, "warning of mine: ")
+			assert.Contains(t, progress, want)
+		}
+	}
+}
+
+// TestPluginRunSaysWhyAnObjectCannotBeRead, and not that it is something else.
+func TestPluginRunSaysWhyAnObjectCannotBeRead(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"kind":"Pod","spec":{"n":1e400}}`: "document 1 cannot be read, ",
+		"[1]":                               "must be an object",
+		"1":                                 "must be an object",
+		"null":                              "holds no object",
+	} {
+		_, _, err := refractctl(t, "plugin", "run", "../../../plugins/pod/pod.wasm", "-f", writeObjects(t, text))
+		require.ErrorContains(t, err, want)
+		if strings.Contains(text, "1e400") {
+			assert.NotContains(t, err.Error(), "must be an object")
+			assert.Regexp(t, "1e400|Inf", err.Error())
+		}
+	}
+}
+
 // oddities are values of an object that an API server accepts, and YAML or a reader of numbers may not.
 const oddities = `{"text":"del\u007f c1\u0080 next\u0085line fffe\ufffe bom\ufeff esc\u001b nul\u0000 sep\u2028 quote\" 😀","yes":"yes","octal":"0o17","~":"~","":"no key",` +
 	`"n":null,"list":[],"map":{},"nested":[[[{"a":[{}]}]]],"max":9223372036854775807,"min":-9223372036854775808,"odd":9007199254740993,"huge":1e21,"tiny":1e-7,"half":0.5}`
@@ -216,6 +314,12 @@ func TestPluginRunErrorsNameTheObject(t *testing.T) {
 		_, _, err = refractctl(t, "plugin", "run", module, "-f", "testdata/service.yaml", chain)
 		require.ErrorContains(t, err, "service/")
 	}
+	podPlugin := "../../../plugins/pod/pod.wasm"
+	_, _, err = refractctl(t, "plugin", "run", podPlugin, "-f", writeObjects(t, "{apiVersion: v1, kind: Service, metadata: {name: web}}"))
+	require.EqualError(t, err, `service/web: plugin pod is not for the kind Service: its manifest says ["Pod"]`)
+	_, _, err = refractctl(t, "plugin", "run", podPlugin, "-f", writeObjects(t, "{apiVersion: v1, kind: Service, metadata: {name: web}}\n---\n{apiVersion: v1, kind: Secret, metadata: {name: key}}"))
+	require.ErrorContains(t, err, "object 1 of 2 (service/web): ")
+	require.ErrorContains(t, err, "nor does it run on the other 1")
 	file := filepath.Join(t.TempDir(), "no-version.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("kind: Service\nmetadata: {name: web}\n"), 0o600))
 	_, _, err = refractctl(t, "plugin", "run", module, "-f", file)

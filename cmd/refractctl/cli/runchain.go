@@ -24,7 +24,11 @@ type trialChains struct {
 	chains   *source.Chains
 	modules  []source.Module // named on the command line
 	hook     host.Hook
+	warnings []pluginWarning // of the load
 }
+
+// pluginWarning is about an option or a declaration without effect.
+type pluginWarning struct{ plugin, text string }
 
 // newTrialChains loads modules for the kinds. With defaults, their default plugins run as well.
 func newTrialChains(ctx context.Context, modules []source.Module, kinds []string, hook host.Hook, defaults bool) (c *trialChains, err error) {
@@ -61,6 +65,9 @@ func newTrialChains(ctx context.Context, modules []source.Module, kinds []string
 		if status.Err != nil {
 			err = errors.Join(err, fmt.Errorf("%s is not a usable plugin, %w", status.Path, status.Err))
 		}
+		for _, text := range status.Warnings {
+			c.warnings = append(c.warnings, pluginWarning{status.Name, text})
+		}
 	}
 	return c, err
 }
@@ -78,25 +85,25 @@ func neededDefaults(all, modules []source.Module, kinds []string) []source.Modul
 	return slices.DeleteFunc(all, func(m source.Module) bool { return !slices.Contains(names, m.Name) })
 }
 
-// manifestOf returns the manifest of a loaded module.
-func (c *trialChains) manifestOf(module source.Module) *host.Manifest {
+// pluginOf returns the loaded plugin of a module.
+func (c *trialChains) pluginOf(module source.Module) *host.Plugin {
 	for _, plugin := range slices.Backward(c.chains.Plugins()) { // the default ones are first
 		if plugin.Name() == module.Name {
-			return plugin.Manifest()
+			return plugin
 		}
 	}
-	return &host.Manifest{}
+	return nil
 }
 
 // unmatched returns why a module does not run on the objects of a kind, "" if it does.
 func (c *trialChains) unmatched(module source.Module, kind string) string {
-	manifest := c.manifestOf(module)
+	manifest := c.pluginOf(module).Manifest()
 	switch {
 	case !slices.Contains(manifest.Hooks, c.hook.String()):
 		return fmt.Sprintf("plugin %s has no hook %s: its manifest says %q", module.Name, c.hook, manifest.Hooks)
 	case module.Options.Matches(manifest, kind, c.hook):
 		return ""
-	case len(module.Options.Kinds) > 0 && module.Options.MatchesManifest(manifest, kind, c.hook):
+	case module.Options.Kinds != nil && module.Options.MatchesManifest(manifest, kind, c.hook):
 		return fmt.Sprintf("plugin %s is not for the kind %s: its options in %s restrict it to %q",
 			module.Name, kind, strings.TrimSuffix(filepath.Base(module.Path), ".wasm")+".yaml", module.Options.Kinds)
 	}

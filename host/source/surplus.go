@@ -1,0 +1,59 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/refract-project/refract/host"
+)
+
+// mostPlugins of a chain, as host.NewChain has it.
+const mostPlugins = 64
+
+// admit returns the plugins that fit into the chains, in their order, and the errors of the others by name. One that does not fit into the chain
+// of one of its kinds is in none, and stays loaded until it fits. Those that are in chains go first: a new file does not push out what an operator
+// relies on.
+func (c *Chains) admit(next map[string]*running) (fit []*running, surplus map[string]error) {
+	all := slices.SortedFunc(maps.Values(next), before)
+	if c.overfull(all, c.config.Kinds) == "" {
+		return all, nil
+	}
+	surplus = map[string]error{}
+	inTurn := slices.Clone(all)
+	slices.SortStableFunc(inTurn, func(a, b *running) int { return cmp.Compare(c.turn(a), c.turn(b)) })
+	for _, r := range inTurn {
+		tried := append(fit, r)
+		if kind := c.overfull(tried, r.kinds); kind != "" {
+			surplus[r.name] = fmt.Errorf("it does not run: the chain of %s has %d plugins already, which is the most; remove one of them, or merge some", kind, mostPlugins)
+			continue
+		}
+		fit = tried
+	}
+	slices.SortFunc(fit, before)
+	return fit, surplus
+}
+
+// turn in which a plugin is admitted: 0 if one of its name is in chains now.
+func (c *Chains) turn(r *running) int {
+	if present := c.extra[r.name]; present != nil && present.surplus == nil {
+		return 0
+	}
+	return 1
+}
+
+// overfull returns the first of the kinds with a chain that would have too many plugins, "" if none has.
+func (c *Chains) overfull(extra []*running, kinds []string) string {
+	for _, kind := range kinds {
+		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
+			if len(c.compose(chainKey{kind, hook}, extra)) > mostPlugins {
+				return kind
+			}
+		}
+	}
+	return ""
+}
