@@ -8,12 +8,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/report"
@@ -77,13 +78,9 @@ func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metri
 	service := rbac.WebhookName + "." + o.Namespace + ".svc"
 	// By the name localhost an API server on the same machine finds it, too.
 	certificate := webhookcert.NewCertificate(mgr.GetConfig(), types.NamespacedName{Namespace: o.Namespace, Name: rbac.WebhookName}, service, "localhost")
-	server := webhook.NewServer(webhook.Options{
-		Host: o.Host, Port: o.Port,
-		TLSOpts: []func(*tls.Config){
-			func(c *tls.Config) { c.GetCertificate, c.MinVersion = certificate.GetCertificate, tls.VersionTLS12 },
-			reviews.DisableHTTP2, o.askForCertificates,
-		},
-	})
+	config := &tls.Config{GetCertificate: certificate.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	o.askForCertificates(config)
+	server := reviews.NewServer(net.JoinHostPort(o.Host, strconv.Itoa(o.Port)), config)
 	if _, err := o.clientCAs(); err != nil {
 		return nil, err
 	}

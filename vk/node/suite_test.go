@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -232,10 +233,15 @@ func list(pairs ...string) corev1.ResourceList {
 
 func (s *suite) changeVirtualNode(change func(*offloadingv1beta1.VirtualNode)) {
 	s.Helper()
-	var vn offloadingv1beta1.VirtualNode
-	require.NoError(s, s.admin.Get(s.Context(), types.NamespacedName{Namespace: tenant, Name: name}, &vn))
-	change(&vn)
-	require.NoError(s, s.admin.Update(s.Context(), &vn))
+	// The virtual kubelet writes its status at the same time.
+	require.NoError(s, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		var vn offloadingv1beta1.VirtualNode
+		if err := s.admin.Get(s.Context(), types.NamespacedName{Namespace: tenant, Name: name}, &vn); err != nil {
+			return err
+		}
+		change(&vn)
+		return s.admin.Update(s.Context(), &vn)
+	}))
 }
 
 func hasTaint(n *corev1.Node, key string) bool {

@@ -6,7 +6,6 @@
 package reviews
 
 import (
-	"crypto/tls"
 	"net/http"
 	"time"
 
@@ -23,12 +22,6 @@ const (
 	// bodyTimeout limits how long a sender occupies its share. API servers wait for an answer no longer than this.
 	bodyTimeout = 5 * time.Second
 )
-
-// DisableHTTP2 gives each review that is under way a connection of its own. API servers send all of them over one connection of HTTP/2, whose
-// flow control counts the bodies that wait for room, so that small reviews behind them time out.
-func DisableHTTP2(config *tls.Config) {
-	config.NextProtos = []string{"http/1.1"}
-}
 
 // Limit returns a handler that passes requests on to next as their bodies find room, in order of arrival. Requests whose sender does not
 // wait so long are not passed on. It is safe for concurrent use.

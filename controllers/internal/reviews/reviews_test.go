@@ -6,7 +6,6 @@ package reviews_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -49,10 +48,9 @@ func TestLargeReviewsWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	const size, count = 3 << 20, 40
 	handler := &reader{release: make(chan struct{})}
-	// The client would use one connection for all, as API servers do.
-	server := httptest.NewUnstartedServer(reviews.Limit(handler))
-	server.EnableHTTP2, server.TLS = true, &tls.Config{MinVersion: tls.VersionTLS12}
-	reviews.DisableHTTP2(server.TLS)
+	// The client uses one connection for all, as API servers do.
+	server := httptest.NewUnstartedServer(nil)
+	server.EnableHTTP2, server.Config = true, reviews.NewHTTPServer(reviews.Limit(handler))
 	server.StartTLS()
 	defer server.Close()
 	release := sync.OnceFunc(func() { close(handler.release) })

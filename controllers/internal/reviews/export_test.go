@@ -1,0 +1,7 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reviews
+
+// NewHTTPServer is for the tests of package reviews_test.
+var NewHTTPServer = newHTTPServer
