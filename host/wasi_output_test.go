@@ -60,7 +60,7 @@ func TestTextOfAPanic(t *testing.T) {
 			(call $say (i32.const 2) (i32.const 0)) (call $say (i32.const 2) (i32.const 5))
 			(call $say (i32.const 2) (i32.const 10)) (call $say (i32.const 2) (i32.const 15)) `+end), PluginConfig{})
 		_, _, err = run(t, serviceObject(), p)
-		if err == nil || !strings.Contains(err.Error(), "panic: no  team!") || len(err.Error()) > 2000 {
+		if err == nil || !strings.Contains(err.Error(), "panic: no team!") || len(err.Error()) > 2000 {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := log.String(); !strings.Contains(got, `level=WARN msg="panic: no  team!" plugin=w`) || strings.Count(got, "msg=") != 2 {
