@@ -200,7 +200,7 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
 	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
-	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=authentication.enabled=true,authentication.peeringUsers=true,tenants.unlimitedResources=true")
+	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=authentication.enabled=true,tenants.unlimitedResources=true")
 	before := w.objects()
 	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
 	w.open()
@@ -385,7 +385,7 @@ func TestToolsOfLiqo(t *testing.T) {
 	w.documented(t)
 	for _, cluster := range []*testenv.Cluster{w.lab.Rome, w.lab.Milan} {
 		w.run("refractctl install --context=%[1]s --cluster-id=%[1]s --registry=registry.example.com/refract --cluster-labels=tier=%[1]s --api-server-url=%[2]s"+
-			" --set=authentication.enabled=true,tenants.unlimitedResources=true --skip-confirm", cluster.Name(), cluster.Server())
+			" --set=authentication.enabled=true,authentication.peeringUsers=true,tenants.unlimitedResources=true --skip-confirm", cluster.Name(), cluster.Server())
 	}
 	w.run("refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=2Gi --networking-disabled --skip-confirm")
 	assert.Contains(t, w.run("liqoctl version --context=rome"), "Server version: "+charts.AppVersion())
