@@ -159,15 +159,15 @@ func TestNamesOfSelectorsAreStable(t *testing.T) {
 // A consumer that writes many or large selectors gets no default egress for them, and takes no time of the others. Many small ones are usual.
 func TestComplementIsBounded(t *testing.T) {
 	t.Parallel()
-	large, twin, small := metav1.LabelSelector{MatchLabels: map[string]string{}}, metav1.LabelSelector{MatchLabels: map[string]string{}}, []metav1.LabelSelector(nil)
+	large, second, small := metav1.LabelSelector{MatchLabels: map[string]string{}}, metav1.LabelSelector{MatchLabels: map[string]string{}}, []metav1.LabelSelector(nil)
 	for i := range 20_000 {
-		large.MatchLabels[fmt.Sprintf("a%d", i)], twin.MatchLabels[fmt.Sprintf("b%d", i)] = "x", "x"
+		large.MatchLabels[fmt.Sprintf("a%d", i)], second.MatchLabels[fmt.Sprintf("b%d", i)] = "x", "x"
 	}
 	for i := range 500 {
 		small = append(small, metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("web-%d", i), "instance": "shop"}})
 	}
 	begin := time.Now()
-	for _, selectors := range [][]metav1.LabelSelector{{large}, {large, twin}, slices.Concat(small, []metav1.LabelSelector{large})} {
+	for _, selectors := range [][]metav1.LabelSelector{{large}, {large, second}, slices.Concat(small, []metav1.LabelSelector{large})} {
 		result, complete := complement(selectors, 8)
 		assert.Empty(t, result)
 		assert.False(t, complete)

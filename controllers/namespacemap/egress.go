@@ -23,6 +23,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
@@ -34,7 +35,10 @@ var metadataServices = ipmap.Ranges{
 	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 }
 
-const partialEgressReason = "EgressPolicyIncomplete"
+const (
+	partialEgressReason = "EgressPolicyIncomplete"
+	foreignEgressReason = "EgressPolicyNameTaken"
+)
 
 // ensureEgressPolicies brings the NetworkPolicies of a remote namespace in line with the limits of its consumer. Without any, the pods of a consumer
 // reach whatever the network plugin connects them with. Policies add up, so the default egress must leave out the pods that other
@@ -126,14 +130,26 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 	if err != nil {
 		return nil, fmt.Errorf("determining what the pods of consumer %s may reach, %w", nm.Labels[wire.OriginIDLabel], err)
 	}
+	c.incomplete.Drop(types.NamespacedName{Name: namespace})
 	var isolated []metav1.LabelSelector
 	for i := range existing {
 		if !isEgressPolicy(&existing[i]) && slices.Contains(existing[i].Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
 			isolated = append(isolated, existing[i].Spec.PodSelector)
 		}
 	}
-	selectors, complete := complement(isolated, wire.MaxEgressPolicies)
-	c.incomplete.Drop(types.NamespacedName{Name: namespace})
+	names := slices.DeleteFunc(wire.EgressPolicyNames(), func(name string) bool {
+		at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == name })
+		return at >= 0 && !isEgressPolicy(&existing[at])
+	})
+	if len(names) < len(wire.EgressPolicyNames()) {
+		c.incomplete.Set(types.NamespacedName{Name: namespace}, true)
+		c.report.Warn(nm, foreignEgressReason, mapAction, fmt.Sprintf(
+			"namespace %s has NetworkPolicies of others with names that begin with %s, which are reserved: they are left alone. Rename them", namespace, wire.EgressNetworkPolicy))
+	}
+	if !slices.Contains(names, wire.EgressIsolationPolicy) {
+		return nil, report.Errorf(report.Foreign, "NetworkPolicy %s/%s exists and is not ours: rename it", namespace, wire.EgressIsolationPolicy)
+	}
+	selectors, complete := complement(isolated, len(names)-1)
 	if !complete {
 		c.incomplete.Set(types.NamespacedName{Name: namespace}, true)
 		c.report.Warn(nm, partialEgressReason, mapAction, fmt.Sprintf(
@@ -142,7 +158,7 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 	}
 	rules := c.egressRules(nm, limits, own)
 	desired := []*networkingv1.NetworkPolicy{newEgressPolicy(nm, namespace, wire.EgressIsolationPolicy, metav1.LabelSelector{}, nil)}
-	named := nameSelectors(selectors, wire.EgressPolicyNames()[1:], existing)
+	named := nameSelectors(selectors, names[1:], existing)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		desired = append(desired, newEgressPolicy(nm, namespace, name, named[name], rules))
 	}

@@ -252,6 +252,27 @@ func TestLimitsComeBeforeAccess(t *testing.T) {
 	}
 }
 
+// A NetworkPolicy of an administrator that has a reserved name from before is neither overwritten nor deleted, and an Event names the remedy.
+func TestEgressPoliciesOfOthersStay(t *testing.T) {
+	home := tenant(t, "rome")
+	provider.StartManager(t)
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+	theirs := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: home + "-shop", Name: wire.EgressNetworkPolicy + "-2"}, Spec: networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db", "tier": "internal"}}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}}
+	provider.Create(t, theirs)
+	provider.AwaitEvent(t, home, offloading.NamespaceMapKind, nm.Name, "EgressPolicyNameTaken")
+	controllertest.Eventually(t, "the default egress to leave out their pods", func() error {
+		policy := &networkingv1.NetworkPolicy{}
+		return provider.Client.Get(t.Context(), types.NamespacedName{Namespace: theirs.Namespace, Name: wire.EgressNetworkPolicy + "-3"}, policy)
+	})
+	kept := &networkingv1.NetworkPolicy{}
+	provider.Get(t, kept, theirs.Namespace, theirs.Name)
+	require.Equal(t, theirs.UID, kept.UID)
+	require.Equal(t, theirs.Spec, kept.Spec)
+}
+
 // The LimitRange of the provider is in each namespace, and is put back.
 func TestLimitRange(t *testing.T) {
 	home := tenant(t, "rome")

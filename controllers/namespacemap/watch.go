@@ -61,9 +61,12 @@ func trimNetworkPolicy(obj any) (any, error) {
 	return policy, nil
 }
 
-// isEgressPolicy reports whether this controller writes the NetworkPolicies of that name.
+// isEgressPolicy reports whether this controller has written a NetworkPolicy. Only the first name was reserved from the beginning: policies of
+// others that had one of the rest before are neither overwritten nor deleted.
 func isEgressPolicy(policy client.Object) bool {
-	return slices.Contains(wire.EgressPolicyNames(), policy.GetName())
+	name := policy.GetName()
+	return name == wire.EgressNetworkPolicy || slices.Contains(wire.EgressPolicyNames(), name) &&
+		(policy.GetLabels()[managedByLabel] == managedBy || policy.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != "")
 }
 
 // trimLimitRange keeps the limits of our own LimitRanges.

@@ -221,7 +221,7 @@ func TestPluginInspectCutsNoPermission(t *testing.T) {
 	}
 }
 
-// TestPluginWarningsArePrinted: what options and a manifest say in vain is told where people try a plugin.
+// TestPluginWarningsArePrinted checks that inspect and run print the warnings about options and manifests without effect.
 func TestPluginWarningsArePrinted(t *testing.T) {
 	objects := writeObjects(t, podAndService)
 	for options, want := range map[string]string{
