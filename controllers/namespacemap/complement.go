@@ -4,12 +4,65 @@
 package namespacemap
 
 import (
+	"cmp"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+const (
+	// maxComplementSteps limits the work for one complement, because consumers write the selectors. A step takes about a nanosecond, and
+	// no more than a word of memory.
+	maxComplementSteps = 2_000_000
+	// conditionSteps is the price of reading one condition, which is hashed and kept.
+	conditionSteps = 32
+	// maxSelectorBytes limits the keys and values of a selector that this cluster writes: etcd refuses objects of more than 1.5 MiB.
+	maxSelectorBytes = 64 << 10
+)
+
+// complement is the set of pods that none of some label selectors select.
+type complement struct {
+	// selectors select exactly these pods if complete, and otherwise only some of them.
+	selectors []metav1.LabelSelector
+	complete  bool
+	// costly says that there are no selectors because it would take more than maxComplementSteps to compute them.
+	costly bool
+	// steps is the work that it took, or would have taken until it was given up.
+	steps int
+}
+
+// newComplement returns the complement of selectors. A label selector cannot express "without these two labels together", so that several may be
+// needed: at most limit are returned.
+func newComplement(selectors []metav1.LabelSelector, limit int) complement {
+	b := complementBuilder{numbers: map[condition]int{}}
+	negated := make([][][]int, len(selectors))
+	for i := range selectors {
+		if negated[i] = b.negations(&selectors[i]); b.exhausted() {
+			return complement{costly: true, steps: b.steps}
+		}
+	}
+	terms, complete := []conjunction{b.newConjunction(conjunction{}, nil)}, true
+	for _, alternatives := range negated {
+		if terms = b.combine(terms, alternatives); b.exhausted() {
+			return complement{costly: true, steps: b.steps}
+		}
+		if len(terms) > limit {
+			terms, complete = terms[:limit], false
+		}
+	}
+	result := complement{complete: complete, steps: b.steps}
+	for _, term := range terms {
+		if selector, ok := b.selector(term); ok {
+			result.selectors = append(result.selectors, selector)
+		} else {
+			result.complete = false
+		}
+	}
+	return result
+}
 
 // condition is one condition on the labels of a pod. With the operator NotIn, it has one value.
 type condition struct {
@@ -19,60 +72,61 @@ type condition struct {
 }
 
 // conjunction is a set of conditions that all hold.
-type conjunction map[condition]bool
-
-// maxComplementWork limits how many conditions are copied and compared for one complement, to about a second: consumers write the selectors.
-const maxComplementWork = 1_000_000
-
-// complement returns selectors that together select exactly the pods that no given selector selects. A label selector cannot express "without
-// these two labels together", so that several may be needed. It returns at most limit: if more are needed, complete
-// is false, and the result selects fewer pods. It selects none if the selectors are too many or too large to compute it.
-func complement(selectors []metav1.LabelSelector, limit int) (result []metav1.LabelSelector, complete bool) {
-	terms, complete := []conjunction{{}}, true
-	work := 0
-	for i := range selectors {
-		var next []conjunction
-		for _, negated := range negations(&selectors[i]) {
-			for _, term := range terms {
-				// Each is compared with all before it.
-				if work += len(term) + len(negated) + len(next); work > maxComplementWork {
-					return nil, false
-				}
-				both := maps.Clone(term)
-				maps.Copy(both, negated)
-				next = append(next, both)
-			}
-		}
-		terms = absorb(next)
-		if len(terms) > limit {
-			terms, complete = terms[:limit], false
-		}
-	}
-	for _, term := range terms {
-		result = append(result, term.selector())
-	}
-	return result, complete
+type conjunction struct {
+	members []uint64 // a bit for each number of a condition
+	size    int
 }
 
-// negations returns, for each requirement of a selector, what holds of the pods that do not meet it.
-func negations(selector *metav1.LabelSelector) (negated []conjunction) {
+// complementBuilder numbers the conditions of one complement, and counts the steps.
+type complementBuilder struct {
+	numbers    map[condition]int
+	conditions []condition
+	steps      int
+}
+
+// spend counts steps, and reports whether they are affordable.
+func (b *complementBuilder) spend(steps int) bool {
+	b.steps += steps
+	return !b.exhausted()
+}
+
+func (b *complementBuilder) exhausted() bool { return b.steps > maxComplementSteps }
+
+// number returns the number of a condition.
+func (b *complementBuilder) number(c condition) int {
+	n, known := b.numbers[c]
+	if !known {
+		n = len(b.conditions)
+		b.numbers[c], b.conditions = n, append(b.conditions, c)
+	}
+	return n
+}
+
+// negations returns, for each requirement of a selector, the conditions that hold of the pods that do not meet it.
+func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [][]int) {
+	if !b.spend(conditionSteps * len(selector.MatchLabels)) {
+		return nil
+	}
 	for _, key := range slices.Sorted(maps.Keys(selector.MatchLabels)) {
-		negated = append(negated, conjunction{{key, metav1.LabelSelectorOpNotIn, selector.MatchLabels[key]}: true})
+		negated = append(negated, []int{b.number(condition{key, metav1.LabelSelectorOpNotIn, selector.MatchLabels[key]})})
 	}
 	for _, requirement := range selector.MatchExpressions {
-		none := conjunction{}
+		if !b.spend(conditionSteps * (1 + len(requirement.Values))) {
+			return nil
+		}
+		var none []int
 		switch requirement.Operator {
 		case metav1.LabelSelectorOpIn:
 			for _, value := range requirement.Values {
-				none[condition{requirement.Key, metav1.LabelSelectorOpNotIn, value}] = true
+				none = append(none, b.number(condition{requirement.Key, metav1.LabelSelectorOpNotIn, value}))
 			}
 		case metav1.LabelSelectorOpNotIn:
 			values := slices.Compact(slices.Sorted(slices.Values(requirement.Values)))
-			none[condition{requirement.Key, metav1.LabelSelectorOpIn, strings.Join(values, ",")}] = true
+			none = append(none, b.number(condition{requirement.Key, metav1.LabelSelectorOpIn, strings.Join(values, ",")}))
 		case metav1.LabelSelectorOpExists:
-			none[condition{requirement.Key, metav1.LabelSelectorOpDoesNotExist, ""}] = true
+			none = append(none, b.number(condition{requirement.Key, metav1.LabelSelectorOpDoesNotExist, ""}))
 		case metav1.LabelSelectorOpDoesNotExist:
-			none[condition{requirement.Key, metav1.LabelSelectorOpExists, ""}] = true
+			none = append(none, b.number(condition{requirement.Key, metav1.LabelSelectorOpExists, ""}))
 		default: // an operator that a later version of Kubernetes has added: it may select any pod
 			continue
 		}
@@ -81,11 +135,46 @@ func negations(selector *metav1.LabelSelector) (negated []conjunction) {
 	return negated
 }
 
-// absorb removes conjunctions that others imply, and returns the rest, sorted by their number of conditions.
-func absorb(terms []conjunction) (kept []conjunction) {
-	slices.SortStableFunc(terms, func(a, b conjunction) int { return len(a) - len(b) })
-	for _, term := range terms {
-		if !slices.ContainsFunc(kept, func(wider conjunction) bool { return wider.impliedBy(term) }) {
+// newConjunction returns the conditions of base and those that are added.
+func (b *complementBuilder) newConjunction(base conjunction, added []int) conjunction {
+	both := conjunction{members: make([]uint64, (len(b.conditions)+63)/64)}
+	copy(both.members, base.members)
+	for _, number := range added {
+		both.members[number/64] |= 1 << (number % 64)
+	}
+	for _, word := range both.members {
+		both.size += bits.OnesCount64(word)
+	}
+	return both
+}
+
+// combine returns what holds if one of the terms and one of the alternatives hold, sorted by the number of conditions, without the
+// conjunctions that others imply.
+func (b *complementBuilder) combine(terms []conjunction, alternatives [][]int) (kept []conjunction) {
+	words := 1 + len(b.conditions)/64
+	combined := len(terms) * len(alternatives)
+	if !b.spend(combined * (words + bits.Len(uint(combined)))) { // copied and sorted
+		return nil
+	}
+	all := make([]conjunction, 0, combined)
+	for _, alternative := range alternatives {
+		if !b.spend(len(alternative) * len(terms)) {
+			return nil
+		}
+		for _, term := range terms {
+			all = append(all, b.newConjunction(term, alternative))
+		}
+	}
+	slices.SortStableFunc(all, func(a, b conjunction) int { return a.size - b.size })
+	for _, term := range all {
+		implied := false
+		for i := 0; i < len(kept) && !implied; i++ {
+			if !b.spend(words) {
+				return nil
+			}
+			implied = kept[i].impliedBy(term)
+		}
+		if !implied {
 			kept = append(kept, term)
 		}
 	}
@@ -93,19 +182,25 @@ func absorb(terms []conjunction) (kept []conjunction) {
 }
 
 func (c conjunction) impliedBy(other conjunction) bool {
-	for condition := range c {
-		if !other[condition] {
+	for i, word := range c.members {
+		if word&^other.members[i] != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// selector returns the label selector of the pods that meet all conditions. Equal conjunctions have equal selectors.
-func (c conjunction) selector() metav1.LabelSelector {
-	selector := metav1.LabelSelector{}
+// selector returns the label selector of the pods that meet all conditions, unless it is too large. Equal conjunctions have equal selectors.
+func (b *complementBuilder) selector(c conjunction) (selector metav1.LabelSelector, ok bool) {
 	excluded := map[string][]string{}
-	for condition := range c {
+	size := 0
+	for number, condition := range b.conditions {
+		if c.members[number/64]&(1<<(number%64)) == 0 {
+			continue
+		}
+		if size += len(condition.key) + len(condition.values); size > maxSelectorBytes {
+			return metav1.LabelSelector{}, false
+		}
 		requirement := metav1.LabelSelectorRequirement{Key: condition.key, Operator: condition.operator}
 		switch condition.operator {
 		case metav1.LabelSelectorOpNotIn:
@@ -122,7 +217,7 @@ func (c conjunction) selector() metav1.LabelSelector {
 		selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: values})
 	}
 	slices.SortFunc(selector.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) int {
-		return strings.Compare(a.Key+" "+string(a.Operator)+" "+strings.Join(a.Values, ","), b.Key+" "+string(b.Operator)+" "+strings.Join(b.Values, ","))
+		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(string(a.Operator), string(b.Operator)), slices.Compare(a.Values, b.Values))
 	})
-	return selector
+	return selector, true
 }

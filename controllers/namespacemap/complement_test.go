@@ -5,18 +5,23 @@ package namespacemap
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/events"
 
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 func selects(t *testing.T, selector *metav1.LabelSelector, pod labels.Set) bool {
@@ -73,7 +78,8 @@ func TestComplement(t *testing.T) {
 			selectors[i] = randomSelector(random)
 		}
 		for _, limit := range []int{2, 1000} {
-			result, complete := complement(selectors, limit)
+			computed := newComplement(selectors, limit)
+			result, complete := computed.selectors, computed.complete
 			require.LessOrEqual(t, len(result), limit)
 			if !complete {
 				parts++
@@ -103,14 +109,13 @@ func TestComplementOfReleases(t *testing.T) {
 	for _, name := range []string{"web", "db", "cache", "queue", "worker"} {
 		selectors = append(selectors, metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/instance": "shop"}})
 	}
-	result, complete := complement(selectors, 2)
-	assert.True(t, complete)
-	assert.Len(t, result, 2)
-	again, _ := complement(selectors, 2)
-	assert.Equal(t, result, again, "written once")
-	none, complete := complement([]metav1.LabelSelector{selectors[0], {}}, 2)
-	assert.Empty(t, none, "all pods are selected")
-	assert.True(t, complete)
+	result := newComplement(selectors, 2)
+	assert.True(t, result.complete)
+	assert.Len(t, result.selectors, 2)
+	assert.Equal(t, result, newComplement(selectors, 2), "written once")
+	none := newComplement([]metav1.LabelSelector{selectors[0], {}}, 2)
+	assert.Empty(t, none.selectors, "all pods are selected")
+	assert.True(t, none.complete)
 }
 
 // A policy that is added or removed changes no selector of a name that selects pods still to be selected, while there are other names.
@@ -156,24 +161,141 @@ func TestNamesOfSelectorsAreStable(t *testing.T) {
 	assert.Equal(t, []string{wire.EgressIsolationPolicy, "new", first}, order(first, "new", wire.EgressIsolationPolicy), "what selects more pods comes before what selects fewer")
 }
 
+// labelled returns a selector of so many labels, none of which another prefix has.
+func labelled(prefix string, count int) metav1.LabelSelector {
+	selector := metav1.LabelSelector{MatchLabels: map[string]string{}}
+	for i := range count {
+		selector.MatchLabels[fmt.Sprintf("%s%d", prefix, i)] = "x"
+	}
+	return selector
+}
+
+// repeated returns the selectors of so many policies.
+func repeated(count int, selector func(i int) metav1.LabelSelector) (selectors []metav1.LabelSelector) {
+	for i := range count {
+		selectors = append(selectors, selector(i))
+	}
+	return selectors
+}
+
+// valued returns a selector of so many expressions with so many values each.
+func valued(prefix string, operator metav1.LabelSelectorOperator, expressions, values int) (selector metav1.LabelSelector) {
+	for i := range expressions {
+		requirement := metav1.LabelSelectorRequirement{Key: fmt.Sprintf("%s%d", prefix, i), Operator: operator}
+		for j := range values {
+			requirement.Values = append(requirement.Values, fmt.Sprintf("v%d", j))
+		}
+		selector.MatchExpressions = append(selector.MatchExpressions, requirement)
+	}
+	return selector
+}
+
+func release(i int) metav1.LabelSelector {
+	return metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("web-%d", i), "instance": "shop"}}
+}
+
+// costlySelectors are what consumers could write to keep this cluster busy, each expensive in another way.
+func costlySelectors() map[string][]metav1.LabelSelector {
+	return map[string][]metav1.LabelSelector{
+		"more than can be read":           {labelled("a", 100_000)},
+		"many alternatives":               {labelled("a", 20_000)},
+		"alternatives of alternatives":    {labelled("a", 300), labelled("b", 300), labelled("c", 3000)},
+		"comparisons of long ones":        {labelled("a", 1200)},
+		"comparisons of long expressions": {valued("a", metav1.LabelSelectorOpIn, 700, 60)},
+		"copies of what is implied":       repeated(3000, func(i int) metav1.LabelSelector { return valued("same", metav1.LabelSelectorOpNotIn, 64, 1+i%3) }),
+		"as many policies as allowed, each as large as allowed": repeated(500, func(i int) metav1.LabelSelector {
+			return valued(fmt.Sprintf("p%d-", i), metav1.LabelSelectorOpIn, 64, 64)
+		}),
+		"one large policy among small ones": append(repeated(500, release), labelled("a", 20_000)),
+	}
+}
+
 // A consumer that writes many or large selectors gets no default egress for them, and takes no time of the others. Many small ones are usual.
 func TestComplementIsBounded(t *testing.T) {
 	t.Parallel()
-	large, second, small := metav1.LabelSelector{MatchLabels: map[string]string{}}, metav1.LabelSelector{MatchLabels: map[string]string{}}, []metav1.LabelSelector(nil)
-	for i := range 20_000 {
-		large.MatchLabels[fmt.Sprintf("a%d", i)], second.MatchLabels[fmt.Sprintf("b%d", i)] = "x", "x"
+	for what, selectors := range costlySelectors() {
+		result := newComplement(selectors, 8)
+		assert.True(t, result.costly, "%s: %d steps", what, result.steps)
+		assert.Empty(t, result.selectors, what)
+		assert.False(t, result.complete, what)
 	}
-	for i := range 500 {
-		small = append(small, metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("web-%d", i), "instance": "shop"}})
+	small := newComplement(repeated(500, release), 8)
+	assert.Len(t, small.selectors, 2)
+	assert.True(t, small.complete)
+	assert.LessOrEqual(t, small.steps, maxComplementSteps/10)
+
+	// The steps are at least the values that are read, and the words that are copied and compared.
+	alternatives := 300
+	result := newComplement([]metav1.LabelSelector{labelled("a", alternatives)}, alternatives)
+	assert.False(t, result.costly)
+	assert.Len(t, result.selectors, alternatives)
+	assert.LessOrEqual(t, alternatives*conditionSteps+(alternatives+alternatives*(alternatives-1)/2)*(alternatives/64), result.steps)
+}
+
+// What this cluster writes is no larger than etcd takes, whatever the consumer has written.
+func TestSelectorsOfComplementsAreSmall(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("v", 60)
+	result := newComplement(repeated(2000, func(i int) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("%s%d", long[:50], i), "tier": "web"}}
+	}), 8)
+	assert.False(t, result.costly)
+	assert.False(t, result.complete)
+	require.Len(t, result.selectors, 1, "the one without the tier")
+	assert.Equal(t, []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"web"}}}, result.selectors[0].MatchExpressions)
+}
+
+// Each reconciliation of a NamespaceMap asks about all its namespaces. Policies that are the same are not compared again, and what is wrong with
+// them is told once.
+func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
+	t.Parallel()
+	recorder := events.NewFakeRecorder(10)
+	c := NewController(nil, nil, recorder, Options{OwnRanges: func() (ipmap.Ranges, error) { return nil, nil }})
+	computed := 0
+	c.complements.compute = func(selectors []metav1.LabelSelector, limit int) complement {
+		computed++
+		return newComplement(selectors, limit)
 	}
-	begin := time.Now()
-	for _, selectors := range [][]metav1.LabelSelector{{large}, {large, second}, slices.Concat(small, []metav1.LabelSelector{large})} {
-		result, complete := complement(selectors, 8)
-		assert.Empty(t, result)
-		assert.False(t, complete)
+	nm := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "milan", UID: "nm"}}
+	policies := []networkingv1.NetworkPolicy{
+		{ObjectMeta: metav1.ObjectMeta{Name: "large", UID: "1", ResourceVersion: "1"}, Spec: networkingv1.NetworkPolicySpec{PodSelector: labelled("a", 1200), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "2", ResourceVersion: "2"}, Spec: networkingv1.NetworkPolicySpec{PodSelector: release(1), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}},
 	}
-	assert.Less(t, time.Since(begin), 10*time.Second)
-	result, complete := complement(small, 8)
-	assert.Len(t, result, 2)
-	assert.True(t, complete)
+	times := func(want int, why string) {
+		t.Helper()
+		for i := range 6 {
+			for _, namespace := range []string{"shop-rome", "bank-rome"} {
+				desired, err := c.egressPolicies(nm, tenantlimits.Limits{}, namespace, policies)
+				require.NoError(t, err)
+				require.NotEmpty(t, desired)
+			}
+			policies[0], policies[len(policies)-1] = policies[len(policies)-1], policies[0] // a cache has no order
+			require.Equal(t, want, computed, "%s, time %d", why, i)
+		}
+	}
+	times(2, "once for each namespace")
+	require.Len(t, recorder.Events, 2, "each namespace is told once")
+	require.Contains(t, <-recorder.Events, "so many or so large")
+	policies[0].ResourceVersion = "3"
+	times(4, "a policy has changed")
+	policies[1].UID = "4"
+	times(6, "a policy was created again")
+	policies = policies[:1]
+	times(8, "a policy is gone")
+	c.forget("bank-rome")
+	times(9, "a namespace was created again")
+}
+
+// BenchmarkComplement measures what the most expensive input takes, which is given up within the steps, and what usual ones take.
+func BenchmarkComplement(b *testing.B) {
+	inputs := costlySelectors()
+	inputs["usual"] = repeated(500, release)
+	for _, what := range slices.Sorted(maps.Keys(inputs)) {
+		b.Run(what, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				newComplement(inputs[what], 8)
+			}
+		})
+	}
 }

@@ -46,7 +46,8 @@ const (
 // controller has noticed.
 func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string) error {
 	actual := &networkingv1.NetworkPolicyList{}
-	if err := c.client.List(ctx, actual, client.InNamespace(namespace)); err != nil {
+	// The policies are only read: a copy of all of them, for each reconciliation of each namespace, would cost what consumers write into them.
+	if err := c.client.List(ctx, actual, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the NetworkPolicies of namespace %s, %w", namespace, err)
 	}
 	desired, err := c.egressPolicies(nm, limits, namespace, actual.Items)
@@ -118,6 +119,7 @@ func selectorOf(name string, existing []networkingv1.NetworkPolicy) (selector me
 // forget drops what is remembered of the NetworkPolicies of a namespace.
 func (c *Controller) forget(namespace string) {
 	c.incomplete.Drop(types.NamespacedName{Name: namespace})
+	c.complements.drop(namespace)
 }
 
 // egressPolicies returns the NetworkPolicies that a remote namespace is to have, beside those that exist.
@@ -131,10 +133,10 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 		return nil, fmt.Errorf("determining what the pods of consumer %s may reach, %w", nm.Labels[wire.OriginIDLabel], err)
 	}
 	c.incomplete.Drop(types.NamespacedName{Name: namespace})
-	var isolated []metav1.LabelSelector
+	var isolating []*networkingv1.NetworkPolicy
 	for i := range existing {
 		if !isEgressPolicy(&existing[i]) && slices.Contains(existing[i].Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
-			isolated = append(isolated, existing[i].Spec.PodSelector)
+			isolating = append(isolating, &existing[i])
 		}
 	}
 	names := slices.DeleteFunc(wire.EgressPolicyNames(), func(name string) bool {
@@ -149,20 +151,28 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 	if !slices.Contains(names, wire.EgressIsolationPolicy) {
 		return nil, report.Errorf(report.Foreign, "NetworkPolicy %s/%s exists and is not ours: rename it", namespace, wire.EgressIsolationPolicy)
 	}
-	selectors, complete := complement(isolated, len(names)-1)
-	if !complete {
+	remaining := c.complements.of(namespace, isolating, len(names)-1)
+	if !remaining.complete {
 		c.incomplete.Set(types.NamespacedName{Name: namespace}, true)
-		c.report.Warn(nm, partialEgressReason, mapAction, fmt.Sprintf(
-			"the NetworkPolicies of namespace %s select pods by so many combinations of labels that %s-* cannot select all others: some have no egress. Select by fewer labels, or add a NetworkPolicy for these pods",
-			namespace, wire.EgressNetworkPolicy))
+		c.report.Warn(nm, partialEgressReason, mapAction, remaining.problem(namespace))
 	}
 	rules := c.egressRules(nm, limits, own)
 	desired := []*networkingv1.NetworkPolicy{newEgressPolicy(nm, namespace, wire.EgressIsolationPolicy, metav1.LabelSelector{}, nil)}
-	named := nameSelectors(selectors, names[1:], existing)
+	named := nameSelectors(remaining.selectors, names[1:], existing)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		desired = append(desired, newEgressPolicy(nm, namespace, name, named[name], rules))
 	}
 	return desired, nil
+}
+
+// problem returns which pods have no egress, for an Event.
+func (c complement) problem(namespace string) string {
+	if c.costly {
+		return fmt.Sprintf("the pod selectors of the NetworkPolicies of namespace %s are so many or so large that %s-* selects no pods beside them: pods that none of them selects have no egress. Use fewer policies for egress, or fewer labels and values in them, or add a NetworkPolicy for these pods",
+			namespace, wire.EgressNetworkPolicy)
+	}
+	return fmt.Sprintf("the NetworkPolicies of namespace %s select pods by so many combinations of labels that %s-* cannot select all others: some have no egress. Select by fewer labels, or add a NetworkPolicy for these pods",
+		namespace, wire.EgressNetworkPolicy)
 }
 
 // nameSelectors returns the selectors by the names of their policies. A selector keeps the name that it has, and a new one gets a name that selects no
@@ -262,7 +272,7 @@ func newEgressPolicy(nm *offloading.NamespaceMap, namespace, name string, select
 			Namespace: namespace, Name: name, Labels: map[string]string{managedByLabel: managedBy},
 			Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: client.ObjectKeyFromObject(nm).String()},
 		},
-		Spec: networkingv1.NetworkPolicySpec{PodSelector: selector, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}, Egress: rules},
+		Spec: networkingv1.NetworkPolicySpec{PodSelector: *selector.DeepCopy(), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}, Egress: rules},
 	}
 }
 
