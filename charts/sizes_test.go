@@ -73,6 +73,12 @@ func TestSizesOfObjects(t *testing.T) {
 	}
 	nm := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("rome"), Name: "milan"}, Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: namespaces}}
 	h.refused(h.admin, nm, "spec.desiredMapping has more than 5000")
+	for local, remote := range map[string]string{strings.Repeat("n", 64): "r", "n": strings.Repeat("r", 254)} {
+		nm.Spec.DesiredMapping = map[string]string{local: remote}
+		h.refused(h.admin, nm, "spec.desiredMapping has a name of more than")
+	}
+	nm.Spec.DesiredMapping = map[string]string{strings.Repeat("n", 63): strings.Repeat("r", 253)}
+	h.must(h.admin.Create(t.Context(), nm, client.DryRunAll))
 
 	// Requests of consumers are read as a whole.
 	many := map[string]string{}
@@ -91,12 +97,20 @@ func TestSizesOfObjects(t *testing.T) {
 		"more than 16384":     func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"csr": long + "999"} },
 		"spec has a field":    func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"consumerClusterID": long} },
 	} {
-		for _, kind := range []string{"ResourceSlice", "Renew"} {
-			object := h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: " + kind + ", metadata: {name: large}}")
+		for _, kind := range []string{"authentication.liqo.io/v1beta1, kind: ResourceSlice", "authentication.liqo.io/v1beta1, kind: Renew", "offloading.liqo.io/v1beta1, kind: NamespaceMap", "coordination.k8s.io/v1, kind: Lease"} {
+			object := h.tenantObject("{apiVersion: " + kind + ", metadata: {name: large}}")
 			change(object)
+			if !strings.HasPrefix(kind, "authentication") && object.Object["spec"] != nil {
+				continue // fields of requests
+			}
 			h.refused(h.admin, object, says)
 		}
 	}
+	lease := h.tenantObject("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: refract-heartbeat}, spec: {leaseDurationSeconds: 60}}")
+	h.must(unstructured.SetNestedField(lease.Object, long[:1025], "spec", "holderIdentity"))
+	h.refused(rome, lease, "spec has a field of more than 1024")
+	h.must(unstructured.SetNestedField(lease.Object, "virtual-kubelet", "spec", "holderIdentity"))
+	h.must(rome.Create(t.Context(), lease, client.DryRunAll))
 	for _, amounts := range []map[string]any{resources, {"cpu": long}, {long: "1"}} {
 		slice := h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: large}}")
 		slice.Object["spec"] = map[string]any{"resources": amounts}
@@ -114,6 +128,60 @@ func TestSizesOfObjects(t *testing.T) {
 	h.must(h.admin.Create(t.Context(), h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: usual}, spec: {resources: {cpu: '4', memory: 8Gi}, class: default}}"), client.DryRunAll))
 }
 
+// What becomes rules on nodes and in processes that serve all tenants has a size. What exists may stay.
+func TestSizesOfTraffic(t *testing.T) {
+	h := hold(t)
+	rome := h.as("rome-kubelet", "rome")
+	h.annotate(remoteNamespace, map[string]string{"ingress-hosts": "*"})
+	list := func(count int, entry string) string {
+		var entries []string
+		for i := range count {
+			entries = append(entries, strings.ReplaceAll(entry, "N", fmt.Sprint(1+i)))
+		}
+		return "[" + strings.Join(entries, ", ") + "]"
+	}
+	service := func(ports int) string { return serviceOf("ports: " + list(ports, "{name: pN, port: N}")) }
+	ingress := func(rules, tls string) string {
+		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: thing}, spec: {rules: " + rules + ", tls: " + tls + "}}"
+	}
+	paths := func(count int) string {
+		return "[{host: a.example.com, http: {paths: " + list(count, "{path: /N, pathType: Exact, backend: {service: {name: web, port: {number: 80}}}}") + "}}]"
+	}
+	policy := func(spec string) string {
+		return "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: thing}, spec: {podSelector: {}, " + spec + "}}"
+	}
+	budget := func(selector string) string {
+		return "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: thing}, spec: {maxUnavailable: 1, selector: " + selector + "}}"
+	}
+	const many = "which is not allowed for consumers"
+	large := "{matchExpressions: [{key: a, operator: In, values: " + list(65, "vN") + "}]}"
+	for what, w := range map[string]wish{
+		"ports":                     {object: service(251), says: "spec.ports has more than 250", instead: service(250)},
+		"paths":                     {object: ingress(paths(1000), "[]"), says: "spec has more than 1000 rules, paths", instead: ingress(paths(999), "[]")},
+		"rules of an Ingress":       {object: ingress(list(1001, "{host: hN.example.com}"), "[]"), says: "spec has more than 1000 rules, paths"},
+		"hosts of certificates":     {object: ingress(paths(1), "[{hosts: "+list(998, "hN.example.com")+"}]"), says: "spec has more than 1000 rules, paths", instead: ingress(paths(1), "[{hosts: "+list(997, "hN.example.com")+"}]")},
+		"peers":                     {object: policy("egress: [{to: " + list(1000, "{ipBlock: {cidr: 10.9.0.0/16}}") + "}]"), says: "spec has more than 1000 rules, peers", instead: policy("egress: [{to: " + list(999, "{ipBlock: {cidr: 10.9.0.0/16}}") + "}]")},
+		"exceptions":                {object: policy("egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: " + list(999, "10.9.0.0/16") + "}}]}]"), says: "spec has more than 1000 rules, peers"},
+		"ports of a NetworkPolicy":  {object: policy("ingress: [{ports: " + list(1000, "{port: N}") + "}]"), says: "spec has more than 1000 rules, peers"},
+		"rules of a NetworkPolicy":  {object: policy("ingress: " + list(501, "{}") + ", egress: " + list(501, "{}")), says: "spec has more than 1000 rules, peers"},
+		"the selector of a peer":    {object: policy("ingress: [{from: [{podSelector: " + large + "}]}]"), says: "spec has a selector with more than 64", instead: policy("ingress: [{from: [{podSelector: {}}]}]")},
+		"the selector of namespace": {object: policy("egress: [{to: [{namespaceSelector: " + large + "}]}]"), says: "spec has a selector with more than 64"},
+		"the selector of a budget":  {object: budget(large), says: "spec has a selector with more than 64", instead: budget("{matchLabels: {app: web}}")},
+	} {
+		w.what = what
+		h.attempt(what, w.says, func() error { return write(t, rome, w.parse(t, w.object, ""), false) })
+		h.try(rome, &w, w.object, "", many)
+		h.try(rome, &w, w.instead, "", "")
+	}
+	existing := (&wish{}).parse(t, service(251), "")
+	h.must(h.admin.Create(t.Context(), existing))
+	patch := func(text string) error {
+		return rome.Patch(t.Context(), existing.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(text)), client.DryRunAll)
+	}
+	h.must(patch(`{"metadata":{"labels":{"tier":"gold"}}}`))
+	h.attempt("changing the ports", "spec.ports has more than 250", func() error { return patch(`{"spec":{"sessionAffinity":"ClientIP"}}`) })
+}
+
 // The process that serves all parties has a memory limit, and knows it; the counts are those of the flag.
 func TestControllerManagerIsLimited(t *testing.T) {
 	vals := values(t, "provider")
@@ -129,6 +197,7 @@ func TestControllerManagerIsLimited(t *testing.T) {
 	assert.Equal(t, "limits.memory", limit(container.Env).ValueFrom.ResourceFieldRef.Resource)
 	assert.Contains(t, container.Args, "--tenant-object-counts=count/configmaps=5000,count/ingresses.networking.k8s.io=2000,count/networkpolicies.networking.k8s.io=500,count/persistentvolumeclaims=2000,"+
 		"count/poddisruptionbudgets.policy=500,count/renews.authentication.liqo.io=100,count/resourceslices.authentication.liqo.io=100,count/secrets=10000,count/services=2000,count/shadowendpointslices.offloading.liqo.io=2000,count/shadowpods.offloading.liqo.io=5000")
+	assert.Contains(t, container.Args, "--tenant-default-object-count=1000")
 
 	vals["controllerManager"] = map[string]any{"pod": map[string]any{"resources": map[string]any{"limits": nil}}}
 	container = get[*appsv1.Deployment](t, objects(t, vals), "refract-controller-manager").Spec.Template.Spec.Containers[0]

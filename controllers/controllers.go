@@ -108,6 +108,10 @@ type Options struct {
 	RangesOf map[string]ipmap.Ranges
 	// ObjectCounts is how many objects of each kind consumers may have in a remote namespace, and of their requests in a tenant namespace.
 	ObjectCounts corev1.ResourceList
+	// DefaultObjectCount is how many objects there may be of each other kind that a consumer may create there; 0 for no limit.
+	DefaultObjectCount int64
+	// RegrantDelay is how often the permissions of consumers are read for that; 0 is 10 minutes.
+	RegrantDelay time.Duration
 	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
 	RecountDelay time.Duration
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
@@ -169,7 +173,8 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 			OwnRanges: own.All, FollowOwnRanges: own.Follow, Limits: o.Tenancy.Limits, Policy: policy, Clock: o.Clock, Failed: failed("shadowendpointslice", &offloading.ShadowEndpointSlice{}),
 		}),
 		namespacemap.NewController(restricting, live, recorder("namespacemap"), namespacemap.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, RecountDelay: o.RecountDelay, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, RecountDelay: o.RecountDelay,
+			DefaultObjectCount: o.DefaultObjectCount, RegrantDelay: o.RegrantDelay, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
 			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange,
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{

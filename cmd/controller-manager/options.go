@@ -71,6 +71,7 @@ type options struct {
 	tenantLimits                           map[string]*string // by the name of the setting
 	limitRange                             string
 	objectCounts                           map[string]string
+	defaultObjectCount                     int64
 	ownCIDRs, tenantCIDRs                  []string
 	enforceQuotas                          bool
 	limits                                 string
@@ -116,6 +117,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	}
 	flags.StringVar(&o.limitRange, "tenant-limit-range", "", "limits of the LimitRange "+wire.TenantLimitRange+" in the namespaces of consumers, as a JSON list such as [{\"type\":\"Container\",\"defaultRequest\":{\"cpu\":\"100m\"}}]; if empty, there is none")
 	flags.StringToStringVar(&o.objectCounts, "tenant-object-counts", defaultObjectCounts(), "maximum number of objects of each kind in a namespace of a consumer, and of authentication.liqo.io in its tenant namespace, as resource=number with the resources of ResourceQuotas, such as count/secrets=1000, separated by commas; empty for no limit")
+	flags.Int64Var(&o.defaultObjectCount, "tenant-default-object-count", 1000, "maximum number of objects, in a namespace of a consumer, of each kind that RBAC lets it create in addition to those of its role in the chart, such as a ReflectedResource, unless --tenant-object-counts names the kind; 0 for no limit")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "enforce the Quotas of the users of consumers; a consumer without Quotas in its tenant namespace is not limited")
 	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; --authentication-enabled does so for consumers that have joined with a Tenant")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "default enforcement of requests and limits, for Quotas that set none: None, Soft (requests of cpu and memory are mandatory) or Hard (limits must also equal requests)")
@@ -263,6 +265,9 @@ func (o *options) validateTenancy() error {
 	}
 	_, err = o.quotas()
 	_, countErr := o.counts()
+	if o.defaultObjectCount < 0 {
+		countErr = errors.Join(countErr, fmt.Errorf("--tenant-default-object-count is %d: use a number of objects, or 0 for no limit", o.defaultObjectCount))
+	}
 	_, ownErr := o.ownRanges()
 	_, rangeErr := o.rangesOf()
 	_, authenticationErr := o.authentication.options()

@@ -130,6 +130,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		DenyDirectConnections:      o.denyDirectConnections,
 		RemoteClusterRole:          o.remoteClusterRole,
 		ObjectCounts:               counts,
+		DefaultObjectCount:         o.defaultObjectCount,
 		ExtendedClusterRole:        o.extendedClusterRole,
 		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,

@@ -120,7 +120,7 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 		}
 	}
 	// The limits are in place before the consumer has any rights there.
-	if err := c.counts.Ensure(ctx, tenant.Namespace, metav1.ObjectMeta{Labels: map[string]string{wire.RemoteClusterIDLabel: string(tenant.Spec.ClusterID)}}); err != nil {
+	if err := c.counts.Ensure(ctx, tenant.Namespace, nil, metav1.ObjectMeta{Labels: map[string]string{wire.RemoteClusterIDLabel: string(tenant.Spec.ClusterID)}}); err != nil {
 		return err
 	}
 	desired := tenant.DeepCopy()

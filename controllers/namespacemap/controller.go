@@ -68,6 +68,10 @@ type Options struct {
 	// ObjectCounts is how many objects of each kind a consumer may have in a remote namespace, by resources such as count/secrets. A kind
 	// that is not in it is not limited. Counts of tenant namespaces are ignored.
 	ObjectCounts corev1.ResourceList
+	// DefaultObjectCount is how many objects there may be of each other kind that a consumer may create in a remote namespace; 0 for no limit.
+	DefaultObjectCount int64
+	// RegrantDelay is how often the permissions of consumers are read for that; 0 is 10 minutes.
+	RegrantDelay time.Duration
 	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
 	RecountDelay time.Duration
 	// Installation is the namespace of this controller, which no consumer gets.
@@ -85,7 +89,10 @@ type Controller struct {
 	counts   *objectcounts.Counts
 
 	// incomplete remembers the remote namespaces where some pods have no egress.
-	incomplete memo.Memo[bool]
+	incomplete  memo.Memo[bool]
+	complements complements
+	// granted remembers the limits of the kinds that are granted to consumers in addition, by remote namespace.
+	granted memo.Memo[grantedCounts]
 }
 
 // NewController returns a controller that works through c; live must not be
@@ -94,7 +101,10 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	counts := objectcounts.New(c, objectcounts.Options{
 		Limits: remoteCounts(options.ObjectCounts), RecountDelay: options.RecountDelay,
 	})
-	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options, counts: counts}
+	return &Controller{
+		client: c, uncached: live, report: report.New(recorder), options: options, counts: counts,
+		complements: complements{compute: newComplement},
+	}
 }
 
 // Name of the controller in logs, metrics and Events.
@@ -261,7 +271,8 @@ func isFailed(s offloading.RemoteNamespaceStatus) bool {
 // isReported reports whether an Event of the map is about a remote namespace, and remains true.
 func (c *Controller) isReported(s offloading.RemoteNamespaceStatus) bool {
 	_, incomplete := c.incomplete.Get(types.NamespacedName{Name: s.RemoteNamespace})
-	return incomplete || isFailed(s)
+	granted, _ := c.granted.Get(types.NamespacedName{Name: s.RemoteNamespace})
+	return incomplete || len(granted.uncountable) > 0 || isFailed(s)
 }
 
 // removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired,

@@ -251,7 +251,11 @@ func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimit
 		{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromInt32(53))},
 	}
 	peers := []networkingv1.NetworkPolicyPeer{
-		{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{wire.RemoteClusterIDLabel: consumer}}},
+		// In its tenant namespace this cluster has pods of its own: virtual kubelets, where the consumer is a provider, too.
+		{NamespaceSelector: &metav1.LabelSelector{
+			MatchLabels:      map[string]string{wire.RemoteClusterIDLabel: consumer},
+			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: wire.TenantNamespaceLabel, Operator: metav1.LabelSelectorOpDoesNotExist}},
+		}},
 		{IPBlock: allBut("0.0.0.0/0", own)},
 		{IPBlock: allBut("::/0", own)},
 	}

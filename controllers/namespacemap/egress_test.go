@@ -52,6 +52,14 @@ func TestEgressPolicy(t *testing.T) {
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
 	policy := awaitEgress(t, home+"-shop", "169.254.0.0/16", true)
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"true"}}}`, wire.TenantNamespaceLabel))
+	for namespace, reached := range map[string]bool{home: false, home + "-shop": true} {
+		object := &corev1.Namespace{}
+		provider.Get(t, object, "", namespace)
+		selector, err := metav1.LabelSelectorAsSelector(policy.Spec.Egress[1].To[0].NamespaceSelector)
+		require.NoError(t, err)
+		require.Equal(t, reached, selector.Matches(labels.Set(object.Labels)), namespace)
+	}
 	provider.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: home}, Spec: corev1.NodeSpec{PodCIDR: "10.77.0.0/24", PodCIDRs: []string{"10.77.0.0/24"}}})
 	awaitEgress(t, home+"-shop", "10.77.0.0/24", true)
 

@@ -34,7 +34,11 @@ func remoteCounts(counts corev1.ResourceList) corev1.ResourceList {
 
 // ensureObjectCounts brings the ResourceQuota of a remote namespace in line with the options.
 func (c *Controller) ensureObjectCounts(ctx context.Context, nm *offloading.NamespaceMap, namespace string) error {
-	return c.counts.Ensure(ctx, namespace, metav1.ObjectMeta{
+	granted, err := c.grantedCountsOf(ctx, nm, namespace)
+	if err != nil {
+		return err
+	}
+	return c.counts.Ensure(ctx, namespace, granted, metav1.ObjectMeta{
 		Labels:      map[string]string{managedByLabel: managedBy},
 		Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: client.ObjectKeyFromObject(nm).String()},
 	})
@@ -45,12 +49,16 @@ func isCountExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+wire.ObjectCountsQuota)
 }
 
-// recountAfter returns when a map is to be reconciled because of the resources that are not counted in its namespaces, 0 if there are none.
-func (c *Controller) recountAfter(nm *offloading.NamespaceMap) time.Duration {
+// recountAfter returns when a map is to be reconciled because of the resources that are not counted in its namespaces, or because its consumer may
+// have been granted others; 0 if there are none.
+func (c *Controller) recountAfter(nm *offloading.NamespaceMap) (wait time.Duration) {
+	if c.options.DefaultObjectCount > 0 && len(nm.Spec.DesiredMapping) > 0 {
+		wait = c.regrantDelay()
+	}
 	for _, namespace := range nm.Spec.DesiredMapping {
-		if wait := c.counts.RecountAfter(namespace); wait > 0 {
-			return wait
+		if recount := c.counts.RecountAfter(namespace); recount > 0 && (wait == 0 || recount < wait) {
+			wait = recount
 		}
 	}
-	return 0
+	return wait
 }

@@ -127,12 +127,12 @@ func TestTheLimitIsRaisedAndNeverRemoved(t *testing.T) {
 	namespace := provider.Namespace(t)
 	restoring := brake.Client(provider.Client, provider.Client, events.NewFakeRecorder(100), nil, corev1.SchemeGroupVersion.WithKind("ResourceQuota"))
 	counted := objectcounts.New(restoring, objectcounts.Options{Limits: counts(map[string]string{policies: "3"})})
-	require.NoError(t, counted.Ensure(t.Context(), namespace, metav1.ObjectMeta{}))
+	require.NoError(t, counted.Ensure(t.Context(), namespace, nil, metav1.ObjectMeta{}))
 	for range 20 {
 		require.NoError(t, counted.Raise(t.Context(), namespace, policies, 2))
 		require.NoError(t, counted.Raise(t.Context(), namespace, policies, 2))
 		awaitCounts(t, namespace, map[string]string{policies: "5"})
-		require.NoError(t, counted.Ensure(t.Context(), namespace, metav1.ObjectMeta{}))
+		require.NoError(t, counted.Ensure(t.Context(), namespace, nil, metav1.ObjectMeta{}))
 		awaitCounts(t, namespace, map[string]string{policies: "3"})
 	}
 	for i := range 3 {

@@ -109,6 +109,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 func (c *Controller) forgetDeleted(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	c.forget(e.Object.GetName())
 	c.counts.Forget(e.Object.GetName())
+	c.granted.Drop(types.NamespacedName{Name: e.Object.GetName()})
 }
 
 // followOwnRanges reconciles all NamespaceMaps when the ranges of this cluster have changed.

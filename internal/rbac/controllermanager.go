@@ -78,6 +78,10 @@ func providerRules() []Rule {
 			"networking.k8s.io", on("networkpolicies"), do("get", "list", "watch")),
 		grant("to grant a consumer access to its namespaces",
 			"rbac.authorization.k8s.io", on("rolebindings"), do("get", "list", "watch", "create", "patch")),
+		grant("to limit the number of objects of each kind that it may create there",
+			"rbac.authorization.k8s.io", on("roles", "clusterroles"), do("get")),
+		grant("to find such permissions that it has in all namespaces",
+			"rbac.authorization.k8s.io", on("clusterrolebindings"), do("list")),
 		grant("to grant this role and no other",
 			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), RemoteRolePlaceholder),
 	}

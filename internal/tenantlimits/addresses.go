@@ -13,6 +13,8 @@ var (
 		Help: "create a NetworkPolicy in the namespaces of consumers that keeps their pods from this cluster's own pods, Services, nodes and metadata services"}
 	EgressCIDRs = &Setting{Name: "egress-cidrs", Kind: CIDRs, Default: "",
 		Help: "CIDRs of this cluster that the NetworkPolicy lets the pods of consumers reach nevertheless"}
+	WiderEgress = &Setting{Name: "wider-egress", Kind: Switch, Default: "true",
+		Help: "let NetworkPolicies of consumers allow egress that this cluster's own do not allow; policies add up"}
 )
 
-var addressSettings = []*Setting{EndpointCIDRs, FQDNEndpoints, EgressPolicy, EgressCIDRs}
+var addressSettings = []*Setting{EndpointCIDRs, FQDNEndpoints, EgressPolicy, EgressCIDRs, WiderEgress}

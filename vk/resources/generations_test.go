@@ -243,3 +243,39 @@ func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 		}
 	}
 }
+
+// A provider that counts the objects of a kind refuses the next one: an Event on the object says so, and the others stay.
+func TestTheLimitOfAProviderReachesTheObject(t *testing.T) {
+	l := newLab(t).withEngine().start()
+	const group, name = "counted.example.org", "widgets.counted.example.org"
+	l.both(group, "Namespaced")
+	gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
+	for _, c := range []*cluster{l.local, l.remote} {
+		l.eventually(func() error {
+			_, err := c.dynamic.Resource(gvr).List(t.Context(), metav1.ListOptions{})
+			return err
+		})
+	}
+	quotas := schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
+	limit := "hard: {count/" + name + ": \"1\"}"
+	l.create(l.remote, quotas, l.remoteNamespace, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: refract-objects}, spec: {"+limit+"}}")
+	l.patch(l.remote, quotas, l.remoteNamespace, "refract-objects", "status: {"+limit+", used: {count/"+name+": \"0\"}}", "status")
+	l.reflect(name, "{group: "+group+", version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: x}}")
+	l.sees(l.remote, gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
+	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: y}}")
+	l.eventually(func() error {
+		events, err := l.local.core.CoreV1().Events(l.shop).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=y,type=Warning"})
+		if err != nil {
+			return err
+		}
+		for _, event := range events.Items {
+			if strings.Contains(event.Message, "exceeded quota: refract-objects") {
+				return nil
+			}
+		}
+		return fmt.Errorf("the refusal is in none of %d Events", len(events.Items))
+	})
+	l.sees(l.remote, gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
+}

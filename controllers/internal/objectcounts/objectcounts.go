@@ -78,16 +78,21 @@ type uncounted struct {
 	until     time.Time
 }
 
-// Ensure brings the ResourceQuota of a namespace in line with the limits. It creates it with the labels and annotations of metadata.
-func (c *Counts) Ensure(ctx context.Context, namespace string, metadata metav1.ObjectMeta) error {
-	key := keyOf(namespace)
+// Ensure brings the ResourceQuota of a namespace in line with the limits, and with the additional ones of other resources. It creates it with the
+// labels and annotations of metadata.
+func (c *Counts) Ensure(ctx context.Context, namespace string, additional corev1.ResourceList, metadata metav1.ObjectMeta) error {
+	key, limits := keyOf(namespace), c.options.Limits
+	if len(additional) > 0 {
+		limits = maps.Clone(additional)
+		maps.Copy(limits, c.options.Limits)
+	}
 	actual := &corev1.ResourceQuota{}
 	err := c.client.Get(ctx, key, actual)
 	switch {
-	case apierrors.IsNotFound(err) && len(c.options.Limits) == 0:
+	case apierrors.IsNotFound(err) && len(limits) == 0:
 		return nil
 	case apierrors.IsNotFound(err):
-		return c.create(ctx, key, metadata)
+		return c.create(ctx, key, limits, metadata)
 	case err != nil:
 		return fmt.Errorf("getting ResourceQuota %s, %w", key, err)
 	}
@@ -96,7 +101,7 @@ func (c *Counts) Ensure(ctx context.Context, namespace string, metadata metav1.O
 	if _, raised := c.raised.Get(key); raised {
 		writer = c.unguarded
 	}
-	if err := c.write(ctx, writer, actual, c.hard(key)); err != nil {
+	if err := c.write(ctx, writer, actual, c.hard(key, limits)); err != nil {
 		return err
 	}
 	c.raised.Drop(key)
@@ -144,9 +149,9 @@ func (c *Counts) write(ctx context.Context, writer client.Client, actual *corev1
 	return nil
 }
 
-func (c *Counts) create(ctx context.Context, key types.NamespacedName, metadata metav1.ObjectMeta) error {
+func (c *Counts) create(ctx context.Context, key types.NamespacedName, limits corev1.ResourceList, metadata metav1.ObjectMeta) error {
 	metadata.Namespace, metadata.Name = key.Namespace, key.Name
-	quota := &corev1.ResourceQuota{ObjectMeta: metadata, Spec: corev1.ResourceQuotaSpec{Hard: c.hard(key)}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metadata, Spec: corev1.ResourceQuotaSpec{Hard: c.hard(key, limits)}}
 	err := c.client.Create(ctx, quota, fieldOwner)
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return fmt.Errorf("creating ResourceQuota %s, %w", key, err)
@@ -168,16 +173,16 @@ func (c *Counts) noteUncounted(actual *corev1.ResourceQuota) {
 }
 
 // hard returns the limits of a namespace without those that the cluster does not compute at the moment.
-func (c *Counts) hard(key types.NamespacedName) corev1.ResourceList {
+func (c *Counts) hard(key types.NamespacedName, limits corev1.ResourceList) corev1.ResourceList {
 	left, ok := c.uncounted.Get(key)
 	if !ok {
-		return c.options.Limits
+		return limits
 	}
 	if time.Now().After(left.until) {
 		c.uncounted.Drop(key)
-		return c.options.Limits
+		return limits
 	}
-	counts := maps.Clone(c.options.Limits)
+	counts := maps.Clone(limits)
 	maps.DeleteFunc(counts, func(name corev1.ResourceName, _ resource.Quantity) bool { return left.resources[name] })
 	return counts
 }

@@ -1,0 +1,179 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// defaultRegrantDelay is how often the permissions of a consumer are read: nothing tells this controller that they have changed.
+const defaultRegrantDelay = 10 * time.Minute
+
+const uncountedGrantReason = "UncountedKinds"
+
+// grantedCounts are the limits of the kinds of objects that the provider grants to a consumer in addition, such as those of ReflectedResources.
+type grantedCounts struct {
+	counts corev1.ResourceList
+	// uncountable are resources that a ResourceQuota cannot count.
+	uncountable []string
+	until       time.Time
+}
+
+// grantedCountsOf returns the limits of the kinds of objects that RBAC lets a consumer create in a remote namespace beyond those of its role in the chart.
+func (c *Controller) grantedCountsOf(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (corev1.ResourceList, error) {
+	if c.options.DefaultObjectCount <= 0 {
+		return nil, nil
+	}
+	key := types.NamespacedName{Name: namespace}
+	known, ok := c.granted.Get(key)
+	if !ok || time.Now().After(known.until) {
+		rules, err := c.rulesOf(ctx, nm, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("reading what consumer %s may create in namespace %s, %w", nm.Labels[wire.OriginIDLabel], namespace, err)
+		}
+		known = c.count(rules)
+		known.until = time.Now().Add(c.regrantDelay())
+		c.granted.Set(key, known)
+	}
+	if len(known.uncountable) > 0 {
+		c.report.Warn(nm, uncountedGrantReason, mapAction, fmt.Sprintf(
+			"RBAC lets this consumer create %s in namespace %s, whose number cannot be limited. Name the resources and API groups in its roles, instead of *",
+			strings.Join(known.uncountable, ", "), namespace))
+	}
+	return known.counts, nil
+}
+
+// rulesOf returns what RBAC allows a consumer in a namespace, and what its role will allow as soon as it is bound.
+func (c *Controller) rulesOf(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (rules []rbacv1.PolicyRule, err error) {
+	bindings, everywhere := &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}
+	if err := c.uncached.List(ctx, bindings, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	if err := c.uncached.List(ctx, everywhere); err != nil {
+		return nil, err
+	}
+	own := c.roleBinding(nm, namespace)
+	roles := sets.New(own.RoleRef)
+	for i := range bindings.Items {
+		if slices.ContainsFunc(bindings.Items[i].Subjects, isConsumer(nm, own.Subjects)) {
+			roles.Insert(bindings.Items[i].RoleRef)
+		}
+	}
+	for i := range everywhere.Items {
+		if slices.ContainsFunc(everywhere.Items[i].Subjects, isConsumer(nm, own.Subjects)) {
+			roles.Insert(everywhere.Items[i].RoleRef)
+		}
+	}
+	for ref := range roles {
+		role, key := &rbacv1.ClusterRole{}, client.ObjectKey{Name: ref.Name}
+		if ref.Kind == "Role" {
+			local := &rbacv1.Role{}
+			key.Namespace = namespace
+			err = c.uncached.Get(ctx, key, local)
+			role.Rules = local.Rules
+		} else {
+			err = c.uncached.Get(ctx, key, role)
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		rules = append(rules, role.Rules...)
+	}
+	return rules, nil
+}
+
+// isConsumer returns whether a subject is the consumer of a NamespaceMap, or a group of which all its identities are members.
+func isConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) func(rbacv1.Subject) bool {
+	all := append([]rbacv1.Subject{rbac.User(nm.Labels[wire.OriginIDLabel])}, identities...)
+	for _, group := range []string{"system:authenticated", "system:serviceaccounts", "system:serviceaccounts:" + nm.Namespace} {
+		all = append(all, rbac.Group(group))
+	}
+	return func(subject rbacv1.Subject) bool { return slices.Contains(all, subject) }
+}
+
+// countedElsewhere are the resources that this function leaves alone: those of the consumer's role in the chart, which the values count one by one, and
+// those that controllers of this cluster create for a consumer, within other limits.
+var countedElsewhere = func() sets.Set[schema.GroupResource] {
+	known := sets.New(
+		schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"},
+		schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"},
+	)
+	for _, role := range []rbac.Role{rbac.VirtualKubeletRemote(), rbac.RemoteNetworkPolicies(), rbac.RemoteDisruptionBudgets()} {
+		for i := range role.Rules {
+			known.Insert(created(&role.Rules[i].PolicyRule)...)
+		}
+	}
+	return known
+}()
+
+// created returns the resources that a rule lets its subjects create.
+func created(rule *rbacv1.PolicyRule) (resources []schema.GroupResource) {
+	if !slices.Contains(rule.Verbs, "create") && !slices.Contains(rule.Verbs, rbacv1.VerbAll) {
+		return nil
+	}
+	for _, group := range rule.APIGroups {
+		for _, name := range rule.Resources {
+			if !strings.Contains(name, "/") {
+				resources = append(resources, schema.GroupResource{Group: group, Resource: name})
+			}
+		}
+	}
+	return resources
+}
+
+// count returns the limits of the resources that rules let a consumer create, as far as this cluster has them.
+func (c *Controller) count(rules []rbacv1.PolicyRule) grantedCounts {
+	granted := grantedCounts{counts: corev1.ResourceList{}}
+	for i := range rules {
+		for _, created := range created(&rules[i]) {
+			name := "count/" + created.String()
+			switch {
+			case countedElsewhere.Has(created):
+			case created.Group == rbacv1.APIGroupAll || created.Resource == rbacv1.ResourceAll, len(validation.IsQualifiedName(name)) > 0:
+				granted.uncountable = append(granted.uncountable, created.String())
+			case c.isNamespaced(created):
+				granted.counts[corev1.ResourceName(name)] = *resource.NewQuantity(c.options.DefaultObjectCount, resource.DecimalSI)
+			}
+		}
+	}
+	slices.Sort(granted.uncountable)
+	granted.uncountable = slices.Compact(granted.uncountable)
+	return granted
+}
+
+// isNamespaced reports whether this cluster has a resource, in namespaces. If that cannot be found out, it is counted.
+func (c *Controller) isNamespaced(resource schema.GroupResource) bool {
+	kind, err := c.client.RESTMapper().KindFor(resource.WithVersion(""))
+	if err != nil {
+		return !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err)
+	}
+	mapping, err := c.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	return err != nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace
+}
+
+func (c *Controller) regrantDelay() time.Duration {
+	if c.options.RegrantDelay > 0 {
+		return c.options.RegrantDelay
+	}
+	return defaultRegrantDelay
+}
