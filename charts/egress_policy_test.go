@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// defaultEgress is what the controller manager creates in the namespaces of consumers.
+// defaultEgress is the NetworkPolicy that the controller manager creates in the namespaces of consumers.
 const defaultEgress = `
 podSelector: {}
 policyTypes: [Egress]
@@ -77,7 +77,7 @@ func TestEgressOfConsumers(t *testing.T) {
 		h.attempt("allowed: "+egress, "", func() error { return create(egress) })
 	}
 
-	// What was there before stays and can be relabelled, but not widened.
+	// A policy from before stays and can be relabelled, but not widened.
 	existing := policy(remoteNamespace, open)
 	h.must(h.admin.Create(t.Context(), existing))
 	patch := func(text string) error {

@@ -28,7 +28,7 @@ type complement struct {
 	// selectors select exactly these pods if complete, and otherwise only some of them.
 	selectors []metav1.LabelSelector
 	complete  bool
-	// costly says that there are no selectors because it would take more than maxComplementSteps to compute them.
+	// costly is true if the selectors were not computed, because that takes more than maxComplementSteps.
 	costly bool
 	// steps is the work that it took, or would have taken until it was given up.
 	steps int
@@ -46,7 +46,7 @@ func newComplement(selectors []metav1.LabelSelector, limit int) complement {
 	}
 	terms, complete := []conjunction{b.newConjunction(conjunction{}, nil)}, true
 	for _, alternatives := range negated {
-		if terms = b.combine(terms, alternatives); b.exhausted() {
+		if terms = b.combineTerms(terms, alternatives); b.exhausted() {
 			return complement{costly: true, steps: b.steps}
 		}
 		if len(terms) > limit {
@@ -55,7 +55,7 @@ func newComplement(selectors []metav1.LabelSelector, limit int) complement {
 	}
 	result := complement{complete: complete, steps: b.steps}
 	for _, term := range terms {
-		if selector, ok := b.selector(term); ok {
+		if selector, ok := b.selectorOf(term); ok {
 			result.selectors = append(result.selectors, selector)
 		} else {
 			result.complete = false
@@ -92,8 +92,8 @@ func (b *complementBuilder) spend(steps int) bool {
 
 func (b *complementBuilder) exhausted() bool { return b.steps > maxComplementSteps }
 
-// number returns the number of a condition.
-func (b *complementBuilder) number(c condition) int {
+// numberOf returns the number of a condition.
+func (b *complementBuilder) numberOf(c condition) int {
 	n, known := b.numbers[c]
 	if !known {
 		n = len(b.conditions)
@@ -108,7 +108,7 @@ func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [
 		return nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(selector.MatchLabels)) {
-		negated = append(negated, []int{b.number(condition{key, metav1.LabelSelectorOpNotIn, selector.MatchLabels[key]})})
+		negated = append(negated, []int{b.numberOf(condition{key, metav1.LabelSelectorOpNotIn, selector.MatchLabels[key]})})
 	}
 	for _, requirement := range selector.MatchExpressions {
 		if !b.spend(conditionSteps * (1 + len(requirement.Values))) {
@@ -118,15 +118,15 @@ func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [
 		switch requirement.Operator {
 		case metav1.LabelSelectorOpIn:
 			for _, value := range requirement.Values {
-				none = append(none, b.number(condition{requirement.Key, metav1.LabelSelectorOpNotIn, value}))
+				none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpNotIn, value}))
 			}
 		case metav1.LabelSelectorOpNotIn:
 			values := slices.Compact(slices.Sorted(slices.Values(requirement.Values)))
-			none = append(none, b.number(condition{requirement.Key, metav1.LabelSelectorOpIn, strings.Join(values, ",")}))
+			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpIn, strings.Join(values, ",")}))
 		case metav1.LabelSelectorOpExists:
-			none = append(none, b.number(condition{requirement.Key, metav1.LabelSelectorOpDoesNotExist, ""}))
+			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpDoesNotExist, ""}))
 		case metav1.LabelSelectorOpDoesNotExist:
-			none = append(none, b.number(condition{requirement.Key, metav1.LabelSelectorOpExists, ""}))
+			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpExists, ""}))
 		default: // an operator that a later version of Kubernetes has added: it may select any pod
 			continue
 		}
@@ -148,9 +148,9 @@ func (b *complementBuilder) newConjunction(base conjunction, added []int) conjun
 	return both
 }
 
-// combine returns what holds if one of the terms and one of the alternatives hold, sorted by the number of conditions, without the
+// combineTerms returns what holds if one of the terms and one of the alternatives hold, sorted by the number of conditions, without the
 // conjunctions that others imply.
-func (b *complementBuilder) combine(terms []conjunction, alternatives [][]int) (kept []conjunction) {
+func (b *complementBuilder) combineTerms(terms []conjunction, alternatives [][]int) (kept []conjunction) {
 	words := 1 + len(b.conditions)/64
 	combined := len(terms) * len(alternatives)
 	if !b.spend(combined * (words + bits.Len(uint(combined)))) { // copied and sorted
@@ -190,8 +190,8 @@ func (c conjunction) impliedBy(other conjunction) bool {
 	return true
 }
 
-// selector returns the label selector of the pods that meet all conditions, unless it is too large. Equal conjunctions have equal selectors.
-func (b *complementBuilder) selector(c conjunction) (selector metav1.LabelSelector, ok bool) {
+// selectorOf returns the label selector of the pods that meet all conditions, unless it is too large. Equal conjunctions have equal selectors.
+func (b *complementBuilder) selectorOf(c conjunction) (selector metav1.LabelSelector, ok bool) {
 	excluded := map[string][]string{}
 	size := 0
 	for number, condition := range b.conditions {

@@ -161,7 +161,7 @@ func TestNamesOfSelectorsAreStable(t *testing.T) {
 	assert.Equal(t, []string{wire.EgressIsolationPolicy, "new", first}, order(first, "new", wire.EgressIsolationPolicy), "what selects more pods comes before what selects fewer")
 }
 
-// labelled returns a selector of so many labels, none of which another prefix has.
+// labelled returns a selector with so many labels. Labels with another prefix are others.
 func labelled(prefix string, count int) metav1.LabelSelector {
 	selector := metav1.LabelSelector{MatchLabels: map[string]string{}}
 	for i := range count {
@@ -232,7 +232,7 @@ func TestComplementIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, alternatives*conditionSteps+(alternatives+alternatives*(alternatives-1)/2)*(alternatives/64), result.steps)
 }
 
-// What this cluster writes is no larger than etcd takes, whatever the consumer has written.
+// The selectors that this cluster writes are no larger than etcd accepts, whatever the consumer has written.
 func TestSelectorsOfComplementsAreSmall(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("v", 60)
@@ -245,8 +245,8 @@ func TestSelectorsOfComplementsAreSmall(t *testing.T) {
 	assert.Equal(t, []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"web"}}}, result.selectors[0].MatchExpressions)
 }
 
-// Each reconciliation of a NamespaceMap asks about all its namespaces. Policies that are the same are not compared again, and what is wrong with
-// them is told once.
+// Each reconciliation of a NamespaceMap needs the complements of all its namespaces. The same policies are not compared again, and an Event about them
+// is written once.
 func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 	t.Parallel()
 	recorder := events.NewFakeRecorder(10)
@@ -274,7 +274,7 @@ func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 		}
 	}
 	times(2, "once for each namespace")
-	require.Len(t, recorder.Events, 2, "each namespace is told once")
+	require.Len(t, recorder.Events, 2, "one Event for each namespace")
 	require.Contains(t, <-recorder.Events, "so many or so large")
 	policies[0].ResourceVersion = "3"
 	times(4, "a policy has changed")
@@ -286,7 +286,7 @@ func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 	times(9, "a namespace was created again")
 }
 
-// BenchmarkComplement measures what the most expensive input takes, which is given up within the steps, and what usual ones take.
+// BenchmarkComplement measures the most expensive inputs, which are given up within the steps, and a usual one.
 func BenchmarkComplement(b *testing.B) {
 	inputs := costlySelectors()
 	inputs["usual"] = repeated(500, release)

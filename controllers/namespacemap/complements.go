@@ -21,9 +21,9 @@ type complements struct {
 	compute func(selectors []metav1.LabelSelector, limit int) complement
 }
 
-// knownComplement is a complement and what it was computed from.
+// knownComplement is a complement and its input.
 type knownComplement struct {
-	of    []policyVersion
+	from  []policyVersion
 	limit int
 	complement
 }
@@ -34,8 +34,8 @@ type policyVersion struct {
 	version string
 }
 
-// of returns the complement of the pods that the policies of a namespace select.
-func (c *complements) of(namespace string, policies []*networkingv1.NetworkPolicy, limit int) complement {
+// complementOf returns the complement of the pods that the policies of a namespace select.
+func (c *complements) complementOf(namespace string, policies []*networkingv1.NetworkPolicy, limit int) complement {
 	versions := make([]policyVersion, 0, len(policies))
 	selectors := make([]metav1.LabelSelector, 0, len(policies))
 	slices.SortFunc(policies, func(a, b *networkingv1.NetworkPolicy) int { return cmp.Compare(a.Name, b.Name) })
@@ -44,7 +44,7 @@ func (c *complements) of(namespace string, policies []*networkingv1.NetworkPolic
 		selectors = append(selectors, policy.Spec.PodSelector)
 	}
 	key := types.NamespacedName{Name: namespace}
-	if known, ok := c.known.Get(key); ok && known.limit == limit && slices.Equal(known.of, versions) {
+	if known, ok := c.known.Get(key); ok && known.limit == limit && slices.Equal(known.from, versions) {
 		return known.complement
 	}
 	result := c.compute(selectors, limit)
@@ -52,5 +52,7 @@ func (c *complements) of(namespace string, policies []*networkingv1.NetworkPolic
 	return result
 }
 
-// drop forgets a namespace.
-func (c *complements) drop(namespace string) { c.known.Drop(types.NamespacedName{Name: namespace}) }
+// forgetNamespace drops the complement of a namespace.
+func (c *complements) forgetNamespace(namespace string) {
+	c.known.Drop(types.NamespacedName{Name: namespace})
+}

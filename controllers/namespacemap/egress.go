@@ -119,7 +119,7 @@ func selectorOf(name string, existing []networkingv1.NetworkPolicy) (selector me
 // forget drops what is remembered of the NetworkPolicies of a namespace.
 func (c *Controller) forget(namespace string) {
 	c.incomplete.Drop(types.NamespacedName{Name: namespace})
-	c.complements.drop(namespace)
+	c.complements.forgetNamespace(namespace)
 }
 
 // egressPolicies returns the NetworkPolicies that a remote namespace is to have, beside those that exist.
@@ -151,10 +151,10 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 	if !slices.Contains(names, wire.EgressIsolationPolicy) {
 		return nil, report.Errorf(report.Foreign, "NetworkPolicy %s/%s exists and is not ours: rename it", namespace, wire.EgressIsolationPolicy)
 	}
-	remaining := c.complements.of(namespace, isolating, len(names)-1)
+	remaining := c.complements.complementOf(namespace, isolating, len(names)-1)
 	if !remaining.complete {
 		c.incomplete.Set(types.NamespacedName{Name: namespace}, true)
-		c.report.Warn(nm, partialEgressReason, mapAction, remaining.problem(namespace))
+		c.report.Warn(nm, partialEgressReason, mapAction, remaining.describeProblem(namespace))
 	}
 	rules := c.egressRules(nm, limits, own)
 	desired := []*networkingv1.NetworkPolicy{newEgressPolicy(nm, namespace, wire.EgressIsolationPolicy, metav1.LabelSelector{}, nil)}
@@ -165,8 +165,8 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 	return desired, nil
 }
 
-// problem returns which pods have no egress, for an Event.
-func (c complement) problem(namespace string) string {
+// describeProblem returns the note of the Event about pods without egress.
+func (c complement) describeProblem(namespace string) string {
 	if c.costly {
 		return fmt.Sprintf("the pod selectors of the NetworkPolicies of namespace %s are so many or so large that %s-* selects no pods beside them: pods that none of them selects have no egress. Use fewer policies for egress, or fewer labels and values in them, or add a NetworkPolicy for these pods",
 			namespace, wire.EgressNetworkPolicy)

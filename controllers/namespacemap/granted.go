@@ -26,12 +26,12 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// defaultRegrantDelay is how often the permissions of a consumer are read: nothing tells this controller that they have changed.
+// defaultRegrantDelay is how often the permissions of a consumer are read. Their changes are not watched.
 const defaultRegrantDelay = 10 * time.Minute
 
 const uncountedGrantReason = "UncountedKinds"
 
-// grantedCounts are the limits of the kinds of objects that the provider grants to a consumer in addition, such as those of ReflectedResources.
+// grantedCounts are limits of kinds of objects that the provider grants to a consumer in addition, such as ReflectedResources.
 type grantedCounts struct {
 	counts corev1.ResourceList
 	// uncountable are resources that a ResourceQuota cannot count.
@@ -39,19 +39,19 @@ type grantedCounts struct {
 	until       time.Time
 }
 
-// grantedCountsOf returns the limits of the kinds of objects that RBAC lets a consumer create in a remote namespace beyond those of its role in the chart.
-func (c *Controller) grantedCountsOf(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (corev1.ResourceList, error) {
+// getGrantedCounts returns limits of the kinds of objects that RBAC lets a consumer create in a remote namespace in addition to its role in the chart.
+func (c *Controller) getGrantedCounts(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (corev1.ResourceList, error) {
 	if c.options.DefaultObjectCount <= 0 {
 		return nil, nil
 	}
 	key := types.NamespacedName{Name: namespace}
 	known, ok := c.granted.Get(key)
 	if !ok || time.Now().After(known.until) {
-		rules, err := c.rulesOf(ctx, nm, namespace)
+		rules, err := c.listRules(ctx, nm, namespace)
 		if err != nil {
 			return nil, fmt.Errorf("reading what consumer %s may create in namespace %s, %w", nm.Labels[wire.OriginIDLabel], namespace, err)
 		}
-		known = c.count(rules)
+		known = c.countResources(rules)
 		known.until = time.Now().Add(c.regrantDelay())
 		c.granted.Set(key, known)
 	}
@@ -63,8 +63,8 @@ func (c *Controller) grantedCountsOf(ctx context.Context, nm *offloading.Namespa
 	return known.counts, nil
 }
 
-// rulesOf returns what RBAC allows a consumer in a namespace, and what its role will allow as soon as it is bound.
-func (c *Controller) rulesOf(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (rules []rbacv1.PolicyRule, err error) {
+// listRules returns the RBAC rules of a consumer in a namespace, also those of its role before that is bound.
+func (c *Controller) listRules(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (rules []rbacv1.PolicyRule, err error) {
 	bindings, everywhere := &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}
 	if err := c.uncached.List(ctx, bindings, client.InNamespace(namespace)); err != nil {
 		return nil, err
@@ -75,12 +75,12 @@ func (c *Controller) rulesOf(ctx context.Context, nm *offloading.NamespaceMap, n
 	own := c.roleBinding(nm, namespace)
 	roles := sets.New(own.RoleRef)
 	for i := range bindings.Items {
-		if slices.ContainsFunc(bindings.Items[i].Subjects, isConsumer(nm, own.Subjects)) {
+		if slices.ContainsFunc(bindings.Items[i].Subjects, matchConsumer(nm, own.Subjects)) {
 			roles.Insert(bindings.Items[i].RoleRef)
 		}
 	}
 	for i := range everywhere.Items {
-		if slices.ContainsFunc(everywhere.Items[i].Subjects, isConsumer(nm, own.Subjects)) {
+		if slices.ContainsFunc(everywhere.Items[i].Subjects, matchConsumer(nm, own.Subjects)) {
 			roles.Insert(everywhere.Items[i].RoleRef)
 		}
 	}
@@ -102,8 +102,8 @@ func (c *Controller) rulesOf(ctx context.Context, nm *offloading.NamespaceMap, n
 	return rules, nil
 }
 
-// isConsumer returns whether a subject is the consumer of a NamespaceMap, or a group of which all its identities are members.
-func isConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) func(rbacv1.Subject) bool {
+// matchConsumer returns a function that reports whether a subject is the consumer of a NamespaceMap, or a group that contains all its identities.
+func matchConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) func(rbacv1.Subject) bool {
 	all := append([]rbacv1.Subject{rbac.User(nm.Labels[wire.OriginIDLabel])}, identities...)
 	for _, group := range []string{"system:authenticated", "system:serviceaccounts", "system:serviceaccounts:" + nm.Namespace} {
 		all = append(all, rbac.Group(group))
@@ -111,8 +111,8 @@ func isConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) func(r
 	return func(subject rbacv1.Subject) bool { return slices.Contains(all, subject) }
 }
 
-// countedElsewhere are the resources that this function leaves alone: those of the consumer's role in the chart, which the values count one by one, and
-// those that controllers of this cluster create for a consumer, within other limits.
+// countedElsewhere are resources without a default limit: the values count the resources of the consumer's role in the chart one by one, and controllers
+// of this cluster create the others for a consumer, within other limits.
 var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	known := sets.New(
 		schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"},
@@ -120,14 +120,14 @@ var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	)
 	for _, role := range []rbac.Role{rbac.VirtualKubeletRemote(), rbac.RemoteNetworkPolicies(), rbac.RemoteDisruptionBudgets()} {
 		for i := range role.Rules {
-			known.Insert(created(&role.Rules[i].PolicyRule)...)
+			known.Insert(creatableResources(&role.Rules[i].PolicyRule)...)
 		}
 	}
 	return known
 }()
 
-// created returns the resources that a rule lets its subjects create.
-func created(rule *rbacv1.PolicyRule) (resources []schema.GroupResource) {
+// creatableResources returns the resources that a rule lets its subjects create.
+func creatableResources(rule *rbacv1.PolicyRule) (resources []schema.GroupResource) {
 	if !slices.Contains(rule.Verbs, "create") && !slices.Contains(rule.Verbs, rbacv1.VerbAll) {
 		return nil
 	}
@@ -141,11 +141,11 @@ func created(rule *rbacv1.PolicyRule) (resources []schema.GroupResource) {
 	return resources
 }
 
-// count returns the limits of the resources that rules let a consumer create, as far as this cluster has them.
-func (c *Controller) count(rules []rbacv1.PolicyRule) grantedCounts {
+// countResources returns the limits of the resources that rules let a consumer create, as far as this cluster has them.
+func (c *Controller) countResources(rules []rbacv1.PolicyRule) grantedCounts {
 	granted := grantedCounts{counts: corev1.ResourceList{}}
 	for i := range rules {
-		for _, created := range created(&rules[i]) {
+		for _, created := range creatableResources(&rules[i]) {
 			name := "count/" + created.String()
 			switch {
 			case countedElsewhere.Has(created):

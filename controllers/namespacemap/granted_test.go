@@ -48,8 +48,8 @@ func role(t *testing.T, name, group string, resources ...string) rbacv1.RoleRef 
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
-// What a provider lets its consumers create in addition is counted: in their role or in another one, for a namespace or for all, to their group or to
-// their ServiceAccount. It is refused beyond the limit, and allowed up to it.
+// Kinds that a provider grants to its consumers in addition are counted: in a role for one namespace or for all, to their group or to their
+// ServiceAccount. Objects are allowed up to the limit, and refused beyond it.
 func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 	const group, remote = "granted.example.org", "granted-quito"
 	for plural, kind := range map[string]string{"widgets": "Widget", "gadgets": "Gadget", "tools": "Tool", "others": "Other"} {
@@ -71,7 +71,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 	awaitPhases(t, nm, phases{"granted": offloading.MappingAccepted})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "5", "count/tools." + group: "7", "count/gadgets." + group: "2"})
 
-	// Nothing tells the controller about a permission that is added later.
+	// A permission that is added later is found with the next look.
 	for name, subject := range map[string]rbacv1.Subject{"consumer": rbac.Group("quito"), "another": rbac.Group("turin")} {
 		resource := map[string]string{"consumer": "widgets", "another": "others"}[name]
 		provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: name}, Subjects: []rbacv1.Subject{subject}, RoleRef: role(t, home+"-"+name, group, resource, "tools")})
@@ -98,7 +98,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 		return nil
 	})
 
-	// What cannot be counted is reported, and the rest remains counted.
+	// A wildcard cannot be counted, and is reported. The others remain counted.
 	provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "all"}, Subjects: []rbacv1.Subject{rbac.Group("quito")}, RoleRef: role(t, home+"-all", "wild.example.org", "*")})
 	event := provider.AwaitEvent(t, home, offloading.NamespaceMapKind, nm.Name, "UncountedKinds")
 	require.Contains(t, event.Note, "*.wild.example.org in namespace "+remote)

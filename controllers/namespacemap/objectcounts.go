@@ -34,7 +34,7 @@ func remoteCounts(counts corev1.ResourceList) corev1.ResourceList {
 
 // ensureObjectCounts brings the ResourceQuota of a remote namespace in line with the options.
 func (c *Controller) ensureObjectCounts(ctx context.Context, nm *offloading.NamespaceMap, namespace string) error {
-	granted, err := c.grantedCountsOf(ctx, nm, namespace)
+	granted, err := c.getGrantedCounts(ctx, nm, namespace)
 	if err != nil {
 		return err
 	}
@@ -49,8 +49,8 @@ func isCountExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+wire.ObjectCountsQuota)
 }
 
-// recountAfter returns when a map is to be reconciled because of the resources that are not counted in its namespaces, or because its consumer may
-// have been granted others; 0 if there are none.
+// recountAfter returns when a map must be reconciled, because of resources that are not counted in its namespaces, or because its consumer may
+// have been granted others; 0 for never.
 func (c *Controller) recountAfter(nm *offloading.NamespaceMap) (wait time.Duration) {
 	if c.options.DefaultObjectCount > 0 && len(nm.Spec.DesiredMapping) > 0 {
 		wait = c.regrantDelay()

@@ -244,7 +244,7 @@ func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A provider that counts the objects of a kind refuses the next one: an Event on the object says so, and the others stay.
+// A provider that counts the objects of a kind refuses the next one: an Event on the object reports this, and the others stay.
 func TestTheLimitOfAProviderReachesTheObject(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "counted.example.org", "widgets.counted.example.org"
@@ -262,11 +262,11 @@ func TestTheLimitOfAProviderReachesTheObject(t *testing.T) {
 	l.patch(l.remote, quotas, l.remoteNamespace, "refract-objects", "status: {"+limit+", used: {count/"+name+": \"0\"}}", "status")
 	l.reflect(name, "{group: "+group+", version: v1, resource: widgets}")
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
-	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: x}}")
-	l.sees(l.remote, gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
-	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: y}}")
+	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: first}}")
+	l.sees(l.remote, gvr, l.remoteNamespace, "first", func(*unstructured.Unstructured) string { return "" })
+	l.create(l.local, gvr, l.shop, "{apiVersion: "+group+"/v1, kind: Widget, metadata: {name: second}}")
 	l.eventually(func() error {
-		events, err := l.local.core.CoreV1().Events(l.shop).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=y,type=Warning"})
+		events, err := l.local.core.CoreV1().Events(l.shop).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=second,type=Warning"})
 		if err != nil {
 			return err
 		}
@@ -277,5 +277,5 @@ func TestTheLimitOfAProviderReachesTheObject(t *testing.T) {
 		}
 		return fmt.Errorf("the refusal is in none of %d Events", len(events.Items))
 	})
-	l.sees(l.remote, gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
+	l.sees(l.remote, gvr, l.remoteNamespace, "first", func(*unstructured.Unstructured) string { return "" })
 }
