@@ -64,6 +64,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 		"--cluster-id=a --default-limits-enforcement=some": "--default-limits-enforcement is \"some\": use None, Soft or Hard",
 		"--cluster-id=a --tenant-namespace-pattern-of=x":   "use cluster-id=pattern",
 		"--cluster-id=a --tenant-namespace-pattern-of=x=(": "is not a valid regular expression",
+		"--cluster-id=a --tenant-default-object-count=-1":  "--tenant-default-object-count is -1: use a number of objects",
 		"--cluster-id=a --namespace-ctrl-workers=several":  "--namespace-ctrl-workers",
 	} {
 		t.Run(args, func(t *testing.T) {

@@ -50,13 +50,13 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, "the verb "+verb)
 		}
 	}
-	// Whoever takes a right away gives none; which ones may be taken is for admission to say.
-	takesAway := !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return verb != "list" && verb != "delete" })
+	// Whoever reads rights or takes them away gives none; which ones may be taken is for admission to say.
+	takesAway := !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return verb != "get" && verb != "list" && verb != "delete" })
 	if slices.Contains(rule.Resources, "clusterroles") && !takesAway && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
-		problems = append(problems, "more of clusterroles than to bind named ones, or to delete them")
+		problems = append(problems, "more of clusterroles than to bind named ones, or to read or delete them")
 	}
 	if slices.Contains(rule.Resources, "clusterrolebindings") && !takesAway {
-		problems = append(problems, "more of clusterrolebindings than to delete them")
+		problems = append(problems, "more of clusterrolebindings than to read or delete them")
 	}
 	for _, resource := range []string{"secrets", "configmaps"} {
 		if slices.Contains(rule.Resources, resource) && !named && !reflected {
