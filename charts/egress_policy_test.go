@@ -84,8 +84,8 @@ func TestEgressOfConsumers(t *testing.T) {
 		return rome.Patch(t.Context(), existing.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(text)), client.DryRunAll)
 	}
 	h.must(patch(`{"metadata":{"labels":{"tier":"gold"}}}`))
-	h.attempt("selecting other pods", "a rule without peers", func() error { return patch(`{"spec":{"podSelector":{}}}`) })
+	h.attempt("selecting other pods", "a rule without peers", func() error { return patch(`{"spec":{"podSelector":{"matchLabels":{"app":"db"}}}}`) })
 
 	h.annotate(remoteNamespace, map[string]string{"wider-egress": "true"})
-	h.attempt("all egress", "", func() error { existing.ResourceVersion = ""; return patch(`{"spec":{"podSelector":{}}}`) })
+	h.attempt("all egress", "", func() error { existing.ResourceVersion = ""; return patch(`{"spec":{"podSelector":{"matchLabels":{"app":"db"}}}}`) })
 }
