@@ -132,6 +132,8 @@ func OfConsumer() []Attack {
 			manifest: "{apiVersion: v1, kind: Secret, metadata: {name: attack, annotations: {kubernetes.io/service-account.name: default}}, type: kubernetes.io/service-account-token}"},
 		{Name: "an egress policy of the provider", Resource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Refusal: "belongs to this cluster",
 			manifest: "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: refract-egress}, spec: {podSelector: {}, egress: [{}]}}"},
+		{Name: "a NetworkPolicy of many rules", Resource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Refusal: "spec has more than",
+			manifest: "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: attack}, spec: {podSelector: {}, ingress: [" + strings.Repeat("{}, ", 1001) + "]}}"},
 		inTenant(Attack{Name: "a map that this cluster would send", Resource: namespaceMap, Refusal: "writes only its own NamespaceMap",
 			manifest: "{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: CONSUMER, labels: {liqo.io/replication: 'true', liqo.io/remoteID: CONSUMER, liqo.io/remote-cluster-id: CONSUMER}}, spec: {desiredMapping: {kube-system: theirs}}}"}),
 		inTenant(Attack{Name: "the Lease of another process", Resource: schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, Refusal: "writes only the Lease",
