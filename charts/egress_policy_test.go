@@ -87,5 +87,8 @@ func TestEgressOfConsumers(t *testing.T) {
 	h.attempt("selecting other pods", "a rule without peers", func() error { return patch(`{"spec":{"podSelector":{"matchLabels":{"app":"db"}}}}`) })
 
 	h.annotate(remoteNamespace, map[string]string{"wider-egress": "true"})
-	h.attempt("all egress", "", func() error { existing.ResourceVersion = ""; return patch(`{"spec":{"podSelector":{"matchLabels":{"app":"db"}}}}`) })
+	h.attempt("all egress", "", func() error {
+		existing.ResourceVersion = ""
+		return patch(`{"spec":{"podSelector":{"matchLabels":{"app":"db"}}}}`)
+	})
 }
