@@ -14,6 +14,7 @@
 //	objectquota          has the API server limit storage, ports and objects, as the Quotas say
 //	nodefailure          deletes the pods of failed nodes; off by default
 //	resourceoffer        publishes what this cluster offers to consumers that refractctl peer has joined
+//	tenantaccess         creates Tenants for consumers that refractctl has admitted, and enforces their condition
 //	resourceslice        creates the Quotas of ResourceSlices, for consumers that joined as Liqo does; off by default
 //	authentication       admits these consumers, with Tenants, ResourceSlices and Renews; off by default
 //
