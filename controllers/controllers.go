@@ -51,6 +51,7 @@ import (
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/resourceoffer"
 	"github.com/refract-project/refract/controllers/resourcerequest"
+	"github.com/refract-project/refract/controllers/resourceshare"
 	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
@@ -97,6 +98,8 @@ type Options struct {
 	TenantAccess tenantaccess.Options
 	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends; Clock and what reports are set here.
 	ResourceRequests resourcerequest.Options
+	// ResourceShares says how ResourceSlices at providers that run Liqo are restored; ClusterID, Clock and what reports are set here.
+	ResourceShares resourceshare.Options
 	// Negotiation says how virtual nodes follow what their providers offer; ClusterID, Clock and what reports are set here.
 	Negotiation negotiation.Options
 	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
@@ -190,6 +193,9 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 	negotiations := o.Negotiation
 	negotiations.ClusterID, negotiations.Clock, negotiations.Failed = o.ClusterID, o.Clock, failed("negotiation", &offloading.VirtualNode{})
 	controllers = append(controllers, negotiation.NewController(c("negotiation"), live, recorder("negotiation"), negotiations))
+	shares := o.ResourceShares
+	shares.ClusterID, shares.Clock, shares.Failed = o.ClusterID, o.Clock, failed("resourceshare", &offloading.VirtualNode{})
+	controllers = append(controllers, resourceshare.NewController(c("resourceshare"), live, recorder("resourceshare"), shares))
 	controllers = append(controllers, credentials.NewController(c("credentials"), live, recorder("credentials"), credentials.Options{ClusterID: o.ClusterID.String(), Clock: o.Clock, Failed: failed("credentials", &offloading.VirtualNode{})}))
 	if nodeFailure := o.NodeFailure; nodeFailure.Enabled {
 		nodeFailure.Clock, nodeFailure.Failed = o.Clock, failed("nodefailure", &corev1.Pod{})

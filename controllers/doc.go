@@ -24,6 +24,7 @@
 //	replicator           sends the requests to the providers and returns their status
 //	virtualnode          runs, drains and removes virtual nodes
 //	resourcerequest      denies ResourceSlices of this cluster that nobody sends to their provider
+//	resourceshare        restores the ResourceSlices of virtual nodes at providers that run Liqo, which delete them in a drain
 //	negotiation          has virtual nodes follow what their providers offer
 //	credentials          renews the credentials with which providers are accessed
 //	servingcertificate   approves the serving certificates of virtual kubelets

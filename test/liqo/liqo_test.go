@@ -248,6 +248,13 @@ func TestProviderOfLiqo(t *testing.T) {
 	assert.Contains(w, out, "--virtual-node=milan-c")
 	w.run("refractctl info --context=rome")
 	w.works("with a second virtual node")
+	w.run("liqoctl drain tenant rome --context=milan")
+	w.eventually("", "kubectl --context=milan --namespace=liqo-tenant-rome get resourceslices.authentication.liqo.io --output=name")
+	w.run("kubectl --context=milan wait --for=delete namespace/shop-rome --timeout=2m")
+	w.run("liqoctl activate tenant rome --context=milan")
+	w.eventually("milan milan-b", "kubectl --context=milan --namespace=liqo-tenant-rome get resourceslices.authentication.liqo.io --output=jsonpath='{.items[*].metadata.name}'")
+	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --field-selector=status.phase=Running --output=name | wc -l")
+	w.works("after a drain by Liqo")
 
 	w.run("kubectl delete namespace shop")
 	w.run("refractctl unpeer --context=rome --remote-context=milan")
