@@ -94,11 +94,11 @@ type Options struct {
 	ResourceSlices resourceslice.Options
 	// ResourceOffers says whether and what this cluster offers to consumers that refractctl peer has joined; what reports is set here.
 	ResourceOffers resourceoffer.Options
-	// TenantAccess says whether consumers that refractctl peer has joined have Tenants; what reports is set here.
+	// TenantAccess enables Tenants of consumers that refractctl peer has joined; Failed is set here.
 	TenantAccess tenantaccess.Options
 	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends; Clock and what reports are set here.
 	ResourceRequests resourcerequest.Options
-	// ResourceShares says how ResourceSlices at providers that run Liqo are restored; ClusterID, Clock and what reports are set here.
+	// ResourceShares configures the restoring of ResourceSlices at providers that run Liqo; ClusterID, Clock and Failed are set here.
 	ResourceShares resourceshare.Options
 	// Negotiation says how virtual nodes follow what their providers offer; ClusterID, Clock and what reports are set here.
 	Negotiation negotiation.Options

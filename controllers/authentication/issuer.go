@@ -72,8 +72,8 @@ const (
 	addressUnknownReason = "APIServerAddressUnknown"
 )
 
-// tenantOf returns the Tenant that counts in a namespace, the oldest one that is not being deleted, nil when there is none. That of a consumer which
-// refractctl has admitted entitles to nothing.
+// tenantOf returns the Tenant that counts in a namespace, the oldest one that is not being deleted, nil when there is none. A Tenant of a
+// consumer that refractctl has admitted entitles to nothing.
 func tenantOf(ctx context.Context, c client.Reader, namespace string) (*auth.Tenant, error) {
 	list := &auth.TenantList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {

@@ -49,8 +49,8 @@ func CacheOptions() map[client.Object]cache.ByObject {
 	}
 }
 
-// ofPeerings selects the RoleBindings that controllers have created for remote namespaces, and those of refractctl for tenant namespaces, which package
-// tenantaccess reads.
+// ofPeerings selects the RoleBindings that controllers have created for remote namespaces, and the RoleBindings that refractctl has created for tenant
+// namespaces, which package tenantaccess reads.
 func ofPeerings() labels.Selector {
 	requirement, err := labels.NewRequirement(managedByLabel, selection.In, []string{managedBy, wire.ManagedByRefractctl})
 	if err != nil {

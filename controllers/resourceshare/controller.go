@@ -3,12 +3,12 @@
 
 // Package resourceshare restores, on a consumer, the ResourceSlices of its virtual nodes at providers that run Liqo.
 //
-// Liqo deletes the ResourceSlices of a consumer that is drained, and Liqo's own consumers send them again when it is activated. refractctl peer has
-// created that of a virtual node at the provider alone. So the controller creates it again if it is gone, with what the VirtualNode offers and a request
-// for a certificate with the key of the peering: the user is the same, and so is its Quota. The credentials that the virtual node has remain valid.
+// Liqo deletes the ResourceSlices of a consumer that is drained, and Liqo's own consumers send them again when it is activated. A ResourceSlice of
+// refractctl peer exists at the provider only. If it is gone, the controller creates it again, with the resources of the VirtualNode and a
+// certificate request with the key of the peering. The user is the same, and so is its Quota. The credentials of the virtual node remain valid.
 //
-// A provider that keeps deleting a ResourceSlice gets the next one after a pause. One that has withdrawn the access of this cluster is asked again
-// until it is given back.
+// If a provider deletes the ResourceSlice again, the next one follows after a pause. While the access of this cluster is withdrawn, the controller
+// retries.
 package resourceshare
 
 import (
@@ -95,7 +95,7 @@ const (
 	restoreAction   = "Restore"
 	// refresh is how often the ResourceSlice is read when nothing happens, in order to notice new credentials.
 	refresh = 5 * time.Minute
-	// maxMessage limits what of a provider's message is in an Event.
+	// maxMessage limits the length of a provider's message in an Event.
 	maxMessage = 512
 )
 

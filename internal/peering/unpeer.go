@@ -456,7 +456,7 @@ func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// A consumer that runs Liqo has a Tenant instead. That of a consumer which refractctl has admitted goes with its access.
+	// A consumer that runs Liqo has a Tenant instead. The Tenant of a consumer that refractctl has admitted is deleted with its access.
 	tenants := &auth.TenantList{}
 	if err := c.Client.List(ctx, tenants, client.InNamespace(tenant)); err != nil && !apimeta.IsNoMatchError(err) {
 		return false, fmt.Errorf("cluster %s: listing Tenants, %w", c.Name, err)

@@ -118,7 +118,7 @@ type TenantStatus struct {
 	AuthParams *AuthParams `json:"authParams,omitempty"`
 }
 
-// IsOfRefractctl reports whether the consumer was admitted by refractctl, and not by this Tenant, which only limits what it may do.
+// IsOfRefractctl reports whether refractctl has admitted the consumer. The Tenant then only limits the access of the consumer.
 func (t *Tenant) IsOfRefractctl() bool {
 	return t.Labels[wire.AdmittedByLabel] == wire.AdmittedByRefractctl
 }
