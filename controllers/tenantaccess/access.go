@@ -66,6 +66,7 @@ func (c *Controller) revokeOrphans(ctx context.Context, namespace, consumer stri
 // setAccess gives the RoleBindings of a consumer their subjects, or removes these, and has the RoleBindings deleted with the Tenant. It reports whether
 // refractctl has admitted the consumer.
 func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitted bool) (bound bool, err error) {
+	owned := false
 	for at, desired := range c.bindings(tenant.Namespace, string(tenant.Spec.ClusterID)) {
 		present := &rbacv1.RoleBinding{}
 		err := c.client.Get(ctx, client.ObjectKeyFromObject(desired), present)
@@ -75,16 +76,29 @@ func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitte
 		case err != nil:
 			return false, fmt.Errorf("getting RoleBinding %s, %w", client.ObjectKeyFromObject(desired), err)
 		}
-		bound = bound || at == 0
-		if err := c.setSubjects(ctx, tenant, present, desired.Subjects, admitted); err != nil {
+		if at == 0 {
+			bound, owned = true, isCurrent(tenant, present)
+		}
+		if err := c.setSubjects(ctx, tenant, present, desired.Subjects, admitted, owned); err != nil {
 			return false, err
 		}
 	}
 	return bound, nil
 }
 
-// setSubjects restores the subjects of a RoleBinding that has none, or removes all of them.
-func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, present *rbacv1.RoleBinding, subjects []rbacv1.Subject, admitted bool) error {
+// isCurrent reports whether a Tenant stays as long as a RoleBinding does. The Tenant of a former RoleBinding is about to be deleted, and the present one
+// must not be deleted with it.
+func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
+	for _, owner := range tenant.OwnerReferences {
+		if owner.Kind == "RoleBinding" && owner.UID != binding.UID {
+			return false
+		}
+	}
+	return true
+}
+
+// setSubjects restores the subjects of a RoleBinding that has none, or removes all of them, and has it deleted with its Tenant if it is owned.
+func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, present *rbacv1.RoleBinding, subjects []rbacv1.Subject, admitted, owned bool) error {
 	changed, reason, note := present.DeepCopy(), "", ""
 	switch {
 	case admitted && len(present.Subjects) == 0:
@@ -92,8 +106,9 @@ func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, prese
 	case !admitted && len(present.Subjects) > 0:
 		changed.Subjects, reason, note = nil, revokedReason, fmt.Sprintf("removed the subjects of RoleBinding %s, so consumer %s has no access by it", present.Name, tenant.Spec.ClusterID)
 	}
-	owner := metav1.OwnerReference{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: tenant.Name, UID: tenant.UID}
-	changed.OwnerReferences = withOwner(changed.OwnerReferences, owner)
+	if owned {
+		changed.OwnerReferences = withOwner(changed.OwnerReferences, metav1.OwnerReference{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: tenant.Name, UID: tenant.UID})
+	}
 	if equality.Semantic.DeepEqual(present, changed) {
 		return nil
 	}

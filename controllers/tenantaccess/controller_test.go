@@ -196,6 +196,29 @@ func TestADeletedTenantEndsTheAccess(t *testing.T) {
 	provider.AwaitGone(t, turin.tenant())
 }
 
+// A consumer that is admitted again before the garbage collector has deleted the Tenant of its former access keeps the new one.
+func TestAnImmediateReturnKeepsItsAccess(t *testing.T) {
+	lucca := admit(t, "lucca", wire.ManagedByRefractctl, nil)
+	start(t)
+	former := lucca.awaitTenant(t)
+	for range 3 {
+		provider.Delete(t, rbac.Peer("", "lucca").TenantNamespace(lucca.namespace).(*rbacv1.RoleBinding))
+		lucca.bind(t, wire.ManagedByRefractctl)
+		tenant := lucca.tenant()
+		controllertest.Eventually(t, "the next Tenant", func() error {
+			if err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant); err != nil {
+				return err
+			}
+			if tenant.UID == former.UID {
+				return errors.New("it is the former one")
+			}
+			return nil
+		})
+		former = tenant
+		lucca.awaitAccess(t, true)
+	}
+}
+
 // What refractctl has not admitted has no Tenant of ours, and what an administrator has cordoned stays so.
 func TestOthersAreLeftAlone(t *testing.T) {
 	declared := admit(t, "bari", "Helm", nil)
