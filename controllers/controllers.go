@@ -51,11 +51,13 @@ import (
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/resourceoffer"
 	"github.com/refract-project/refract/controllers/resourcerequest"
+	"github.com/refract-project/refract/controllers/resourceshare"
 	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/tenantaccess"
 	"github.com/refract-project/refract/controllers/virtualnode"
 	"github.com/refract-project/refract/controllers/webhookcert"
 	"github.com/refract-project/refract/internal/ipmap"
@@ -92,8 +94,12 @@ type Options struct {
 	ResourceSlices resourceslice.Options
 	// ResourceOffers says whether and what this cluster offers to consumers that refractctl peer has joined; what reports is set here.
 	ResourceOffers resourceoffer.Options
+	// TenantAccess enables Tenants of consumers that refractctl peer has joined; Failed is set here.
+	TenantAccess tenantaccess.Options
 	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends; Clock and what reports are set here.
 	ResourceRequests resourcerequest.Options
+	// ResourceShares configures the restoring of ResourceSlices at providers that run Liqo; ClusterID, Clock and Failed are set here.
+	ResourceShares resourceshare.Options
 	// Negotiation says how virtual nodes follow what their providers offer; ClusterID, Clock and what reports are set here.
 	Negotiation negotiation.Options
 	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
@@ -192,6 +198,9 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 	negotiations := o.Negotiation
 	negotiations.ClusterID, negotiations.Clock, negotiations.Failed = o.ClusterID, o.Clock, failed("negotiation", &offloading.VirtualNode{})
 	controllers = append(controllers, negotiation.NewController(c("negotiation"), live, recorder("negotiation"), negotiations))
+	shares := o.ResourceShares
+	shares.ClusterID, shares.Clock, shares.Failed = o.ClusterID, o.Clock, failed("resourceshare", &offloading.VirtualNode{})
+	controllers = append(controllers, resourceshare.NewController(c("resourceshare"), live, recorder("resourceshare"), shares))
 	controllers = append(controllers, credentials.NewController(c("credentials"), live, recorder("credentials"), credentials.Options{ClusterID: o.ClusterID.String(), Clock: o.Clock, Failed: failed("credentials", &offloading.VirtualNode{})}))
 	if nodeFailure := o.NodeFailure; nodeFailure.Enabled {
 		nodeFailure.Clock, nodeFailure.Failed = o.Clock, failed("nodefailure", &corev1.Pod{})
@@ -205,11 +214,15 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 		resourceSlices.Failed = failed("resourceslice", &auth.ResourceSlice{})
 		controllers = append(controllers, resourceslice.NewController(c("resourceslice"), live, recorder("resourceslice"), resourceSlices))
 	}
-	if offers := o.ResourceOffers; offers.Enabled && hasResourceSlices(mgr) {
+	if offers := o.ResourceOffers; offers.Enabled && hasKind(mgr, auth.ResourceSliceKind) {
 		offers.Failed = failed("resourceoffer", &auth.ResourceSlice{})
 		controllers = append(controllers, resourceoffer.NewController(c("resourceoffer"), live, recorder("resourceoffer"), offers))
 	}
-	if requests := o.ResourceRequests; requests.Enabled && hasResourceSlices(mgr) {
+	if access := o.TenantAccess; access.Enabled && hasKind(mgr, auth.TenantKind) {
+		access.Failed = failed("tenantaccess", &auth.Tenant{})
+		controllers = append(controllers, tenantaccess.NewController(c("tenantaccess"), live, recorder("tenantaccess"), access))
+	}
+	if requests := o.ResourceRequests; requests.Enabled && hasKind(mgr, auth.ResourceSliceKind) {
 		requests.Clock, requests.Failed = o.Clock, failed("resourcerequest", &auth.ResourceSlice{})
 		controllers = append(controllers, resourcerequest.NewController(c("resourcerequest"), recorder("resourcerequest"), requests))
 	}
@@ -238,11 +251,11 @@ func kindOf(scheme *runtime.Scheme, object client.Object) schema.GroupVersionKin
 	return kind
 }
 
-// hasResourceSlices reports whether their CRD is installed. Helm adds none in an upgrade, and everything else works without it.
-func hasResourceSlices(mgr manager.Manager) bool {
-	_, err := mgr.GetRESTMapper().RESTMapping(auth.GroupVersion.WithKind(auth.ResourceSliceKind).GroupKind(), auth.GroupVersion.Version)
+// hasKind reports whether the CRD of a kind of package auth is installed. Helm adds none in an upgrade, and everything else works without it.
+func hasKind(mgr manager.Manager, kind string) bool {
+	_, err := mgr.GetRESTMapper().RESTMapping(auth.GroupVersion.WithKind(kind).GroupKind(), auth.GroupVersion.Version)
 	if apimeta.IsNoMatchError(err) {
-		log.Log.Info("ResourceSlice CRD not found, offers are disabled; install the chart's CRDs")
+		log.Log.Info("CRD not found, its controllers are disabled; install the chart's CRDs", "kind", kind)
 		return false
 	}
 	return true

@@ -14,6 +14,7 @@
 //	objectquota          has the API server limit storage, ports and objects, as the Quotas say
 //	nodefailure          deletes the pods of failed nodes; off by default
 //	resourceoffer        publishes what this cluster offers to consumers that refractctl peer has joined
+//	tenantaccess         creates Tenants for consumers that refractctl has admitted, and enforces their condition
 //	resourceslice        creates the Quotas of ResourceSlices, for consumers that joined as Liqo does; off by default
 //	authentication       admits these consumers, with Tenants, ResourceSlices and Renews; off by default
 //
@@ -23,6 +24,7 @@
 //	replicator           sends the requests to the providers and returns their status
 //	virtualnode          runs, drains and removes virtual nodes
 //	resourcerequest      denies ResourceSlices of this cluster that nobody sends to their provider
+//	resourceshare        restores the ResourceSlices of virtual nodes at providers that run Liqo, which delete them in a drain
 //	negotiation          has virtual nodes follow what their providers offer
 //	credentials          renews the credentials with which providers are accessed
 //	servingcertificate   approves the serving certificates of virtual kubelets

@@ -13,6 +13,10 @@ const (
 	NonceLabel = "liqo.io/nonce"
 	// TenantFinalizer is what Liqo's controllers put on a Tenant. Those of this project need none, and take it off.
 	TenantFinalizer = "tenant.liqo.io/finalizer"
+	// AdmittedByLabel marks a Tenant of a consumer that refractctl has admitted (AdmittedByRefractctl): it has proved no key, gets no certificate by the
+	// Tenant, and needs no Quota.
+	AdmittedByLabel      = "plugins.refract.io/admitted-by"
+	AdmittedByRefractctl = "refractctl"
 	// ControlPlaneGroup is the group in the certificates of the controllers of consumers.
 	ControlPlaneGroup = "liqo.io"
 
@@ -23,6 +27,7 @@ const (
 	// CordonedSliceAnnotation, on a Quota on the provider, is the UID of the ResourceSlice that an administrator cordoned. The Quota stays
 	// cordoned when the consumer deletes and recreates the ResourceSlice.
 	CordonedSliceAnnotation = "plugins.refract.io/cordoned-resource-slice"
-	// CordonTenantAnnotation is the same, written by a controller where the Tenant is cordoned.
+	// CordonTenantAnnotation is the same, written by a controller where the Tenant is cordoned. On a Quota of a consumer that refractctl has admitted, it
+	// records that the Tenant has cordoned it.
 	CordonTenantAnnotation = "liqo.io/cordon-tenant"
 )

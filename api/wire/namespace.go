@@ -70,6 +70,8 @@ const (
 	// ConsumerRenew is, in the tenant namespace of a consumer, the Renew with
 	// which it asks this provider for its next client certificate.
 	ConsumerRenew = "refract-consumer"
+	// ManagedByRefractctl is the label app.kubernetes.io/managed-by of what refractctl has created.
+	ManagedByRefractctl = "refractctl"
 	// DrainedTenantAnnotation ("true"), on the tenant namespace of a consumer,
 	// records that refractctl has revoked its access, and may restore it.
 	DrainedTenantAnnotation = "plugins.refract.io/drained"

@@ -24,7 +24,7 @@ import (
 
 // authenticationOptions are the flags about consumers that join as Liqo does. Their names are Liqo's where it has them.
 type authenticationOptions struct {
-	enabled, offers                     bool
+	enabled, offers, tenantAccess       bool
 	address, authority                  string
 	trusted                             bool
 	rolePrefix                          string
@@ -39,6 +39,7 @@ type authenticationOptions struct {
 func (o *authenticationOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.enabled, "authentication-enabled", false, "admit consumers that join as Liqo does, with Tenants and ResourceSlices; this process then approves client certificates")
 	flags.BoolVar(&o.offers, "resource-offers", false, "publish the resources, classes and labels that this cluster offers to consumers joined with refractctl peer")
+	flags.BoolVar(&o.tenantAccess, "tenant-access", false, "create a Tenant for each consumer joined with refractctl peer, and enforce its spec.tenantCondition")
 	flags.StringVar(&o.address, "api-server-address-override", "", "URL of this API server, as consumers that join as Liqo does reach it; by default the address of the Service kubernetes")
 	flags.StringVar(&o.authority, "ca-override", "", "CA certificates, base64-encoded PEM, with which consumers verify this API server; by default those of this process")
 	flags.BoolVar(&o.trusted, "trusted-ca", false, "do not hand out CA certificates, because the certificate of this API server is publicly trusted")

@@ -26,6 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/resourcerequest"
 	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
+	"github.com/refract-project/refract/controllers/tenantaccess"
 	"github.com/refract-project/refract/controllers/virtualnode"
 	"github.com/refract-project/refract/internal/cmdutil"
 )
@@ -121,6 +122,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas || o.authentication.enabled, Limits: quotas.Limits},
 		Authentication:             admission,
 		ResourceOffers:             resourceoffer.Options{Enabled: o.authentication.offers, Offer: admission.Offer},
+		TenantAccess:               tenantaccess.Options{Enabled: o.authentication.tenantAccess, RolePrefix: o.authentication.rolePrefix},
 		ResourceRequests:           resourcerequest.Options{Enabled: template.Name != ""},
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},

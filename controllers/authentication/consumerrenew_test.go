@@ -145,6 +145,23 @@ func TestConsumersRenewTheirCertificates(t *testing.T) {
 	quiet(t)
 }
 
+// The cordon of a consumer that refractctl has admitted is about its pods: its certificate is renewed, or it would lose its access.
+func TestACordonedConsumerRenewsItsCertificate(t *testing.T) {
+	start(t)
+	nice := newJoined(t, "nice")
+	tenant := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: nice.namespace, Name: "nice", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}},
+		Spec: auth.TenantSpec{ClusterID: "nice", TenantCondition: auth.TenantCordoned}}
+	provider.Create(t, tenant)
+	renew := nice.renew(newKey(t), nice.key, clientcert.Consumer("nice"))
+	provider.Create(t, renew)
+	assert.NotNil(t, nice.answered(provider.Client, renew).AuthParams)
+	provider.Delete(t, renew)
+	provider.Patch(t, tenant, `{"spec":{"tenantCondition":"Drained"}}`)
+	again := nice.renew(newKey(t), nice.key, clientcert.Consumer("nice"))
+	provider.Create(t, again)
+	assert.Contains(t, nice.answered(provider.Client, again).Refusal, "is Drained")
+}
+
 // Whoever may write to a tenant namespace gets no certificate for that, and a consumer none that it is not entitled to.
 func TestRenewalsThatAreRefused(t *testing.T) {
 	manager := start(t)

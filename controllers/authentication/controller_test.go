@@ -667,6 +667,21 @@ func TestTolerateNoHandshake(t *testing.T) {
 	wien.decided(foreign, auth.AuthenticationCondition, auth.ResourceSliceDenied)
 }
 
+// The Tenant of a consumer that refractctl has admitted limits what it may do, and gets it no certificate for a key that it has not proved.
+func TestTenantsOfRefractctlEntitleToNothing(t *testing.T) {
+	start(t)
+	graz := newConsumer(t, "graz")
+	tenant := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: graz.namespace, Name: "graz", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}},
+		Spec: auth.TenantSpec{ClusterID: "graz", AuthzPolicy: ptr.To(auth.TolerateNoHandshake)}}
+	provider.Create(t, tenant)
+	slice := graz.slice("any", cpu("1"))
+	provider.Create(t, slice)
+	assert.Contains(t, graz.decided(slice, auth.AuthenticationCondition, auth.ResourceSliceDenied).Message, "has no Tenant")
+	assert.Nil(t, slice.Status.AuthParams)
+	provider.Get(t, tenant, tenant.Namespace, tenant.Name)
+	assert.Empty(t, tenant.Status.TenantNamespace, "package tenantaccess writes it")
+}
+
 // TestNonces are given in tenant namespaces alone, and once.
 func TestNonces(t *testing.T) {
 	start(t)

@@ -72,7 +72,8 @@ const (
 	addressUnknownReason = "APIServerAddressUnknown"
 )
 
-// tenantOf returns the Tenant that counts in a namespace, the oldest one that is not being deleted, nil when there is none.
+// tenantOf returns the Tenant that counts in a namespace, the oldest one that is not being deleted, nil when there is none. A Tenant of a
+// consumer that refractctl has admitted entitles to nothing.
 func tenantOf(ctx context.Context, c client.Reader, namespace string) (*auth.Tenant, error) {
 	list := &auth.TenantList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -81,7 +82,7 @@ func tenantOf(ctx context.Context, c client.Reader, namespace string) (*auth.Ten
 	var counts *auth.Tenant
 	for i := range list.Items {
 		tenant := &list.Items[i]
-		if tenant.DeletionTimestamp == nil && (counts == nil || older(tenant, counts)) {
+		if tenant.DeletionTimestamp == nil && !tenant.IsOfRefractctl() && (counts == nil || older(tenant, counts)) {
 			counts = tenant
 		}
 	}

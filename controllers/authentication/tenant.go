@@ -71,6 +71,9 @@ func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (rec
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	if !isOwn(tenant) {
+		return reconcile.Result{}, nil
+	}
 	if tenant.DeletionTimestamp != nil {
 		return reconcile.Result{}, c.leave(ctx, tenant)
 	}
@@ -268,7 +271,13 @@ func (c *Tenants) confirmDeletion(ctx context.Context, object client.Object) err
 
 // Enforces returns the objects that the controller enforces, for metrics.
 func (c *Tenants) Enforces() (client.ObjectList, func(client.Object) bool) {
-	return &auth.TenantList{}, func(client.Object) bool { return true }
+	return &auth.TenantList{}, isOwn
+}
+
+// isOwn reports whether the consumer of a Tenant peers with Liqo's protocol. Package tenantaccess enforces the other Tenants.
+func isOwn(object client.Object) bool {
+	tenant, ok := object.(*auth.Tenant)
+	return ok && !tenant.IsOfRefractctl()
 }
 
 // Register adds the controller to mgr, and that of the nonces.

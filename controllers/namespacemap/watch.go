@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -41,11 +42,21 @@ import (
 // to the pods that they isolate and to the fact that they change. Namespaces are held whole, because other controllers read those without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&rbacv1.RoleBinding{}:         {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
+		&rbacv1.RoleBinding{}:         {Label: ofPeerings()},
 		&networkingv1.NetworkPolicy{}: {Transform: trimNetworkPolicy},
 		&corev1.LimitRange{}:          {Transform: trimLimitRange},
 		&corev1.ResourceQuota{}:       {Field: fields.OneTermEqualSelector("metadata.name", wire.ObjectCountsQuota)},
 	}
+}
+
+// ofPeerings selects the RoleBindings that controllers have created for remote namespaces, and the RoleBindings that refractctl has created for tenant
+// namespaces, which package tenantaccess reads.
+func ofPeerings() labels.Selector {
+	requirement, err := labels.NewRequirement(managedByLabel, selection.In, []string{managedBy, wire.ManagedByRefractctl})
+	if err != nil {
+		panic(err) // a mistake in this package, which every test shows
+	}
+	return labels.NewSelector().Add(*requirement)
 }
 
 // trimNetworkPolicy keeps which pods the NetworkPolicies of others isolate, and ours as they are.

@@ -134,13 +134,13 @@ func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request,
 		fmt.Sprintf("ask an administrator of this cluster to accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)), nil
 }
 
-// isTenant reports whether a consumer has joined with a Tenant.
+// isTenant reports whether a consumer has joined with a Tenant, and not with refractctl.
 func (l *Ledger) isTenant(ctx context.Context, consumer string) (bool, error) {
 	tenants := &auth.TenantList{}
 	if err := l.reader.List(ctx, tenants, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing Tenants, %w", err)
 	}
-	return slices.ContainsFunc(tenants.Items, func(t auth.Tenant) bool { return string(t.Spec.ClusterID) == consumer }), nil
+	return slices.ContainsFunc(tenants.Items, func(t auth.Tenant) bool { return string(t.Spec.ClusterID) == consumer && !t.IsOfRefractctl() }), nil
 }
 
 // QuotasOf returns the Quotas in the tenant namespaces of a consumer.

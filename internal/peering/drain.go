@@ -10,16 +10,19 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/progress"
 )
 
 // Drain revokes the access of a consumer that refractctl has admitted, and deletes its remote namespaces: with the data of their claims if
-// DeleteData is set. Its tenant namespace, its account and its Quota stay, so that Activate admits it again. Only its ID need be known.
+// DeleteData is set. If the consumer has a Tenant, which the caller has drained, the controllers do so, and Drain waits for them. Its tenant namespace, its account and its Quota stay, so that Activate admits it again. Only its ID need be known.
 func (o *Options) Drain(ctx context.Context) error { return progress.Ended(ctx, o.drain(ctx)) }
 
 func (o *Options) drain(ctx context.Context) error {
@@ -34,6 +37,12 @@ func (o *Options) drain(ctx context.Context) error {
 	if tenant == nil {
 		return c.notPeered(ctx, consumer)
 	}
+	if enforced, err := o.tenantOfConsumer(ctx); err != nil || enforced != nil {
+		if err != nil {
+			return err
+		}
+		return o.awaitRevoked(ctx, tenant)
+	}
 	// The record comes first: an interrupted drain must not look like a consumer without a peering.
 	if err := o.recordDrain(ctx, tenant, "true"); err != nil {
 		return err
@@ -46,6 +55,55 @@ func (o *Options) drain(ctx context.Context) error {
 		return err
 	}
 	access, err := c.accessOf(ctx, consumer)
+	if err != nil {
+		return err
+	}
+	return o.sayLeft(ctx, access)
+}
+
+// tenantOfConsumer returns the Tenant by which the controllers of the provider drain and activate the consumer, nil if there is none.
+func (o *Options) tenantOfConsumer(ctx context.Context) (*auth.Tenant, error) {
+	tenants := &auth.TenantList{}
+	err := o.Provider.Client.List(ctx, tenants, client.InNamespace(wire.TenantNamespace(o.Consumer.ID())))
+	if apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil //nolint:nilnil // as documented; an older version has none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: listing Tenants, %w", o.Provider.Name, err)
+	}
+	for i := range tenants.Items {
+		if tenants.Items[i].IsOfRefractctl() {
+			return &tenants.Items[i], nil
+		}
+	}
+	return nil, nil //nolint:nilnil // as documented
+}
+
+// awaitRevoked waits until the controllers have removed the access of a consumer to its tenant namespace, and its remote namespaces. It may still ask
+// whether the API server is alive.
+func (o *Options) awaitRevoked(ctx context.Context, tenant *metav1.PartialObjectMetadata) error {
+	c := o.Provider
+	o.beginRemoval()
+	bindings := o.bindings(tenant)
+	var access []*metav1.PartialObjectMetadata
+	err := o.await(ctx, "the access of "+o.Consumer.ID(), func(ctx context.Context) (string, error) {
+		all, err := c.accessOf(ctx, o.Consumer.ID())
+		if err != nil {
+			return "", err
+		}
+		access = slices.DeleteFunc(all, func(binding *metav1.PartialObjectMetadata) bool {
+			return binding.Kind == "ClusterRoleBinding" && IsOurs(binding)
+		})
+		for _, binding := range access {
+			if binding.Namespace == tenant.Name && slices.ContainsFunc(bindings, func(own client.Object) bool { return own.GetName() == binding.Name && IsOurs(binding) }) {
+				return "waiting for the controller manager to revoke " + describe(binding), nil
+			}
+		}
+		return "", nil
+	})
+	if err == nil {
+		err = o.awaitMapsGone(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -81,7 +139,11 @@ func (o *Options) checkDrained(ctx context.Context) error {
 		return nil
 	}
 	tenant, _, err := o.Provider.find(ctx, o.tenantAt())
-	if err != nil || tenant == nil || !IsDrained(tenant) {
+	if err != nil || tenant == nil {
+		return err
+	}
+	enforced, err := o.tenantOfConsumer(ctx)
+	if err != nil || !IsDrained(tenant) && (enforced == nil || enforced.Spec.TenantCondition != auth.TenantDrained) {
 		return err
 	}
 	return fmt.Errorf("cluster %s: consumer %s was drained: run refractctl activate tenant %s there first", o.Provider.Name, o.Consumer.ID(), o.Consumer.ID())
@@ -107,17 +169,20 @@ func (o *Options) bindings(tenant *metav1.PartialObjectMetadata) []client.Object
 	})
 }
 
+// maps returns the NamespaceMaps of the consumer.
+func (o *Options) maps(ctx context.Context) ([]offloading.NamespaceMap, error) {
+	c, namespace := o.Provider, wire.TenantNamespace(o.Consumer.ID())
+	all := &offloading.NamespaceMapList{}
+	if err := c.Client.List(ctx, all, client.InNamespace(namespace), client.MatchingLabels{wire.ReplicatedLabel: "true"}); err != nil {
+		return nil, fmt.Errorf("cluster %s: listing NamespaceMaps in namespace %s, %w", c.Name, namespace, err)
+	}
+	return all.Items, nil
+}
+
 // deleteMaps deletes the NamespaceMaps of the consumer, and waits until its remote namespaces are gone.
 func (o *Options) deleteMaps(ctx context.Context) error {
-	c, namespace := o.Provider, wire.TenantNamespace(o.Consumer.ID())
-	maps := func(ctx context.Context) ([]offloading.NamespaceMap, error) {
-		all := &offloading.NamespaceMapList{}
-		if err := c.Client.List(ctx, all, client.InNamespace(namespace), client.MatchingLabels{wire.ReplicatedLabel: "true"}); err != nil {
-			return nil, fmt.Errorf("cluster %s: listing NamespaceMaps in namespace %s, %w", c.Name, namespace, err)
-		}
-		return all.Items, nil
-	}
-	found, err := maps(ctx)
+	c := o.Provider
+	found, err := o.maps(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,8 +196,13 @@ func (o *Options) deleteMaps(ctx context.Context) error {
 			return fmt.Errorf("cluster %s: deleting NamespaceMap %s, %w", c.Name, client.ObjectKeyFromObject(&found[i]), err)
 		}
 	}
+	return o.awaitMapsGone(ctx)
+}
+
+// awaitMapsGone waits until the remote namespaces of the consumer are gone.
+func (o *Options) awaitMapsGone(ctx context.Context) error {
 	return o.await(ctx, "the remote namespaces of "+o.Consumer.ID(), func(ctx context.Context) (string, error) {
-		left, err := maps(ctx)
+		left, err := o.maps(ctx)
 		var names []string
 		for i := range left {
 			names = append(names, "NamespaceMap "+left[i].Name)

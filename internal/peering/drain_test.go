@@ -4,7 +4,9 @@
 package peering
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
@@ -86,4 +89,45 @@ func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	require.NoError(t, milan.Client.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "by-hand"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}, Subjects: []rbacv1.Subject{rbac.Group("rome")}}))
 	require.ErrorContains(t, options().Drain(t.Context()), "rome still has access, by RoleBinding "+tenant+"/by-hand")
+}
+
+// The access of a consumer with a Tenant is revoked by the controllers (tested in controllers/tenantaccess): Drain removes none of its bindings, and returns
+// when the controllers have emptied them. It cannot be admitted again as long as its Tenant is drained.
+func TestAConsumerWithATenantIsDrainedByTheControllers(t *testing.T) {
+	milan := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0])
+	installed(t, milan, "milan")
+	rome, err := Absent("rome")
+	require.NoError(t, err)
+	options := func() *Options {
+		return &Options{Consumer: rome, Provider: milan, Progress: func(line string) { t.Log(line) }}
+	}
+	o := options()
+	require.NoError(t, milan.inspect(t.Context()))
+	require.NoError(t, milan.makeTenant(t.Context(), rome))
+	require.NoError(t, milan.applyAll(t.Context(), append(o.access(), o.quota(corev1.ResourceList{}))))
+	tenant := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("rome"), Name: "rome", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}},
+		Spec: auth.TenantSpec{ClusterID: "rome", TenantCondition: auth.TenantActive}}
+	require.NoError(t, milan.Client.Create(t.Context(), tenant))
+	require.NoError(t, options().checkDrained(t.Context()))
+	tenant.Spec.TenantCondition = auth.TenantDrained
+	require.NoError(t, milan.Client.Update(t.Context(), tenant))
+	require.ErrorContains(t, options().checkDrained(t.Context()), "consumer rome was drained: run refractctl activate tenant rome")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	require.ErrorContains(t, options().Drain(ctx), "waiting for the controller manager to revoke RoleBinding "+tenant.Namespace+"/")
+	binding := &rbacv1.RoleBinding{}
+	require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(rbac.Peer("", "rome").TenantNamespace(tenant.Namespace)), binding))
+	binding.Subjects = nil
+	require.NoError(t, milan.Client.Update(t.Context(), binding))
+	require.NoError(t, options().Drain(t.Context()))
+	require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+
+	shared, err := milan.stillPeered(t.Context(), "rome")
+	require.NoError(t, err)
+	require.True(t, shared)
+	require.NoError(t, milan.remove(t.Context(), binding))
+	shared, err = milan.stillPeered(t.Context(), "rome")
+	require.NoError(t, err)
+	assert.False(t, shared, "the Tenant of a consumer without access is no reason to keep its namespace")
 }

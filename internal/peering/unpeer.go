@@ -456,13 +456,13 @@ func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// A consumer that runs Liqo has a Tenant instead.
+	// A consumer that runs Liqo has a Tenant instead. The Tenant of a consumer that refractctl has admitted is deleted with its access.
 	tenants := &auth.TenantList{}
 	if err := c.Client.List(ctx, tenants, client.InNamespace(tenant)); err != nil && !apimeta.IsNoMatchError(err) {
 		return false, fmt.Errorf("cluster %s: listing Tenants, %w", c.Name, err)
 	}
 	return slices.ContainsFunc(nodes.Items, func(vn offloading.VirtualNode) bool { return !c.isRemoved(vn.UID) }) ||
-		slices.ContainsFunc(tenants.Items, func(t auth.Tenant) bool { return !c.isRemoved(t.UID) }) ||
+		slices.ContainsFunc(tenants.Items, func(t auth.Tenant) bool { return !t.IsOfRefractctl() && !c.isRemoved(t.UID) }) ||
 		access != nil && !c.isRemoved(access.UID), nil
 }
 

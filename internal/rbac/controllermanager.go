@@ -277,6 +277,29 @@ func ControllerManagerResourceOffers() Role {
 	}
 }
 
+// ControllerManagerTenantAccess is what the controller manager of a provider needs in addition to create Tenants of consumers that refractctl has
+// admitted, and to enforce them. (The chart's admission policies hold it to restoring the subjects of RoleBindings that exist, and to
+// spec.cordoned of their Quotas.)
+func ControllerManagerTenantAccess() Role {
+	return Role{
+		Name:    "controller-manager-tenant-access",
+		Purpose: "the controller manager, where consumers joined with refractctl have Tenants",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to create a Tenant for each consumer that refractctl has admitted, and to read its spec.tenantCondition",
+				"authentication.liqo.io", on("tenants"), do("get", "list", "watch", "create")),
+			grant("to report its tenant namespace",
+				"authentication.liqo.io", on("tenants/status"), do("patch")),
+			grant("to cordon the Quota of a consumer",
+				"offloading.liqo.io", on("quotas"), do("patch")),
+			grant("to delete remote namespaces when a consumer is drained",
+				"offloading.liqo.io", on("namespacemaps"), do("delete")),
+			grant("to restore the access to its tenant namespace of a consumer that was drained, with these roles and no others",
+				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), ControlPlaneRolePlaceholder, RenewalRolePlaceholder),
+		},
+	}
+}
+
 // ControllerManagerResourceRequests is what the controller manager of a consumer needs in addition to answer ResourceSlices that nobody sends.
 func ControllerManagerResourceRequests() Role {
 	return Role{

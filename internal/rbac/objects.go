@@ -211,6 +211,11 @@ func (m Manager) ResourceOffers() []Object {
 	return m.everywhere(ControllerManagerResourceOffers())
 }
 
+// TenantAccess returns the role and the binding with which the controller manager of a provider enforces the Tenants of consumers that refractctl has admitted.
+func (m Manager) TenantAccess() []Object {
+	return m.everywhere(ControllerManagerTenantAccess())
+}
+
 // ResourceRequests returns the role and the binding with which the controller manager of a consumer denies ResourceSlices that nobody sends.
 func (m Manager) ResourceRequests() []Object {
 	return m.everywhere(ControllerManagerResourceRequests())
@@ -234,7 +239,8 @@ func (m Manager) PeeringUsers() []Object {
 
 func (m Manager) everywhere(role Role) []Object {
 	name := prefixed(m.Prefix, role.Name)
-	replace := strings.NewReplacer(TenantRolePlaceholder, prefixed(m.Prefix, RemoteTenant().Name))
+	replace := strings.NewReplacer(TenantRolePlaceholder, prefixed(m.Prefix, RemoteTenant().Name),
+		ControlPlaneRolePlaceholder, prefixed(m.Prefix, RemoteControlPlane().Name), RenewalRolePlaceholder, prefixed(m.Prefix, RemoteRenewal().Name))
 	return []Object{role.clusterRole(name, replace), clusterRoleBinding(name, name, m.Subject)}
 }
 

@@ -25,6 +25,10 @@ const (
 	RemoteRolePlaceholder = "$(REMOTE_ROLE)"
 	// TenantRolePlaceholder is replaced with the name of the role RemoteTenant, prefix included.
 	TenantRolePlaceholder = "$(TENANT_ROLE)"
+	// ControlPlaneRolePlaceholder is replaced with the name of the role RemoteControlPlane, prefix included.
+	ControlPlaneRolePlaceholder = "$(CONTROL_PLANE_ROLE)"
+	// RenewalRolePlaceholder is replaced with the name of the role RemoteRenewal, prefix included.
+	RenewalRolePlaceholder = "$(RENEWAL_ROLE)"
 	// ExtendedRolePlaceholder is replaced with the name of the role VirtualKubeletExtended, prefix included.
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
 )
@@ -71,7 +75,7 @@ func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
-		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/api/wire"
 )
 
 // Installation describes the installation in a cluster.
@@ -64,7 +66,7 @@ const (
 // Labels of the objects that refractctl writes itself, and not by Helm.
 const (
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "refractctl"
+	ManagedBy      = wire.ManagedByRefractctl
 )
 
 // managers returns the Deployments of the controller managers of all installations. Their name label is "refract" beside Liqo and in older

@@ -63,6 +63,9 @@ var (
 			return fmt.Sprintf("cluster %s is a consumer of this one: %s", peerOf(o.GetNamespace()), endConsumer(o.GetNamespace()))
 		}},
 		{auth.GroupVersion.WithKind(auth.TenantKind), func(o client.Object) string {
+			if o.GetLabels()[wire.AdmittedByLabel] == wire.AdmittedByRefractctl {
+				return fmt.Sprintf("cluster %s is a consumer of this one: %s", peerOf(o.GetNamespace()), endConsumer(o.GetNamespace()))
+			}
 			return fmt.Sprintf("cluster %s is a consumer of this one: end the peering there with liqoctl unauthenticate, or revoke its access by setting spec.tenantCondition to Drained, and delete the Tenant", peerOf(o.GetNamespace()))
 		}},
 	}

@@ -248,6 +248,13 @@ func TestProviderOfLiqo(t *testing.T) {
 	assert.Contains(w, out, "--virtual-node=milan-c")
 	w.run("refractctl info --context=rome")
 	w.works("with a second virtual node")
+	w.run("liqoctl drain tenant rome --context=milan --skip-confirm")
+	w.eventually("", "kubectl --context=milan --namespace=liqo-tenant-rome get resourceslices.authentication.liqo.io --output=name")
+	w.run("kubectl --context=milan wait --for=delete namespace/shop-rome --timeout=2m")
+	w.run("liqoctl activate tenant rome --context=milan --skip-confirm")
+	w.eventually("milan milan-b", "kubectl --context=milan --namespace=liqo-tenant-rome get resourceslices.authentication.liqo.io --output=jsonpath='{.items[*].metadata.name}'")
+	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --field-selector=status.phase=Running --output=name | wc -l")
+	w.works("after a drain by Liqo")
 
 	w.run("kubectl delete namespace shop")
 	w.run("refractctl unpeer --context=rome --remote-context=milan")
@@ -408,14 +415,21 @@ func TestToolsOfLiqo(t *testing.T) {
 
 	w.open()
 	w.works("offloaded by liqoctl")
-	w.run("refractctl drain tenant rome --context=milan --timeout=2m")
-	w.run("kubectl --context=milan wait --for=delete namespace/shop-rome --timeout=1m")
-	w.run("refractctl activate tenant rome --context=milan")
-	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --field-selector=status.phase=Running --output=name | wc -l")
-	w.works("after a drain")
+	w.run("liqoctl cordon tenant rome --context=milan --skip-confirm")
+	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas.offloading.liqo.io rome --output=jsonpath='{.spec.cordoned}'")
+	w.run("liqoctl uncordon tenant rome --context=milan --skip-confirm")
+	w.eventually("", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas.offloading.liqo.io rome --output=jsonpath='{.spec.cordoned}'")
+	for drain, activate := range map[string]string{"refractctl drain tenant rome --context=milan --timeout=2m": "liqoctl activate tenant rome --context=milan --skip-confirm", "liqoctl drain tenant rome --context=milan --skip-confirm": "refractctl activate tenant rome --context=milan"} {
+		w.run("%s", drain)
+		w.run("kubectl --context=milan wait --for=delete namespace/shop-rome --timeout=1m")
+		w.run("%s", activate)
+		w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --field-selector=status.phase=Running --output=name | wc -l")
+		w.works("after " + drain)
+	}
 	w.run("liqoctl unoffload namespace shop --skip-confirm")
 	w.run("refractctl delete virtualnode more --context=rome")
 	w.run("refractctl unpeer --context=rome --remote-context=milan --skip-confirm")
+	w.eventually("", "kubectl --context=milan get tenants.authentication.liqo.io --all-namespaces --output=name")
 }
 
 // documented fails if the table of the page lacks a command, or a flag, that liqoctl has.

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 )
 
 // Tenant is a consumer of this cluster. It is created in the tenant
@@ -115,6 +116,11 @@ type TenantStatus struct {
 	//
 	// +optional
 	AuthParams *AuthParams `json:"authParams,omitempty"`
+}
+
+// IsOfRefractctl reports whether refractctl has admitted the consumer. The Tenant then only limits the access of the consumer.
+func (t *Tenant) IsOfRefractctl() bool {
+	return t.Labels[wire.AdmittedByLabel] == wire.AdmittedByRefractctl
 }
 
 // Policy returns the required authentication, KeysExchange if it is not set.

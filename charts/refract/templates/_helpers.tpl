@@ -65,6 +65,11 @@ labels:
 {{- if .Values.authentication.enabled }}true{{ end -}}
 {{- end -}}
 
+{{/* refract.tenantAccess: not empty if consumers joined with refractctl have Tenants. With adoptLiqo Liqo's controllers would take them for theirs. */}}
+{{- define "refract.tenantAccess" -}}
+{{- if and .Values.tenants.objects (not .Values.adoptLiqo) }}true{{ end -}}
+{{- end -}}
+
 {{/* refract.pairs: a map as key=value, separated by commas, sorted. */}}
 {{- define "refract.pairs" -}}
 {{- $pairs := list }}
@@ -105,6 +110,8 @@ labels:
 {{- $rules := .root.Files.Get (printf "files/rbac/%s.yaml" .role) | required (printf "files/rbac/%s.yaml is missing: run make generate" .role) -}}
 {{- $rules = $rules | replace "$(REMOTE_ROLE)" (printf "%s-virtual-kubelet-remote" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(TENANT_ROLE)" (printf "%s-remote-tenant" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(CONTROL_PLANE_ROLE)" (printf "%s-remote-controlplane" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(RENEWAL_ROLE)" (printf "%s-remote-renewal" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" (include "refract.rolePrefix" .root)) -}}
 {{- with .kubelet }}
 {{- $rules = $rules | replace "$(NODE_NAME)" (quote .name) | replace "$(KUBECONFIG_SECRET)" (quote .kubeconfigSecretName) -}}

@@ -14,8 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
@@ -224,6 +226,12 @@ func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limi
 				return false, "", fmt.Errorf("listing %s in namespace %s, %w", kindsOf(one), tenant.Namespace, err)
 			}
 		}
+		if tenant.IsOfRefractctl() {
+			if enforced, err := isEnforced(ctx, c, tenant, limit); err != nil || !enforced {
+				return false, noController, err
+			}
+			requests.Items = nil // they stay, the consumer cannot create them itself
+		}
 		if limit == auth.TenantDrained {
 			return drainedTenant(requests.Items, maps.Items)
 		}
@@ -235,6 +243,24 @@ func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limi
 		}
 		return true, "its ResourceSlices follow", nil
 	})
+}
+
+// isEnforced reports whether the access and the Quota of a consumer that refractctl has admitted are as its Tenant says.
+func isEnforced(ctx context.Context, c client.Client, tenant *auth.Tenant, limit auth.TenantCondition) (bool, error) {
+	bindings := &rbacv1.RoleBindingList{}
+	if err := c.List(ctx, bindings, client.InNamespace(tenant.Namespace)); err != nil {
+		return false, fmt.Errorf("listing RoleBindings in namespace %s, %w", tenant.Namespace, err)
+	}
+	for i := range bindings.Items {
+		isOwned := slices.ContainsFunc(bindings.Items[i].OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == tenant.UID })
+		if isOwned && (len(bindings.Items[i].Subjects) == 0) != (limit == auth.TenantDrained) {
+			return false, nil
+		}
+	}
+	quotas, err := quotasOf(ctx, c, string(tenant.Spec.ClusterID))
+	return err == nil && !slices.ContainsFunc(quotas, func(quota offloading.Quota) bool {
+		return ptr.Deref(quota.Spec.Cordoned, false) != (limit != auth.TenantActive)
+	}), err
 }
 
 // drainedTenant says what is left of the requests of a consumer.

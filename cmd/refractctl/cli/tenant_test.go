@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,7 +41,7 @@ func isCordoned(t *testing.T, quota *offloading.Quota) bool {
 	return ptr.Deref(quota.Spec.Cordoned, false)
 }
 
-// A consumer that has joined with refractctl has a Quota, and no Tenant.
+// A consumer that has joined with refractctl has a Quota, and no Tenant where tenants.objects is false.
 func TestConsumersAreCordoned(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-monza"}})
 	quota := quotaOf(t, "monza", "monza")
@@ -129,6 +130,34 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	_, progress, err = refractctl(t, onCluster("drain", "tenant", "pavia")...)
 	require.NoError(t, err)
 	assert.Equal(t, "pavia: its access is revoked, and its remote namespaces are deleted\npavia: drained\n", progress)
+}
+
+// A consumer that refractctl has admitted has a Tenant of the controllers (controllers/tenantaccess): the commands wait for its Quota and its RoleBindings.
+func TestTenantsOfAdmittedConsumers(t *testing.T) {
+	const namespace = "liqo-tenant-imola"
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	tenant := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "imola", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}}, Spec: auth.TenantSpec{ClusterID: "imola"}}
+	create(t, tenant)
+	create(t, &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "offer", Labels: map[string]string{wire.NegotiateLabel: "true"}}})
+	quota := quotaOf(t, "imola", "imola")
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "access", OwnerReferences: []metav1.OwnerReference{{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: "imola", UID: tenant.UID}}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}
+	create(t, binding)
+	_, _, err := refractctl(t, onCluster("cordon", "tenant", "imola", "--timeout=3s")...)
+	require.ErrorContains(t, err, "waiting for the controller manager of this cluster", "a RoleBinding without subjects is not the access of a cordoned consumer")
+	assert.True(t, isCordoned(t, quota))
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant))
+	assert.Equal(t, auth.TenantCordoned, tenant.Spec.TenantCondition)
+	patch(t, binding, `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"imola"}]}`)
+	_, progress, err := refractctl(t, onCluster("cordon", "tenant", "imola")...)
+	require.NoError(t, err)
+	assert.Contains(t, progress, "imola: cordoned\n")
+	_, _, err = refractctl(t, onCluster("drain", "tenant", "imola", "--timeout=3s")...)
+	require.ErrorContains(t, err, "waiting for the controller manager of this cluster", "its access is not revoked")
+	_, progress, err = refractctl(t, onCluster("activate", "tenant", "imola")...)
+	require.NoError(t, err)
+	assert.Contains(t, progress, "imola: uncordoned\n")
+	assert.False(t, isCordoned(t, quota))
 }
 
 func TestResourceSlicesThatAreNotCordoned(t *testing.T) {

@@ -1,0 +1,255 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resourceshare restores, on a consumer, the ResourceSlices of its virtual nodes at providers that run Liqo.
+//
+// Liqo deletes the ResourceSlices of a consumer that is drained, and Liqo's own consumers send them again when it is activated. A ResourceSlice of
+// refractctl peer exists at the provider only. If it is gone, the controller creates it again, with the resources of the VirtualNode and a
+// certificate request with the key of the peering. The user is the same, and so is its Quota. The credentials of the virtual node remain valid.
+//
+// If a provider deletes the ResourceSlice again, the next one follows after a pause. While the access of this cluster is withdrawn, the controller
+// retries.
+package resourceshare
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/remote"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/printable"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// ClusterID is this cluster, the consumer.
+	ClusterID core.ClusterID
+	// Pause is how long a provider that deletes a ResourceSlice again waits for the next one, and the retry interval while access is withdrawn; 0 is 15 seconds.
+	Pause time.Duration
+	// Clock returns the time.
+	Clock clock.PassiveClock
+	// Failed is called with the errors of reconciliations, unless it is nil.
+	Failed func(error)
+}
+
+// Controller restores ResourceSlices.
+type Controller struct {
+	client  client.Client
+	live    client.Reader // Secrets by name
+	report  *report.Reporter
+	options Options
+	// remotes has the ResourceSlice of each VirtualNode.
+	remotes *remote.Pool
+
+	mu sync.Mutex
+	// created is when the ResourceSlice of a VirtualNode was last created.
+	created map[types.NamespacedName]time.Time
+}
+
+// NewController returns a controller that works through c; live must not be cached.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	if options.Pause == 0 {
+		options.Pause = 15 * time.Second
+	}
+	return &Controller{
+		client: c, live: live, report: report.New(recorder), options: options,
+		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.ResourceSliceKind), SameName: true}),
+		created: map[types.NamespacedName]time.Time{},
+	}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "resourceshare" }
+
+const (
+	restoredReason  = "ResourceSliceRestored"
+	deniedReason    = "ResourceSliceDenied"
+	withdrawnReason = "AccessWithdrawn"
+	restoreAction   = "Restore"
+	// refresh is how often the ResourceSlice is read when nothing happens, in order to notice new credentials.
+	refresh = 5 * time.Minute
+	// maxMessage limits the length of a provider's message in an Event.
+	maxMessage = 512
+)
+
+// hasShare reports whether refractctl has requested the resources of a virtual node from a provider that runs Liqo.
+func hasShare(object client.Object) bool {
+	vn, ok := object.(*offloading.VirtualNode)
+	return ok && vn.Labels["app.kubernetes.io/managed-by"] == wire.ManagedByRefractctl &&
+		vn.Spec.KubeconfigSecretRef != nil && vn.Spec.KubeconfigSecretRef.Name == "kubeconfig-resourceslice-"+vn.Name
+}
+
+// Reconcile restores the ResourceSlice of one virtual node.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	vn := &offloading.VirtualNode{}
+	err := c.client.Get(ctx, request.NamespacedName, vn)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, fmt.Errorf("getting VirtualNode %s, %w", request.NamespacedName, err)
+	}
+	if err != nil || vn.DeletionTimestamp != nil || !hasShare(vn) {
+		c.forget(request.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: vn.Namespace, Name: "kubeconfig-controlplane-" + vn.Spec.ClusterID.String()}
+	if err := c.live.Get(ctx, key, secret); err != nil {
+		return reconcile.Result{RequeueAfter: refresh}, client.IgnoreNotFound(err) // other controllers report it
+	}
+	access := remote.AccessFrom(secret, vn.Spec.ClusterID, c.options.ClusterID)
+	provider, err := c.remotes.Open(request.NamespacedName, access)
+	if err != nil {
+		return reconcile.Result{RequeueAfter: refresh}, report.Errorf(report.Invalid, "connecting to provider %s of VirtualNode %s, %w", vn.Spec.ClusterID, request.NamespacedName, err)
+	}
+	slice := &auth.ResourceSlice{}
+	err = provider.Get(ctx, client.ObjectKey{Namespace: provider.Namespace, Name: vn.Name}, slice)
+	switch {
+	case apierrors.IsForbidden(err):
+		c.report.Warn(vn, withdrawnReason, restoreAction, fmt.Sprintf("provider %s has withdrawn the access of this cluster, as liqoctl drain tenant does: nothing runs there until an administrator of the provider runs liqoctl activate tenant %s",
+			vn.Spec.ClusterID, c.options.ClusterID))
+		return reconcile.Result{RequeueAfter: c.options.Pause}, nil
+	case apierrors.IsNotFound(err):
+		return c.restore(ctx, vn, provider, access)
+	case err != nil:
+		return reconcile.Result{}, report.Errorf(report.Provider, "reading ResourceSlice %s at provider %s, %w", vn.Name, vn.Spec.ClusterID, err)
+	}
+	c.tellDenial(vn, slice)
+	return reconcile.Result{RequeueAfter: refresh}, provider.Watch()
+}
+
+// tellDenial reports a ResourceSlice that the provider has denied.
+func (c *Controller) tellDenial(vn *offloading.VirtualNode, slice *auth.ResourceSlice) {
+	for _, what := range []auth.ResourceSliceConditionType{auth.AuthenticationCondition, auth.ResourcesCondition} {
+		if slice.Status.Decision(what) == auth.ResourceSliceDenied {
+			c.report.Warn(vn, deniedReason, restoreAction, fmt.Sprintf("provider %s denied ResourceSlice %s (%s), so it takes no new pods: %s", vn.Spec.ClusterID, slice.Name, what,
+				printable.Shorten(printable.Line(slice.Status.Condition(what).Message), maxMessage)))
+			return
+		}
+	}
+	c.report.Clear(client.ObjectKeyFromObject(vn))
+}
+
+// restore creates the ResourceSlice of a virtual node again.
+func (c *Controller) restore(ctx context.Context, vn *offloading.VirtualNode, provider *remote.Remote, access remote.Access) (reconcile.Result, error) {
+	key := client.ObjectKeyFromObject(vn)
+	if wait := c.pause(key); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	config, err := connection.Parse(access.Kubeconfig)
+	if err != nil {
+		return reconcile.Result{}, report.Errorf(report.Invalid, "reading the kubeconfig of provider %s, %w", vn.Spec.ClusterID, err)
+	}
+	signer, err := keyOf(config)
+	if err != nil {
+		return reconcile.Result{RequeueAfter: refresh}, report.Errorf(report.Invalid, "reading the key of the kubeconfig of provider %s: run refractctl peer again, %w", vn.Spec.ClusterID, err)
+	}
+	slice, err := c.slice(vn, provider.Namespace, signer)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := provider.Create(ctx, slice); err != nil {
+		return reconcile.Result{}, report.Errorf(report.Provider, "creating ResourceSlice %s at provider %s, %w", slice.Name, vn.Spec.ClusterID, err)
+	}
+	c.mu.Lock()
+	c.created[key] = c.options.Clock.Now()
+	c.mu.Unlock()
+	c.report.Clear(key)
+	c.report.Tell(vn, nil, restoredReason, restoreAction, fmt.Sprintf("provider %s no longer had ResourceSlice %s, which was created again: %s may have deleted it by draining this cluster", vn.Spec.ClusterID, slice.Name, vn.Spec.ClusterID))
+	return reconcile.Result{RequeueAfter: refresh}, provider.Watch()
+}
+
+// keyOf returns the key of the client certificate in a kubeconfig.
+func keyOf(config *rest.Config) (crypto.Signer, error) {
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a %T cannot sign", pair.PrivateKey)
+	}
+	return signer, nil
+}
+
+// slice returns the ResourceSlice of a virtual node, as refractctl peer creates it and removes it.
+func (c *Controller) slice(vn *offloading.VirtualNode, namespace string, signer crypto.Signer) (*auth.ResourceSlice, error) {
+	consumer := c.options.ClusterID.String()
+	csr, err := clientcert.New(clientcert.Subject{CommonName: auth.ResourceSliceUser(vn.Name, consumer), Organization: consumer}, signer)
+	if err != nil {
+		return nil, err
+	}
+	return &auth.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: vn.Name, Labels: map[string]string{
+			"app.kubernetes.io/managed-by": wire.ManagedByRefractctl, wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: consumer, wire.RemoteClusterIDLabel: consumer,
+		}},
+		Spec: auth.ResourceSliceSpec{
+			ConsumerClusterID: ptr.To(c.options.ClusterID), ProviderClusterID: ptr.To(vn.Spec.ClusterID), Class: auth.DefaultResourceSliceClass, Resources: vn.Spec.ResourceQuota.Hard, CSR: csr,
+		},
+	}, nil
+}
+
+// pause returns how long the next ResourceSlice of a virtual node has to wait.
+func (c *Controller) pause(key types.NamespacedName) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, ok := c.created[key]
+	if !ok {
+		return 0
+	}
+	return c.options.Pause - c.options.Clock.Since(last)
+}
+
+func (c *Controller) forget(key types.NamespacedName) {
+	c.remotes.Drop(key)
+	c.report.Clear(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.created, key)
+}
+
+// Enforces returns which objects the controller answers for.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &offloading.VirtualNodeList{}, hasShare
+}
+
+// Register adds the controller to mgr. ctx must end with the manager.
+func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
+	c.remotes.Bind(ctx)
+	// A provider that does not answer delays only its own nodes.
+	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
+	if err := mgr.Add(lanes); err != nil {
+		return err
+	}
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(1)).
+		Watches(&offloading.VirtualNode{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
+		WatchesRawSource(source.Channel(c.remotes.Events(), &handler.EnqueueRequestForObject{})).
+		Complete(lanes)
+}

@@ -1,0 +1,133 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaccess
+
+import (
+	"context"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+const managedByLabel = "app.kubernetes.io/managed-by"
+
+// isOfRefractctl reports whether refractctl has created a RoleBinding.
+func isOfRefractctl(object client.Object) bool {
+	return object.GetLabels()[managedByLabel] == wire.ManagedByRefractctl
+}
+
+// bindings returns the RoleBindings with which refractctl admits a consumer to its tenant namespace. The first one grants access to the consumer's
+// controllers, and always exists; the second one allows renewals of its certificate.
+func (c *Controller) bindings(namespace, consumer string) []*rbacv1.RoleBinding {
+	peer := rbac.Peer(c.options.RolePrefix, consumer)
+	var all []*rbacv1.RoleBinding
+	for _, object := range []rbac.Object{peer.TenantNamespace(namespace), peer.Renewal(namespace)} {
+		if binding, ok := object.(*rbacv1.RoleBinding); ok {
+			all = append(all, binding)
+		}
+	}
+	return all
+}
+
+// ownerOf returns the Tenant that a RoleBinding is deleted with, nil if there is none.
+func ownerOf(binding *rbacv1.RoleBinding) *metav1.OwnerReference {
+	for i := range binding.OwnerReferences {
+		if owner := &binding.OwnerReferences[i]; owner.APIVersion == auth.GroupVersion.String() && owner.Kind == auth.TenantKind {
+			return owner
+		}
+	}
+	return nil
+}
+
+// revokeOrphans removes the subjects of RoleBindings whose Tenant is gone. The garbage collector deletes them, but later.
+func (c *Controller) revokeOrphans(ctx context.Context, namespace, consumer string, owner *metav1.OwnerReference) error {
+	tenants := &auth.TenantList{}
+	if err := c.live.List(ctx, tenants, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("listing the Tenants in namespace %s, %w", namespace, err)
+	}
+	if len(tenants.Items) > 0 {
+		return nil // the cache does not have it yet
+	}
+	gone := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: owner.Name, UID: owner.UID}, Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer)}}
+	_, err := c.setAccess(ctx, gone, false)
+	return err
+}
+
+// setAccess gives the RoleBindings of a consumer their subjects, or removes these, and has the RoleBindings deleted with the Tenant. It reports whether
+// refractctl has admitted the consumer.
+func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitted bool) (bound bool, err error) {
+	owned := false
+	for at, desired := range c.bindings(tenant.Namespace, string(tenant.Spec.ClusterID)) {
+		present := &rbacv1.RoleBinding{}
+		err := c.client.Get(ctx, client.ObjectKeyFromObject(desired), present)
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && !isOfRefractctl(present):
+			continue
+		case err != nil:
+			return false, fmt.Errorf("getting RoleBinding %s, %w", client.ObjectKeyFromObject(desired), err)
+		}
+		if at == 0 {
+			bound, owned = true, isCurrent(tenant, present)
+		}
+		if err := c.setSubjects(ctx, tenant, present, desired.Subjects, admitted, owned); err != nil {
+			return false, err
+		}
+	}
+	return bound, nil
+}
+
+// isCurrent reports whether a Tenant stays as long as a RoleBinding does. The Tenant of a former RoleBinding is about to be deleted, and the present one
+// must not be deleted with it.
+func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
+	for _, owner := range tenant.OwnerReferences {
+		if owner.Kind == "RoleBinding" && owner.UID != binding.UID {
+			return false
+		}
+	}
+	return true
+}
+
+// setSubjects restores the subjects of a RoleBinding that has none, or removes all of them, and has it deleted with its Tenant if it is owned.
+func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, present *rbacv1.RoleBinding, subjects []rbacv1.Subject, admitted, owned bool) error {
+	changed, reason, note := present.DeepCopy(), "", ""
+	switch {
+	case admitted && len(present.Subjects) == 0:
+		changed.Subjects, reason, note = subjects, restoredReason, fmt.Sprintf("RoleBinding %s grants consumer %s access again", present.Name, tenant.Spec.ClusterID)
+	case !admitted && len(present.Subjects) > 0:
+		changed.Subjects, reason, note = nil, revokedReason, fmt.Sprintf("removed the subjects of RoleBinding %s, so consumer %s has no access by it", present.Name, tenant.Spec.ClusterID)
+	}
+	if owned {
+		changed.OwnerReferences = withOwner(changed.OwnerReferences, metav1.OwnerReference{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: tenant.Name, UID: tenant.UID})
+	}
+	if equality.Semantic.DeepEqual(present, changed) {
+		return nil
+	}
+	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(present, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("patching RoleBinding %s, %w", client.ObjectKeyFromObject(present), err)
+	}
+	if reason != "" {
+		c.report.Tell(tenant, changed, reason, admitAction, note)
+	}
+	return nil
+}
+
+// withOwner returns owners with one of a kind replaced or added.
+func withOwner(owners []metav1.OwnerReference, owner metav1.OwnerReference) []metav1.OwnerReference {
+	for i := range owners {
+		if owners[i].APIVersion == owner.APIVersion && owners[i].Kind == owner.Kind {
+			owners[i] = owner
+			return owners
+		}
+	}
+	return append(owners, owner)
+}
