@@ -54,7 +54,7 @@ type Limits struct {
 	// MemoryPages of 64 KiB that one instance may have. 256 = 16 MiB.
 	MemoryPages int
 	// OutputBytes that one call may write: values, keys, logs, warnings, output of the portable tier. 2 MiB, more than an
-	// API server takes.
+	// API server takes. In the portable tier the input adds to it.
 	OutputBytes int
 	// CallDepth of wasm functions, in units of a small frame. 65,536.
 	CallDepth int

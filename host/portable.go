@@ -46,6 +46,11 @@ const (
 	portableMemoryPerByte = 40
 )
 
+// portableOutputPerByte is what an answer may become for each byte of the input, besides Limits.OutputBytes. A value counts 8 bytes and its
+// text, see document.Node.Assign, and has at least 2 bytes of JSON, the comma or bracket included: whatever object the input has, an
+// answer that repeats it stays within this, and an answer is larger than the object by OutputBytes and a few times its own size at most.
+const portableOutputPerByte = 4
+
 // grantForInput raises fuel and memory of the present call. An instance that took the memory is not used again, see Chain.end.
 func (i *instance) grantForInput() {
 	size := int64(len(i.kernel.input))
@@ -79,6 +84,7 @@ func (i *instance) takeOutput(text []byte) error {
 	if i.owed += portableDecodeWork * int64(len(text)); i.owed > i.left() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
+	i.doc.RaiseByteLimit(portableOutputPerByte * len(i.kernel.input))
 	if isPatch(text) {
 		return i.takePatch(text)
 	}

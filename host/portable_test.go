@@ -133,16 +133,53 @@ func TestPortableDeclaresItsPowers(t *testing.T) {
 	}
 }
 
-// An identity of a ConfigMap as large as an API server takes them stays within the default limit of output.
-func TestPortableOutputIsCountedOnce(t *testing.T) {
-	object := map[string]any{"kind": "ConfigMap", "data": map[string]any{"big": strings.Repeat("x", 1<<20)}}
-	p := mustLoad(t, newHost(t), "p", portableIdentity(), declared)
-	chain, err := NewChain(Outgoing, DefaultGuard("ConfigMap"), p)
-	require.NoError(t, err)
-	doc := document.New()
-	doc.Reset(object)
-	if _, err := chain.Run(t.Context(), doc, &Env{}); err != nil || !reflect.DeepEqual(doc.Value(), object) {
-		t.Errorf("%v", err)
+// An object as large as an API server takes them, whatever its values are, comes through with the default limits: as a whole object and with a JSON
+// Patch.
+func TestPortableTakesLargeObjects(t *testing.T) {
+	const size = 3 << 19
+	numbers, keys := make([]any, 300_000), map[string]any{}
+	for n := range numbers {
+		numbers[n] = int64(1000 + n%9000)
+	}
+	digits := make([]any, size/2) // no JSON has more values in as many bytes
+	for n := range digits {
+		digits[n] = int64(n % 10)
+	}
+	for n := range 100_000 {
+		keys[fmt.Sprintf("k%05d", n)] = fmt.Sprintf("%04d", n%10_000)
+	}
+	h := newHost(t)
+	whole := mustLoad(t, h, "whole", portableIdentity(), declared)
+	patch := mustLoad(t, h, "patch", exampleModule(t), PluginConfig{Kinds: []string{"*"}, Writes: []string{"metadata.labels"}, Config: map[string]any{"team": "shop"}})
+	for name, data := range map[string]any{"string": map[string]any{"big": strings.Repeat("x", size)}, "numbers": numbers, "digits": digits, "keys": keys} {
+		object := map[string]any{"kind": "ConfigMap", "data": data}
+		for _, p := range []*Plugin{whole, patch} {
+			chain, err := NewChain(Outgoing, DefaultGuard("ConfigMap"), p)
+			require.NoError(t, err)
+			doc := document.New()
+			doc.Reset(object)
+			_, err = chain.Run(t.Context(), doc, &Env{})
+			require.NoError(t, err, "%s, %s", name, p.Name())
+			got := doc.Value()
+			require.True(t, reflect.DeepEqual(got["data"], data), "%s, %s", name, p.Name())
+			require.Equal(t, p == patch, got["metadata"] != nil, "%s, %s", name, p.Name())
+		}
+	}
+}
+
+// The size of an answer is limited by that of the input: an object does not become a much larger one.
+func TestPortableAnswersAreLimited(t *testing.T) {
+	h := newHost(t)
+	list := func(n int) string { return `{"list":[` + strings.Repeat("1,", n) + `1]}` }
+	object := map[string]any{"spec": strings.Repeat("x", 1000)}
+	for answer, isAllowed := range map[string]bool{list(100): true, list(900): false, `{"x":"` + strings.Repeat("y", 1500) + `"}`: true, `{"x":"` + strings.Repeat("y", 2500) + `"}`: false} {
+		pc := declared
+		pc.Limits.OutputBytes = 1000
+		_, _, err := run(t, object, mustLoad(t, h, "p", portableAnswer("output_set", answer), pc))
+		var limit *LimitError
+		if errors.As(err, &limit) == isAllowed || !isAllowed && limit.Limit != LimitOutput {
+			t.Errorf("an answer of %d bytes: %v", len(answer), err)
+		}
 	}
 }
 

@@ -214,6 +214,9 @@ func (d *Document) Spend(n int) error {
 	return nil
 }
 
+// RaiseByteLimit adds n bytes to the budget of bytes written.
+func (d *Document) RaiseByteLimit(n int) { d.byteLimit += n }
+
 // Version changes with every write and Reset.
 func (d *Document) Version() uint64 { return d.version }
 
