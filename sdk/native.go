@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/refract-project/refract/host/document"
 )
 
 // Call is one run of a hook in the native build.
@@ -52,7 +54,7 @@ func (e *AccessError) Error() string {
 // RunNative runs a hook on an in-memory object. It is safe for concurrent use
 // if the hook is.
 func (p *Plugin) RunNative(call Call) (result *Result, err error) {
-	s := &session{remap: call.RemapIP}
+	s := &session{document: document.New(), remap: call.RemapIP}
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -62,16 +64,15 @@ func (p *Plugin) RunNative(call Call) (result *Result, err error) {
 			panic(r)
 		}
 	}()
-	object := newValue(call.Object)
-	out := s.run(p, call, object)
+	s.document.Reset(copyMap(call.Object))
+	out := s.run(p, call)
 	switch {
 	case out.failed:
 		return nil, errors.New(out.reason)
 	case out.skipped:
 		return &Result{Skipped: true, SkipReason: out.reason, Warnings: s.warnings, Log: s.lines}, nil
 	}
-	edited, _ := object.any().(map[string]any)
-	return &Result{Object: edited, Warnings: s.warnings, Log: s.lines}, nil
+	return &Result{Object: s.document.Value(), Warnings: s.warnings, Log: s.lines}, nil
 }
 
 // ManifestJSON is the manifest as the host reads it from the module.
@@ -79,14 +80,22 @@ func (p *Plugin) ManifestJSON() []byte { return p.json() }
 
 // session is what the host keeps for the duration of one call.
 type session struct {
+	document *document.Document
 	remap    func(string) (string, bool)
 	warnings []string
 	lines    []LogLine
 }
 
-func (s *session) run(p *Plugin, call Call, object *value) outcome {
-	context := Context{root: s.readOnly(call.Context), config: s.readOnly(call.Config)}
-	return p.run(call.Hook, context, Object{Node{handle{s, object}}})
+func (s *session) run(p *Plugin, call Call) outcome {
+	s.document.Mount(document.ContextRoot, copyMap(call.Context))
+	s.document.Mount(document.ConfigRoot, copyMap(call.Config))
+	return p.run(call.Hook, Context{root: s.root(document.ContextRoot), config: s.root(document.ConfigRoot)}, Object{Node{s.root(document.ObjectRoot)}})
+}
+
+// root returns the handle of a root of the document.
+func (s *session) root(id int) handle {
+	n, _ := s.document.Node(id, 0)
+	return handle{s, n}
 }
 
 // run calls a hook and classifies what it returns.
@@ -99,12 +108,6 @@ func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
 		return outcomeOf(err)
 	}
 	return outcome{}
-}
-
-func (s *session) readOnly(m map[string]any) handle {
-	v := newValue(m)
-	v.makeImmutable()
-	return handle{s, v}
 }
 
 // Concat joins strings. Compiled to wasm it does not allocate, and the result is

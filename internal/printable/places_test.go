@@ -21,7 +21,6 @@ import (
 var throughOthers = map[string]string{
 	"controllers/credentials/controller.go":        "Metrics.Recorder, which all controllers get, makes every note a line",
 	"controllers/foreigncluster/status.go":         "Controller.set makes every message a line",
-	"controllers/internal/metrics/metrics.go":      "it is Metrics.Recorder",
 	"controllers/internal/report/report.go":        "Metrics.Recorder",
 	"controllers/namespacemap/namespace.go":        "explain returns a line",
 	"controllers/namespaceoffloading/status.go":    "reasonOf makes the message of the provider a line; everything else is names",
