@@ -46,9 +46,9 @@ const (
 	portableMemoryPerByte = 40
 )
 
-// portableOutputPerByte is what an answer may become for each byte of the input, besides Limits.OutputBytes. A value counts 8 bytes and its
-// text, see document.Node.Assign, and has at least 2 bytes of JSON, the comma or bracket included: whatever object the input has, an
-// answer that repeats it stays within this, and an answer is larger than the object by OutputBytes and a few times its own size at most.
+// portableOutputPerByte is the number of bytes that an answer may write for each byte of the input, in addition to Limits.OutputBytes. A value
+// counts 8 bytes and its text, see document.Node.Assign, and has at least 2 bytes of JSON, including the comma or bracket. So an answer that
+// repeats the object stays within the limit, and no answer becomes a multiple of the object.
 const portableOutputPerByte = 4
 
 // grantForInput raises fuel and memory of the present call. An instance that took the memory is not used again, see Chain.end.

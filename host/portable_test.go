@@ -133,8 +133,8 @@ func TestPortableDeclaresItsPowers(t *testing.T) {
 	}
 }
 
-// An answer that repeats an object as large as API servers take them comes through with the default limits, whatever the values of the object are;
-// TestPortableTakesEveryObject has the same of JSON Patches.
+// Answers that repeat the largest objects that API servers accept are applied with the default limits. TestPortableTakesEveryObject tests JSON
+// Patches.
 func TestPortableTakesLargeAnswers(t *testing.T) {
 	const size = 3 << 19
 	numbers, digits, empties, keys := make([]any, 300_000), make([]any, size/2), make([]any, size/3), map[string]any{}
@@ -162,7 +162,7 @@ func TestPortableTakesLargeAnswers(t *testing.T) {
 	}
 }
 
-// The size of an answer is limited by that of the input: an object does not become a much larger one.
+// An answer is limited by the default and the size of the input.
 func TestPortableAnswersAreLimited(t *testing.T) {
 	h := newHost(t)
 	list := func(n int) string { return `{"list":[` + strings.Repeat("1,", n) + `1]}` }

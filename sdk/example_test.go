@@ -27,7 +27,7 @@ func Example() {
 	// Output: map[labels:map[app:web] name:web] <nil>
 }
 
-// Paths lead to values of any depth. What is not there reads as the zero value.
+// Paths lead to values of any depth. A path that leads nowhere reads as the zero value.
 func ExampleNode_String() {
 	printPort := func(_ sdk.Context, service sdk.Object) error {
 		fmt.Printf("%q %q\n", service.String("spec.ports.0.name"), service.String("spec.externalName"))

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// handle names a place of the session's document, which is the one of the host; the zero Node is absent.
+// handle names a place of the session's document. The zero Node is absent.
 type handle struct {
 	s *session
 	n document.Node

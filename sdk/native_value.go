@@ -28,7 +28,7 @@ func copyList[V any](list []V) []any {
 	return copied
 }
 
-// copyValue copies what a YAML or JSON decoder gives. Whole numbers become int64.
+// copyValue copies a value as YAML and JSON decoders return it. Whole numbers become int64.
 func copyValue(v any) any {
 	switch v := v.(type) {
 	case nil, bool, int64, float64, string:

@@ -31,7 +31,7 @@ var throughOthers = map[string]string{
 	"vk/resources/status.go":                       "printable.Message, but for the rules of MissingPermission, which are YAML of its own",
 }
 
-// TestWordsOfOthersAreLines finds each place in which the message of a condition, or the note of an Event, is written. It is constant, made a
+// TestWordsOfOthersAreLines finds each place that writes the message of a condition, or the note of an Event. The text is constant, made a
 // line by this package, or its file is in throughOthers.
 func TestWordsOfOthersAreLines(t *testing.T) {
 	files, found, used := token.NewFileSet(), 0, map[string]bool{}
@@ -79,7 +79,7 @@ func isForTests(name string) bool {
 		func(folder string) bool { return strings.HasPrefix(name, folder) })
 }
 
-// The search finds what it is for.
+// The search finds texts that are no lines.
 func TestWordsOfOthersAreFound(t *testing.T) {
 	for code, isBad := range map[string]bool{
 		`metav1.Condition{Type: "A", Message: err.Error()}`:                     true,

@@ -93,7 +93,7 @@ func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.Vir
 // desired is the entry with the condition. The time is that of the last change between ready and not ready.
 func (f *Follower) desired(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
 	message := printable.Message(c.message)
-	if c.reason == pluginsv1alpha1.MissingPermissionReason { // The rules to add are YAML. They are made here, and quote nobody.
+	if c.reason == pluginsv1alpha1.MissingPermissionReason { // The rules to add are YAML. They are made here and quote no other party.
 		message = printable.Shorten(printable.Text(c.message), printable.MaxMessage)
 	}
 	ready := metav1.Condition{

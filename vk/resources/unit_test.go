@@ -150,7 +150,7 @@ func FuzzObjects(f *testing.F) {
 	})
 }
 
-// A message that quotes another cluster is one line. Only the rules that are to be added have lines of their own.
+// A message that quotes another cluster is one line. Only rules to add have several lines.
 func TestMessagesAreLines(t *testing.T) {
 	follower := &Follower{options: Options{NodeName: "milan", Clock: clock.RealClock{}}}
 	message := func(reason, text string) string {

@@ -41,7 +41,7 @@ func TestDirectionsBackOffApart(t *testing.T) {
 	assert.Equal(t, 1, r.retries.count(key, Out))
 }
 
-// A chain that succeeds does not begin the delays of the other direction anew, and neither does an evaluation in which no chain runs.
+// A chain that succeeds does not begin the delays of the other direction anew, nor does an evaluation without a chain.
 func TestPluginRetriesOfDirectionsAreApart(t *testing.T) {
 	r, key := newTestReflector(t), Key{Namespace: "shop", Name: "web"}
 	trap := &host.TrapError{Plugin: "p", During: "outgoing", Err: errors.New("unreachable")}

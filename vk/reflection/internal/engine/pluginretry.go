@@ -30,8 +30,8 @@ type chainRun struct{ ran, ignored bool }
 // chainRuns has the chainRun of each direction.
 type chainRuns struct{ outgoing, incoming chainRun }
 
-// of returns the chainRun of a direction.
-func (c *chainRuns) of(d Direction) *chainRun {
+// direction returns the chainRun of a direction.
+func (c *chainRuns) direction(d Direction) *chainRun {
 	if d == Back {
 		return &c.incoming
 	}
@@ -40,11 +40,10 @@ func (c *chainRuns) of(d Direction) *chainRun {
 
 // record notes a run of the chain of a hook.
 func (c *chainRuns) record(hook host.Hook, outcome *host.Outcome) {
-	direction := Out
+	run := c.direction(Out)
 	if hook == host.Incoming {
-		direction = Back
+		run = c.direction(Back)
 	}
-	run := c.of(direction)
 	run.ran = true
 	if outcome == nil {
 		return
@@ -62,7 +61,7 @@ func (w *Worker) IgnoredPluginFailure() bool {
 // retryIgnored enqueues an object again if a plugin with ignoreFailure failed in a direction that has otherwise succeeded. The delay of a direction
 // begins anew only when its chain has run without a failure.
 func (r *reflector) retryIgnored(w *Worker, key Key, d Direction) {
-	switch run := w.chains.of(d); {
+	switch run := w.chains.direction(d); {
 	case run.ignored:
 		r.queue.AddAfter(key, r.pluginRetries.next(key, d))
 	case run.ran:
