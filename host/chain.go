@@ -46,8 +46,8 @@ func (c *Chain) Generation() uint64 { return c.generation }
 // plugin skips the object, the document is back at its base. The outcome, never nil, is also there with an error, up to
 // where it came.
 //
-// Errors: *TrapError, *OutOfFuelError, *LimitError, *AccessError, *PluginFailedError, *GuardError, *ClosedError, or that
-// of a ctx that is done before one of the plugins begins.
+// Errors: *TrapError, *OutOfFuelError, *LimitError, *AccessError, *PluginFailedError, *GuardError, *ClosedError, or the
+// error of a ctx that is done before one of the plugins begins.
 func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Outcome, error) {
 	out := &env.out
 	out.reset()
@@ -76,7 +76,7 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	return out, nil
 }
 
-// step runs the n-th plugin and judges what it did, which the plugins behind it build on.
+// step runs the n-th plugin and checks its edits. They are the input of the next plugin.
 func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Docume
 	return err
 }
 
-// tolerate drops what a plugin with IgnoreFailure did, and reports it.
+// tolerate drops the edits of a failed plugin with IgnoreFailure, and adds a warning.
 func (c *Chain) tolerate(p *Plugin, doc *document.Document, out *Outcome, err error) error {
 	if _, closed := err.(*ClosedError); closed {
 		return err
@@ -123,7 +123,7 @@ func (c *Chain) call(ctx context.Context, n int, doc *document.Document, env *En
 	return i, c.runOn(i, n, doc, env, call)
 }
 
-// runOn runs the n-th plugin's hook in an instance, and judges what it did.
+// runOn runs the n-th plugin's hook in an instance, and checks its edits.
 func (c *Chain) runOn(i *instance, n int, doc *document.Document, env *Env, call *Call) error {
 	err := i.run(c.hook, doc, env, call)
 	if env.out.warned > maxWarnings {
@@ -138,8 +138,8 @@ func (c *Chain) runOn(i *instance, n int, doc *document.Document, env *Env, call
 	return err
 }
 
-// repeat does a call once more, on a fresh instance, which failed in one that had run before: a failure of what earlier calls left
-// behind is none of the object. The error is that of the fresh instance.
+// repeat makes a call once more in a fresh instance, after it failed in one that had run before: the state that earlier calls left behind
+// must not fail the object. It returns the error of the fresh instance.
 func (c *Chain) repeat(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
 	p := used.plugin
 	i, err := p.takeFresh(ctx, used, intact(cause))
@@ -155,13 +155,13 @@ func (c *Chain) repeat(ctx context.Context, n int, used *instance, cause error, 
 	return i, err
 }
 
-// mayBeInherited reports whether a fresh instance may succeed: all but the time of the chain is new to it.
+// mayBeInherited reports whether a fresh instance may succeed. It has everything anew except the time of the chain.
 func mayBeInherited(err error) bool {
 	limit, ok := err.(*LimitError)
 	return !ok || limit.Limit != LimitTime
 }
 
-// end puts the instance back, or throws it away when it may be broken.
+// end returns the instance to the pool, or discards it if it may be broken.
 func (c *Chain) end(p *Plugin, i *instance, err error, out *Outcome) error {
 	switch {
 	case i == nil:
@@ -180,8 +180,8 @@ func (c *Chain) end(p *Plugin, i *instance, err error, out *Outcome) error {
 	return err
 }
 
-// intact reports whether the module came to its regular end, and to what it says is its own refusal. One that made a forbidden edit is
-// not trusted any more.
+// intact reports whether the module has returned regularly, with an error of its own. After a forbidden edit an instance is not trusted
+// any more.
 func intact(err error) bool {
 	_, ok := err.(*PluginFailedError)
 	return ok

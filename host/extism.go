@@ -103,7 +103,7 @@ func (i *instance) place(function string, b []byte) uint64 {
 	return at
 }
 
-// content is what a block holds, borrowed.
+// content returns the bytes of a block, borrowed.
 func (i *instance) content(function string, at uint64) []byte {
 	b, ok := i.kernel.block(at)
 	if !ok {

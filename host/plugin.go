@@ -25,7 +25,7 @@ type Plugin struct {
 	writes       []string // that narrow the manifest's; nil = do not
 	skips        bool     // it has the capability
 	capabilities []string // that narrow the manifest's; nil = do not
-	warnings     []string // about what it declares, or its configuration, without effect
+	warnings     []string // about declarations and configuration without effect
 	declared     Manifest // by the options, for a module that has none
 	ignore       bool
 	fresh        bool
@@ -62,7 +62,7 @@ func (p *Plugin) Version() string { return p.manifest.Version }
 // Manifest returns the manifest of the module. It must not be modified.
 func (p *Plugin) Manifest() *Manifest { return p.manifest }
 
-// Warnings returns what the manifest or the PluginConfig say without effect, for people.
+// Warnings returns warnings for people, about parts of the manifest and the PluginConfig that have no effect.
 func (p *Plugin) Warnings() []string { return p.warnings }
 
 // Leaks returns how many calls failed in an instance that had run before and succeeded in a fresh one.
