@@ -51,7 +51,7 @@ const (
 // repeats the object stays within the limit, and no answer becomes a multiple of the object.
 const portableOutputPerByte = 4
 
-// grantForInput raises fuel and memory of the present call. An instance that took the memory is not used again, see Chain.end.
+// grantForInput raises fuel and memory of the present call. An instance that took the memory is not used again, see Chain.endCall.
 func (i *instance) grantForInput() {
 	size := int64(len(i.kernel.input))
 	i.budget += portableFuelPerByte * size
