@@ -16,7 +16,7 @@ import (
 // Call is one run of a hook in the native build.
 type Call struct {
 	Hook Hook
-	// Object is what the hook works on. It is not modified.
+	// Object is the input of the hook. It is not modified.
 	Object map[string]any
 	// Context is the content of [Context], as docs/abi.md lists it.
 	Context map[string]any
@@ -27,7 +27,7 @@ type Call struct {
 	RemapIP func(ip string) (string, bool)
 }
 
-// Result is what a hook did.
+// Result is the outcome of a hook.
 type Result struct {
 	// Object is the edited object; nil when it was skipped.
 	Object     map[string]any
@@ -60,7 +60,7 @@ func (p *Plugin) RunNative(call Call) (result *Result, err error) {
 		case nil:
 		case *AccessError:
 			result, err = nil, r
-		default: // of the plugin itself, which a debugger should stop at
+		default: // A debugger should stop at panics of the plugin itself.
 			panic(r)
 		}
 	}()
@@ -78,7 +78,7 @@ func (p *Plugin) RunNative(call Call) (result *Result, err error) {
 // ManifestJSON is the manifest as the host reads it from the module.
 func (p *Plugin) ManifestJSON() []byte { return p.json() }
 
-// session is what the host keeps for the duration of one call.
+// session has the state that the host keeps during one call.
 type session struct {
 	document *document.Document
 	remap    func(string) (string, bool)

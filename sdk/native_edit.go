@@ -73,6 +73,6 @@ func (h handle) removeGlob(path, globs string) int {
 	return removed
 }
 
-// systemPrefix begins the labels and annotations by which the clusters know
-// whose a copy is. No glob matches them.
+// systemPrefix begins the labels and annotations that identify the owner of a
+// copy. No glob matches them.
 const systemPrefix = "offloading.liqo.io/"
