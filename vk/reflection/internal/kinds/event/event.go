@@ -141,6 +141,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		in.close(key.Name, e)
 		return err
 	}
+	h.Forget(key)
 	in.close(key.Name, e)
 	return nil
 }
