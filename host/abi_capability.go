@@ -20,10 +20,10 @@ func abiLog(i *instance, stack []uint64) {
 	i.log("log", logLevels[level], i.text("log", stack[1], stack[2]))
 }
 
-// lineBytes is what a line of the log has around its message: an empty one is not free.
+// lineBytes is the output that a line of the log costs in addition to its message.
 const lineBytes = 64
 
-// lineWork is the fuel for writing a line, in addition to that for its bytes.
+// lineWork is the fuel for writing a line, in addition to the fuel for its bytes.
 const lineWork = 1024
 
 func (i *instance) log(function string, level slog.Level, message string) {

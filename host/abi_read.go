@@ -23,7 +23,7 @@ func abiGet(i *instance, stack []uint64) {
 
 func abiField(i *instance, stack []uint64) {
 	n, key := i.target("field", stack)
-	i.charge(int64(len(key))) // it is hashed, and compared with those of the places visited before
+	i.charge(int64(len(key))) // The key is hashed, and compared with the keys of visited places.
 	got, err := n.Field(key)
 	i.done("field", err)
 	stack[0] = i.handle(got)

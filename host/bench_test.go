@@ -126,11 +126,11 @@ func benchDomains(b *testing.B, p *Plugin, domains ...string) {
 
 // benchEngine is a call of the exported function by the engine alone.
 func benchEngine(b *testing.B, p *Plugin) {
-	i, err := p.take(context.Background(), "bench")
+	i, err := p.takeInstance(context.Background(), "bench")
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer p.release(i)
+	defer p.releaseInstance(i)
 	ctx := context.Background()
 	b.ReportAllocs()
 	defer cpuPerOp(b)()
@@ -142,11 +142,11 @@ func benchEngine(b *testing.B, p *Plugin) {
 }
 
 func benchCall(b *testing.B, p *Plugin) {
-	i, err := p.take(context.Background(), "bench")
+	i, err := p.takeInstance(context.Background(), "bench")
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer p.release(i)
+	defer p.releaseInstance(i)
 	doc, env := document.New(), &Env{Context: benchContext()}
 	doc.Reset(serviceObject())
 	call := env.out.begin(p.name)

@@ -46,8 +46,8 @@ func (c *Chain) Generation() uint64 { return c.generation }
 // plugin skips the object, the document is back at its base. The outcome, never nil, is also there with an error, up to
 // where it came.
 //
-// Errors: *TrapError, *OutOfFuelError, *LimitError, *AccessError, *PluginFailedError, *GuardError, *ClosedError, or that
-// of a ctx that is done before one of the plugins begins.
+// Errors: *TrapError, *OutOfFuelError, *LimitError, *AccessError, *PluginFailedError, *GuardError, *ClosedError, or the
+// error of a ctx that is done before one of the plugins begins.
 func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Outcome, error) {
 	out := &env.out
 	out.reset()
@@ -60,7 +60,7 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 		env.lap()
 	}
 	for n, p := range c.plugins {
-		if err := c.step(ctx, n, p, doc, env); err != nil {
+		if err := c.runPlugin(ctx, n, p, doc, env); err != nil {
 			doc.Restore()
 			return out, err
 		}
@@ -76,8 +76,8 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	return out, nil
 }
 
-// step runs the n-th plugin and judges what it did, which the plugins behind it build on.
-func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) error {
+// runPlugin runs the n-th plugin and checks its edits. They are the input of the next plugin.
+func (c *Chain) runPlugin(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -90,18 +90,18 @@ func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Docume
 		doc.Commit()
 	}
 	out := &env.out
-	i, err := c.call(ctx, n, doc, env)
+	i, err := c.callPlugin(ctx, n, doc, env)
 	if err != nil && i != nil && i.inherits && mayBeInherited(err) {
-		i, err = c.repeat(ctx, n, i, err, doc, env)
+		i, err = c.repeatCall(ctx, n, i, err, doc, env)
 	}
-	if err = c.end(p, i, err, out); err != nil && p.ignore {
-		return c.tolerate(p, doc, out, err)
+	if err = c.endCall(p, i, err, out); err != nil && p.ignore {
+		return c.dropFailedEdits(p, doc, out, err)
 	}
 	return err
 }
 
-// tolerate drops what a plugin with IgnoreFailure did, and reports it.
-func (c *Chain) tolerate(p *Plugin, doc *document.Document, out *Outcome, err error) error {
+// dropFailedEdits drops the edits of a failed plugin with IgnoreFailure, and adds a warning.
+func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome, err error) error {
 	if _, closed := err.(*ClosedError); closed {
 		return err
 	}
@@ -112,19 +112,19 @@ func (c *Chain) tolerate(p *Plugin, doc *document.Document, out *Outcome, err er
 	return nil
 }
 
-// call runs the hook of the n-th plugin; the instance is nil if none could be had.
-func (c *Chain) call(ctx context.Context, n int, doc *document.Document, env *Env) (*instance, error) {
+// callPlugin runs the hook of the n-th plugin; the instance is nil if none could be had.
+func (c *Chain) callPlugin(ctx context.Context, n int, doc *document.Document, env *Env) (*instance, error) {
 	p := c.plugins[n]
 	call := env.out.begin(p.name)
-	i, err := p.take(ctx, env.Domain)
+	i, err := p.takeInstance(ctx, env.Domain)
 	if err != nil {
 		return nil, err
 	}
-	return i, c.runOn(i, n, doc, env, call)
+	return i, c.runInstance(i, n, doc, env, call)
 }
 
-// runOn runs the n-th plugin's hook in an instance, and judges what it did.
-func (c *Chain) runOn(i *instance, n int, doc *document.Document, env *Env, call *Call) error {
+// runInstance runs the n-th plugin's hook in an instance, and checks its edits.
+func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env, call *Call) error {
 	err := i.run(c.hook, doc, env, call)
 	if env.out.warned > maxWarnings {
 		env.out.endWarnings(i.plugin.name)
@@ -138,51 +138,51 @@ func (c *Chain) runOn(i *instance, n int, doc *document.Document, env *Env, call
 	return err
 }
 
-// repeat does a call once more, on a fresh instance, which failed in one that had run before: a failure of what earlier calls left
-// behind is none of the object. The error is that of the fresh instance.
-func (c *Chain) repeat(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
+// repeatCall makes a call once more in a fresh instance, after it failed in one that had run before: the state that earlier calls left behind
+// must not fail the object. It returns the error of the fresh instance.
+func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
 	p := used.plugin
-	i, err := p.takeFresh(ctx, used, intact(cause))
+	i, err := p.takeFreshInstance(ctx, used, isIntact(cause))
 	if err != nil {
 		return used, cause
 	}
 	doc.Rollback()
 	env.out.forgetWarnings()
-	err = c.runOn(i, n, doc, env, &env.out.Calls[len(env.out.Calls)-1])
+	err = c.runInstance(i, n, doc, env, &env.out.Calls[len(env.out.Calls)-1])
 	if err == nil {
-		p.leak(cause)
+		p.reportLeak(cause)
 	}
 	return i, err
 }
 
-// mayBeInherited reports whether a fresh instance may succeed: all but the time of the chain is new to it.
+// mayBeInherited reports whether a fresh instance may succeed. It has everything anew except the time of the chain.
 func mayBeInherited(err error) bool {
 	limit, ok := err.(*LimitError)
 	return !ok || limit.Limit != LimitTime
 }
 
-// end puts the instance back, or throws it away when it may be broken.
-func (c *Chain) end(p *Plugin, i *instance, err error, out *Outcome) error {
+// endCall returns the instance to the pool, or discards it if it may be broken.
+func (c *Chain) endCall(p *Plugin, i *instance, err error, out *Outcome) error {
 	switch {
 	case i == nil:
 		return err
 	case err == nil && i.skipped:
 		out.Skipped, out.Skipper, out.SkipReason = true, p.name, i.reason
-	case err != nil && !intact(err):
-		p.discard(i)
+	case err != nil && !isIntact(err):
+		p.discardInstance(i)
 		return err
 	}
 	if uint64(len(i.memory.bytes)) > i.ownMemory() { // of a large object, see grantForInput
-		p.discard(i)
+		p.discardInstance(i)
 	} else {
-		p.release(i)
+		p.releaseInstance(i)
 	}
 	return err
 }
 
-// intact reports whether the module came to its regular end, and to what it says is its own refusal. One that made a forbidden edit is
-// not trusted any more.
-func intact(err error) bool {
+// isIntact reports whether the module has returned regularly, with an error of its own. After a forbidden edit an instance is not trusted
+// any more.
+func isIntact(err error) bool {
 	_, ok := err.(*PluginFailedError)
 	return ok
 }

@@ -42,7 +42,7 @@ func (c Config) WithLeakReporter(report func(plugin string, err error)) Config {
 	return c
 }
 
-// leakReportInterval limits what is said of a plugin that leaks.
+// leakReportInterval is the time between two reports about a plugin that leaks.
 const leakReportInterval = 10 * time.Minute
 
 // Limits of one plugin. A zero field means the default.
@@ -54,7 +54,7 @@ type Limits struct {
 	// MemoryPages of 64 KiB that one instance may have. 256 = 16 MiB.
 	MemoryPages int
 	// OutputBytes that one call may write: values, keys, logs, warnings, output of the portable tier. 2 MiB, more than an
-	// API server takes.
+	// API server takes. In the portable tier the input adds to it.
 	OutputBytes int
 	// CallDepth of wasm functions, in units of a small frame. 65,536.
 	CallDepth int
@@ -96,7 +96,7 @@ type PluginConfig struct {
 	// Writes narrows the paths that the manifest allows: an edit must be below one of both. Nil leaves the manifest's; empty
 	// allows none.
 	Writes []string
-	// Capabilities narrows those of the manifest. Nil leaves them; empty is none.
+	// Capabilities narrows the capabilities of the manifest. Nil leaves them; empty is none.
 	Capabilities []string
 	// Kinds of a module of the portable tier, which has no manifest, hence no Writes and Capabilities but these either.
 	Kinds []string

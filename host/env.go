@@ -34,13 +34,13 @@ type Env struct {
 	last    time.Duration // the reading before
 }
 
-// Outcome is what a chain did. Valid until the next Run with the same Env.
+// Outcome is the result of a chain. It is valid until the next Run with the same Env.
 type Outcome struct {
 	// Skipped reports whether a plugin asked not to reflect the object: Skipper, for SkipReason.
 	Skipped    bool
 	Skipper    string
 	SkipReason string
-	// Warnings of plugins, for Events: of each call the first 16, and one with the number of the others. Those of the guard name no plugin.
+	// Warnings of plugins, for Events: of each call the first 16, and one with the number of the others. Warnings of the guard name no plugin.
 	Warnings []Warning
 	// Calls, one a plugin that ran, in order.
 	Calls []Call
@@ -55,12 +55,12 @@ const maxWarnings = 16
 // Warning is a plugin's message to the users of the object.
 type Warning struct{ Plugin, Message string }
 
-// Call reports what one plugin used; all is zero unless Env.Measure.
+// Call has the resources that the call of one plugin used. They are zero without Env.Measure.
 type Call struct {
 	Plugin string
 	// Fuel in units, the same for the same call of a fresh instance everywhere.
 	Fuel int64
-	// Memory in bytes that the instance had at the end: what it needed in this call or an earlier one.
+	// Memory in bytes that the instance had at the end. It includes the memory of earlier calls.
 	Memory int
 	// Duration from the end of the plugin before, or the start of the chain.
 	Duration time.Duration
@@ -128,7 +128,7 @@ func (o *Outcome) pluginWarns(plugin, message string) {
 	}
 }
 
-// forgetWarnings drops those of the present call.
+// forgetWarnings drops the warnings of the present call.
 func (o *Outcome) forgetWarnings() { o.Warnings, o.warned = o.Warnings[:o.before], 0 }
 
 // endWarnings reports what pluginWarns counted.

@@ -40,7 +40,7 @@ func (e *LoadError) Error() string {
 
 func (e *LoadError) Unwrap() error { return e.Err }
 
-// Call errors name the plugin and what it was doing: a hook, or "start", "manifest" while it is loaded.
+// Call errors name the plugin and its phase: a hook, or "start", "manifest" while it is loaded.
 
 // TrapError is a wasm trap: unreachable (a panic, mostly), access out of bounds, division by zero, …
 type TrapError struct {

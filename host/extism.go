@@ -103,7 +103,7 @@ func (i *instance) place(function string, b []byte) uint64 {
 	return at
 }
 
-// content is what a block holds, borrowed.
+// content returns the bytes of a block, borrowed.
 func (i *instance) content(function string, at uint64) []byte {
 	b, ok := i.kernel.block(at)
 	if !ok {
@@ -158,8 +158,9 @@ func extismOutputSet(i *instance, stack []uint64) {
 	i.kernel.used = true
 	// Its bytes are counted when they become part of the object: here they only must not be more than could.
 	i.charge(int64(len(out)) / 8)
-	if len(out) > i.plugin.limits.OutputBytes {
-		panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
+	// Decoded, its text may need some twenty times its length, so that the text may be larger than the input by the limit, and not by a factor.
+	if most := i.plugin.limits.OutputBytes + len(i.kernel.input); len(out) > most {
+		panic(i.limitError(LimitOutput, most))
 	}
 	i.kernel.output = append(i.kernel.output[:0], out...)
 }

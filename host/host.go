@@ -66,8 +66,8 @@ func (h *Host) uncached(ctx context.Context) (wazero.Runtime, error) {
 	return r, nil
 }
 
-// compile returns the module and the runtime that it belongs to. The error is that of the module, or of the machine
-// (see IsTransient), never of the cache.
+// compile returns the module and the runtime that it belongs to. The cause of an error is the module, or the
+// machine (see IsTransient), never the cache.
 func (h *Host) compile(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
 	var cacheErr error
 	if h.cache != nil {

@@ -155,10 +155,10 @@ func (i *instance) left() int64 {
 	return int64(i.fuel.Get())
 }
 
-// used is what the call took, at most what it had.
+// used returns the fuel that the call used, at most its budget.
 func (i *instance) used() int64 { return min(i.budget-i.left()+i.owed, i.budget) }
 
-// charge takes fuel for the host's own work: without it a plugin could make the host do what it may not do itself.
+// charge takes fuel for work of the host. Otherwise a plugin could have the host work for it without a limit.
 func (i *instance) charge(units int64) {
 	if i.owed += hostPrice * units; i.owed > maxOwed {
 		i.settle()
@@ -191,7 +191,7 @@ func (i *instance) isLate() bool { return i.env != nil && time.Now().After(i.env
 // lateError names the plugin of the chain that took the longest, which need not be this one.
 func (i *instance) lateError() error { return i.env.lateError(i.plugin, i.during, time.Now()) }
 
-// spend counts output bytes: those of a hook with the document, those of the start here.
+// spend counts output bytes. The document counts the bytes of a hook, the instance the bytes of its start.
 func (i *instance) spend(function string, n int) {
 	i.charge(int64(n) / 8)
 	if i.doc == nil {
@@ -240,7 +240,7 @@ func (i *instance) node(function string, handle uint64) document.Node {
 	return n
 }
 
-// handle is what the guest calls a node.
+// handle returns the number by which the guest names a node.
 func (i *instance) handle(n document.Node) uint64 {
 	id := uint64(n.ID())
 	if id <= document.ConfigRoot {

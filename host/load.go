@@ -257,7 +257,7 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 	return i, nil
 }
 
-// recovered makes an error of a panic in the instantiation. Only that of the allocator is expected.
+// recovered makes an error of a panic in the instantiation. Only panics of the allocator are expected.
 func (i *instance) recovered(r any) error {
 	if err, ok := r.(error); ok && errors.Is(err, errMemoryRefused) {
 		return i.limitError(LimitMemory, int(i.memory.max>>16))

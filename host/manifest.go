@@ -128,7 +128,7 @@ func (m *Manifest) checkTexts() error {
 	} {
 		for _, text := range texts {
 			if !printable.IsLine(text) {
-				return fmt.Errorf("its %s has control or invisible characters: %.100q", field, text)
+				return fmt.Errorf("its %s has control or invisible characters, or blanks other than spaces: %.100q", field, text)
 			}
 			if len(text) > maxManifestText {
 				return fmt.Errorf("its %s has %d bytes, more than %d: %.100q", field, len(text), maxManifestText, text)

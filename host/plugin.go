@@ -25,7 +25,7 @@ type Plugin struct {
 	writes       []string // that narrow the manifest's; nil = do not
 	skips        bool     // it has the capability
 	capabilities []string // that narrow the manifest's; nil = do not
-	warnings     []string // about what it declares, or its configuration, without effect
+	warnings     []string // about declarations and configuration without effect
 	declared     Manifest // by the options, for a module that has none
 	ignore       bool
 	fresh        bool
@@ -62,14 +62,14 @@ func (p *Plugin) Version() string { return p.manifest.Version }
 // Manifest returns the manifest of the module. It must not be modified.
 func (p *Plugin) Manifest() *Manifest { return p.manifest }
 
-// Warnings returns what the manifest or the PluginConfig say without effect, for people.
+// Warnings returns warnings for people, about parts of the manifest and the PluginConfig that have no effect.
 func (p *Plugin) Warnings() []string { return p.warnings }
 
 // Leaks returns how many calls failed in an instance that had run before and succeeded in a fresh one.
 func (p *Plugin) Leaks() int64 { return p.leaks.Load() }
 
-// leak reports such a call: the plugin fills its memory from call to call, or keeps other state that it trips over.
-func (p *Plugin) leak(err error) {
+// reportLeak reports a call that only a fresh instance could make: the plugin fills its memory from call to call, or keeps other state that it trips over.
+func (p *Plugin) reportLeak(err error) {
 	p.leaks.Add(1)
 	p.leaked.Do(func() {
 		p.host.logger.Warn("A plugin failed in an instance that had run before and succeeded in a fresh one: it keeps memory or other state from call to call; `fresh: true` in its options resets it before each call",
@@ -86,19 +86,19 @@ func (p *Plugin) Digest() string { return p.digest }
 // Portable reports whether the module is of the portable tier: JSON in, JSON out.
 func (p *Plugin) Portable() bool { return p.portable }
 
-// take gives an instance for one call of a domain; release or discard it afterwards.
-func (p *Plugin) take(ctx context.Context, domain string) (*instance, error) {
-	i, err := p.pooled(ctx)
+// takeInstance gives an instance for one call of a domain; give it to releaseInstance or discardInstance afterwards.
+func (p *Plugin) takeInstance(ctx context.Context, domain string) (*instance, error) {
+	i, err := p.pooledInstance(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if i.ran && (p.fresh || domain == "" || i.domain != domain) && !i.putBack() {
 		fresh, err := p.instantiate(ctx)
 		if err != nil {
-			p.discard(i)
+			p.discardInstance(i)
 			return nil, err
 		}
-		p.replace(i, fresh)
+		p.replaceInstance(i, fresh)
 		i = fresh
 	}
 	i.inherits = i.ran
@@ -106,38 +106,39 @@ func (p *Plugin) take(ctx context.Context, domain string) (*instance, error) {
 	return i, nil
 }
 
-// takeFresh gives an instance as it is after the start in the place of one that the caller has, which is thrown away, or put back
+// takeFreshInstance gives an instance as it is after the start in the place of one that the caller has, which is thrown away, or put back
 // when it came to its regular end.
-func (p *Plugin) takeFresh(ctx context.Context, old *instance, isIntact bool) (*instance, error) {
+func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact bool) (*instance, error) {
 	i, domain := old, old.domain
 	if !isIntact || !old.putBack() {
 		fresh, err := p.instantiate(ctx)
 		if err != nil {
 			return nil, err
 		}
-		p.replace(old, fresh)
+		p.replaceInstance(old, fresh)
 		i = fresh
 	}
 	i.domain, i.ran, i.inherits = domain, true, false
 	return i, nil
 }
 
-// replace puts a new instance in the place of one that the caller has taken.
-func (p *Plugin) replace(old, fresh *instance) {
+// replaceInstance puts a new instance in the place of one that the caller has taken.
+func (p *Plugin) replaceInstance(old, fresh *instance) {
 	fresh.busy.Store(1)
 	p.hot.CompareAndSwap(old, fresh)
 	_ = old.mod.Close(context.Background())
 }
 
-func (p *Plugin) pooled(ctx context.Context) (*instance, error) {
+// pooledInstance returns the hot instance, or one that acquireInstance returns while that is busy.
+func (p *Plugin) pooledInstance(ctx context.Context) (*instance, error) {
 	if i := p.hot.Load(); i != nil && i.busy.CompareAndSwap(0, 1) {
 		return i, nil
 	}
-	return p.acquire(ctx)
+	return p.acquireInstance(ctx)
 }
 
-// acquire takes an idle instance or makes one.
-func (p *Plugin) acquire(ctx context.Context) (*instance, error) {
+// acquireInstance takes an idle instance or makes one.
+func (p *Plugin) acquireInstance(ctx context.Context) (*instance, error) {
 	p.mu.Lock()
 	if p.closed.Load() {
 		p.mu.Unlock()
@@ -153,28 +154,28 @@ func (p *Plugin) acquire(ctx context.Context) (*instance, error) {
 	p.mu.Unlock()
 	i, err := p.instantiate(ctx)
 	if err != nil {
-		p.gone()
+		p.countEnded()
 		return nil, err
 	}
 	i.busy.Store(1)
 	return i, nil
 }
 
-// release gives an instance back for further calls.
-func (p *Plugin) release(i *instance) {
+// releaseInstance gives an instance back for further calls.
+func (p *Plugin) releaseInstance(i *instance) {
 	if p.hot.Load() == i {
 		i.busy.Store(0)
-	} else if !p.park(i) {
-		p.discard(i)
+	} else if !p.parkInstance(i) {
+		p.discardInstance(i)
 	}
 	// Close may have swept the pool just before.
 	if p.closed.Load() {
-		p.sweep()
+		p.endIdleInstances()
 	}
 }
 
-// park keeps an instance other than the hot one, or makes it the hot one.
-func (p *Plugin) park(i *instance) bool {
+// parkInstance keeps an instance other than the hot one, or makes it the hot one.
+func (p *Plugin) parkInstance(i *instance) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hot.Load() == nil {
@@ -189,23 +190,24 @@ func (p *Plugin) park(i *instance) bool {
 	return true
 }
 
-// discard ends an instance whose memory can no longer be trusted.
-func (p *Plugin) discard(i *instance) {
+// discardInstance ends an instance whose memory can no longer be trusted.
+func (p *Plugin) discardInstance(i *instance) {
 	p.hot.CompareAndSwap(i, nil)
 	// Closing only frees memory; its error is the exit code of a module that was never asked to exit.
 	_ = i.mod.Close(context.Background())
-	p.gone()
+	p.countEnded()
 }
 
-func (p *Plugin) gone() {
+// countEnded counts an instance that has ended.
+func (p *Plugin) countEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.live--
-	p.signal()
+	p.freeWhenDrained()
 }
 
-// signal frees the code when nothing runs any more, and signals Close. Under mu.
-func (p *Plugin) signal() {
+// freeWhenDrained frees the code when nothing runs any more, and signals Close. Under mu.
+func (p *Plugin) freeWhenDrained() {
 	if p.live == 0 && p.drained != nil {
 		p.closeErr = p.compiled.Close(context.Background())
 		close(p.drained)
@@ -213,17 +215,17 @@ func (p *Plugin) signal() {
 	}
 }
 
-// sweep ends all instances that wait.
-func (p *Plugin) sweep() {
+// endIdleInstances ends all instances that wait.
+func (p *Plugin) endIdleInstances() {
 	if i := p.hot.Load(); i != nil && i.busy.CompareAndSwap(0, 1) {
-		p.discard(i)
+		p.discardInstance(i)
 	}
 	p.mu.Lock()
 	idle := p.idle
 	p.idle = nil
 	p.mu.Unlock()
 	for _, i := range idle {
-		p.discard(i)
+		p.discardInstance(i)
 	}
 }
 
@@ -238,9 +240,9 @@ func (p *Plugin) Close(ctx context.Context) error {
 	}
 	drained := make(chan struct{})
 	p.drained = drained
-	p.signal()
+	p.freeWhenDrained()
 	p.mu.Unlock()
-	p.sweep()
+	p.endIdleInstances()
 	select {
 	case <-drained:
 		return p.closeErr

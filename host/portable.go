@@ -37,7 +37,7 @@ func (i *instance) invokePortable(hook api.Function) error {
 	return i.takeOutput(k.output)
 }
 
-// What a call may use for each byte of its input, besides the limits: a module of this tier reads and writes the whole object,
+// A call may use more fuel and memory for each byte of its input, in addition to the limits: a module of this tier reads and writes the whole object,
 // however large the API server lets it be. Of an object of many small values, a Go build that decodes and encodes all of it needs up
 // to 14,000 units a byte and 20 bytes of memory, a TinyGo build 15,000 and 200. One that reads some fields and answers with a JSON
 // Patch, such as examples/plugins/portable-team, needs 1,700 and 450 units, and the memory of the input.
@@ -46,7 +46,12 @@ const (
 	portableMemoryPerByte = 40
 )
 
-// grantForInput raises fuel and memory of the present call. An instance that took the memory is not used again, see Chain.end.
+// portableOutputPerByte is the number of bytes that an answer may write for each byte of the input, in addition to Limits.OutputBytes. A value
+// counts 8 bytes and its text, see document.Node.Assign, and has at least 2 bytes of JSON, including the comma or bracket. So an answer that
+// repeats the object stays within the limit, and no answer becomes a multiple of the object.
+const portableOutputPerByte = 4
+
+// grantForInput raises fuel and memory of the present call. An instance that took the memory is not used again, see Chain.endCall.
 func (i *instance) grantForInput() {
 	size := int64(len(i.kernel.input))
 	i.budget += portableFuelPerByte * size
@@ -54,7 +59,7 @@ func (i *instance) grantForInput() {
 	i.memory.max = min(i.ownMemory()+uint64(portableMemoryPerByte*size), maxPages<<16)
 }
 
-// ownMemory is what the limits grant whatever the input is, in bytes.
+// ownMemory returns the memory that the limits grant for any input, in bytes.
 func (i *instance) ownMemory() uint64 { return uint64(i.plugin.limits.MemoryPages) << 16 }
 
 func (i *instance) portableInput() (in []byte, work int64) {
@@ -79,6 +84,7 @@ func (i *instance) takeOutput(text []byte) error {
 	if i.owed += portableDecodeWork * int64(len(text)); i.owed > i.left() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
+	i.doc.RaiseByteLimit(portableOutputPerByte * len(i.kernel.input))
 	if isPatch(text) {
 		return i.takePatch(text)
 	}

@@ -133,16 +133,48 @@ func TestPortableDeclaresItsPowers(t *testing.T) {
 	}
 }
 
-// An identity of a ConfigMap as large as an API server takes them stays within the default limit of output.
-func TestPortableOutputIsCountedOnce(t *testing.T) {
-	object := map[string]any{"kind": "ConfigMap", "data": map[string]any{"big": strings.Repeat("x", 1<<20)}}
-	p := mustLoad(t, newHost(t), "p", portableIdentity(), declared)
-	chain, err := NewChain(Outgoing, DefaultGuard("ConfigMap"), p)
+// Answers that repeat the largest objects that API servers accept are applied with the default limits. TestPortableTakesEveryObject tests JSON
+// Patches.
+func TestPortableTakesLargeAnswers(t *testing.T) {
+	const size = 3 << 19
+	numbers, digits, empties, keys := make([]any, 300_000), make([]any, size/2), make([]any, size/3), map[string]any{}
+	for n := range numbers {
+		numbers[n] = int64(1000 + n%9000)
+	}
+	for n := range digits { // no JSON has more values in as many bytes
+		digits[n] = int64(n % 10)
+	}
+	for n := range empties {
+		empties[n] = map[string]any{}
+	}
+	for n := range 100_000 {
+		keys[fmt.Sprintf("k%05d", n)] = fmt.Sprintf("%04d", n%10_000)
+	}
+	chain, err := NewChain(Outgoing, DefaultGuard("ConfigMap"), mustLoad(t, newHost(t), "p", portableIdentity(), declared))
 	require.NoError(t, err)
-	doc := document.New()
-	doc.Reset(object)
-	if _, err := chain.Run(t.Context(), doc, &Env{}); err != nil || !reflect.DeepEqual(doc.Value(), object) {
-		t.Errorf("%v", err)
+	for name, data := range map[string]any{"text": strings.Repeat("x", size), "numbers": numbers, "digits": digits, "empty maps": empties, "keys": keys} {
+		object := map[string]any{"kind": "ConfigMap", "data": data}
+		doc := document.New()
+		doc.Reset(object)
+		if _, err := chain.Run(t.Context(), doc, &Env{}); err != nil || !reflect.DeepEqual(doc.Value(), object) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An answer is limited by the default and the size of the input.
+func TestPortableAnswersAreLimited(t *testing.T) {
+	h := newHost(t)
+	list := func(n int) string { return `{"list":[` + strings.Repeat("1,", n) + `1]}` }
+	object := map[string]any{"spec": strings.Repeat("x", 1000)}
+	for answer, isAllowed := range map[string]bool{list(100): true, list(900): false, `{"x":"` + strings.Repeat("y", 1500) + `"}`: true, `{"x":"` + strings.Repeat("y", 2500) + `"}`: false} {
+		pc := declared
+		pc.Limits.OutputBytes = 1000
+		_, _, err := run(t, object, mustLoad(t, h, "p", portableAnswer("output_set", answer), pc))
+		var limit *LimitError
+		if errors.As(err, &limit) == isAllowed || !isAllowed && limit.Limit != LimitOutput {
+			t.Errorf("an answer of %d bytes: %v", len(answer), err)
+		}
 	}
 }
 

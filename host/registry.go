@@ -31,7 +31,7 @@ type slot struct {
 	hook Hook
 }
 
-// NewRegistry returns an empty registry. The guard is that of kinds without a chain; nil means DefaultGuard for outgoing
+// NewRegistry returns an empty registry. The guard is for kinds without a chain; nil means DefaultGuard for outgoing
 // objects. Its paths must be well-formed.
 func NewRegistry(guard func(kind string, hook Hook) Guard) *Registry {
 	if guard == nil {

@@ -212,12 +212,12 @@ func TestPoolKeepsFewInstances(t *testing.T) {
 	p := mustLoad(t, newHost(t), "p", noop, PluginConfig{})
 	var taken []*instance
 	for range 3 * maxIdle() {
-		i, err := p.take(context.Background(), "")
+		i, err := p.takeInstance(context.Background(), "")
 		require.NoError(t, err)
 		taken = append(taken, i)
 	}
 	for _, i := range taken {
-		p.release(i)
+		p.releaseInstance(i)
 	}
 	if want := maxIdle() + 1; p.live != want {
 		t.Errorf("%d instances wait, want %d", p.live, want)

@@ -127,13 +127,13 @@ func TestNothingIsRememberedAcrossDomains(t *testing.T) {
 func TestDefaultPluginsArePutBack(t *testing.T) {
 	for _, kind := range []string{"Pod", "Service", "Secret"} {
 		p := mustLoad(t, newHost(t), kind, defaultModule(t, kind), PluginConfig{})
-		i, err := p.take(context.Background(), "a")
+		i, err := p.takeInstance(context.Background(), "a")
 		require.NoError(t, err)
-		p.release(i)
-		j, err := p.take(context.Background(), "b")
+		p.releaseInstance(i)
+		j, err := p.takeInstance(context.Background(), "b")
 		if err != nil || i != j {
 			t.Errorf("%s: another instance, %v", kind, err)
 		}
-		p.release(j)
+		p.releaseInstance(j)
 	}
 }

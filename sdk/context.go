@@ -14,7 +14,7 @@ const (
 	LevelError
 )
 
-// Context is where and for whom a hook runs. It is read-only.
+// Context describes the clusters and namespaces of a hook. It is read-only.
 type Context struct{ root, config handle }
 
 // Node returns the context itself, for entries that have no method here.
@@ -23,10 +23,10 @@ func (c Context) Node() Node { return Node{c.root} }
 // Config returns the plugin's configuration.
 func (c Context) Config() Node { return Node{c.config} }
 
-// LocalClusterID is the cluster in which the object lives, the consumer.
+// LocalClusterID is the ID of the consumer, the cluster of the object.
 func (c Context) LocalClusterID() string { return c.string("localClusterID") }
 
-// RemoteClusterID is the cluster to which the object is offloaded, the provider.
+// RemoteClusterID is the ID of the provider, the cluster of the copy.
 func (c Context) RemoteClusterID() string { return c.string("remoteClusterID") }
 
 // LocalNamespace is the consumer's namespace.
@@ -77,7 +77,7 @@ func (c Context) VirtualNode(name string) string {
 // namespaces that are offloaded to it. They exist for NetworkPolicies alone.
 func (c Context) Namespaces() StringMap { return StringMap{c.root, "namespaces"} }
 
-// ServiceAnnotations are those of the Service of an EndpointSlice.
+// ServiceAnnotations are the annotations of the Service of an EndpointSlice.
 func (c Context) ServiceAnnotations() StringMap { return StringMap{c.root, "serviceAnnotations"} }
 
 // Local is the consumer's object; it exists for the incoming hook alone.
@@ -93,10 +93,10 @@ func (c Context) ExtraRestarts(container string) int64 {
 // is known of the object there may be stale.
 func (c Context) RemoteUnavailable() bool { return c.root.boolean("remoteUnavailable", false) }
 
-// RemapIP translates an address, or a block of them in CIDR notation, into the
-// one by which the other cluster reaches it. It is false when there is no such
-// address (yet), or when the block cannot be translated as a whole. The result
-// is valid until the hook returns.
+// RemapIP translates an address, or a block of addresses in CIDR notation, as the
+// other cluster reaches it. It returns false if there is no such address (yet),
+// or if the block cannot be translated as a whole. The result is valid until the
+// hook returns.
 func (c Context) RemapIP(ip string) (string, bool) { return c.root.remapIP(ip) }
 
 // Warn reports to the user through an Event on the object. The parts are joined.

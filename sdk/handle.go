@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// handle names a value that the host keeps; 0 is absent. What is absent is known
-// without asking the host, so that chains of reads end where there is nothing.
+// handle names a value that the host keeps; 0 is absent. Reads of an absent value
+// do not call the host.
 type handle uint32
 
 const (

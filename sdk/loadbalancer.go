@@ -3,9 +3,9 @@
 
 package sdk
 
-// RemapLoadBalancer makes the addresses in status.loadBalancer of a Service or
-// an Ingress of the provider those by which the consumer reaches them. One that
-// has no such address (yet) is left out, with a warning: shown as it is, it may
+// RemapLoadBalancer translates the addresses in status.loadBalancer of a Service
+// or an Ingress of the provider, as the consumer reaches them. It removes those
+// without a translation (yet), with a warning: an address of the provider may
 // belong to somebody else here. Host names mean the same everywhere and stay,
 // and so do ports; an entry of which nothing is left goes.
 func RemapLoadBalancer(ctx Context, obj Object) {

@@ -34,7 +34,9 @@ func TestManifestJSON(t *testing.T) {
 }
 
 func TestRegisterTwicePanics(t *testing.T) {
-	defer func() { registered = nil }()
+	before := registered
+	registered = nil
+	defer func() { registered = before }()
 	Register(Manifest{Name: "one"})
 	defer func() {
 		if recover() == nil {

@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/refract-project/refract/host/document"
 )
 
 // Call is one run of a hook in the native build.
 type Call struct {
 	Hook Hook
-	// Object is what the hook works on. It is not modified.
+	// Object is the input of the hook. It is not modified.
 	Object map[string]any
 	// Context is the content of [Context], as docs/abi.md lists it.
 	Context map[string]any
@@ -25,7 +27,7 @@ type Call struct {
 	RemapIP func(ip string) (string, bool)
 }
 
-// Result is what a hook did.
+// Result is the outcome of a hook.
 type Result struct {
 	// Object is the edited object; nil when it was skipped.
 	Object     map[string]any
@@ -52,41 +54,48 @@ func (e *AccessError) Error() string {
 // RunNative runs a hook on an in-memory object. It is safe for concurrent use
 // if the hook is.
 func (p *Plugin) RunNative(call Call) (result *Result, err error) {
-	s := &session{remap: call.RemapIP}
+	s := &session{document: document.New(), remap: call.RemapIP}
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
 		case *AccessError:
 			result, err = nil, r
-		default: // of the plugin itself, which a debugger should stop at
+		default: // A debugger should stop at panics of the plugin itself.
 			panic(r)
 		}
 	}()
-	object := newValue(call.Object)
-	out := s.run(p, call, object)
+	s.document.Reset(copyMap(call.Object))
+	out := s.run(p, call)
 	switch {
 	case out.failed:
 		return nil, errors.New(out.reason)
 	case out.skipped:
 		return &Result{Skipped: true, SkipReason: out.reason, Warnings: s.warnings, Log: s.lines}, nil
 	}
-	edited, _ := object.any().(map[string]any)
-	return &Result{Object: edited, Warnings: s.warnings, Log: s.lines}, nil
+	return &Result{Object: s.document.Value(), Warnings: s.warnings, Log: s.lines}, nil
 }
 
 // ManifestJSON is the manifest as the host reads it from the module.
 func (p *Plugin) ManifestJSON() []byte { return p.json() }
 
-// session is what the host keeps for the duration of one call.
+// session has the state that the host keeps during one call.
 type session struct {
+	document *document.Document
 	remap    func(string) (string, bool)
 	warnings []string
 	lines    []LogLine
 }
 
-func (s *session) run(p *Plugin, call Call, object *value) outcome {
-	context := Context{root: s.readOnly(call.Context), config: s.readOnly(call.Config)}
-	return p.run(call.Hook, context, Object{Node{handle{s, object}}})
+func (s *session) run(p *Plugin, call Call) outcome {
+	s.document.Mount(document.ContextRoot, copyMap(call.Context))
+	s.document.Mount(document.ConfigRoot, copyMap(call.Config))
+	return p.run(call.Hook, Context{root: s.root(document.ContextRoot), config: s.root(document.ConfigRoot)}, Object{Node{s.root(document.ObjectRoot)}})
+}
+
+// root returns the handle of a root of the document.
+func (s *session) root(id int) handle {
+	n, _ := s.document.Node(id, 0)
+	return handle{s, n}
 }
 
 // run calls a hook and classifies what it returns.
@@ -99,12 +108,6 @@ func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
 		return outcomeOf(err)
 	}
 	return outcome{}
-}
-
-func (s *session) readOnly(m map[string]any) handle {
-	v := newValue(m)
-	v.makeImmutable()
-	return handle{s, v}
 }
 
 // Concat joins strings. Compiled to wasm it does not allocate, and the result is

@@ -6,176 +6,130 @@
 package sdk
 
 import (
-	"fmt"
+	"errors"
 	"strings"
+
+	"github.com/refract-project/refract/host/document"
 )
 
-// handle names a value of the session; without a value it is absent.
+// handle names a place of the session's document. The zero Node is absent.
 type handle struct {
 	s *session
-	v *value
+	n document.Node
 }
 
-func (h handle) isZero() bool { return h.v == nil }
+func (h handle) isZero() bool { return h.n.ID() == 0 }
 
-// access is a call of the host's contract in progress: what its error names.
-type access struct {
-	function, path string
-	segments       []segment
-}
-
-func newAccess(function, path string) *access {
-	segments, problem := parsePath(path)
-	a := &access{function, path, segments}
-	if problem != "" {
-		a.fail("%s", problem)
+// checkAccess ends the hook if the document refused an operation, as the host does.
+func checkAccess(function, path string, err error) {
+	var refused *document.Error
+	switch {
+	case err == nil:
+		return
+	case !errors.As(err, &refused):
+		panic(&AccessError{function, path, err.Error()})
+	case refused.Path != "":
+		path = refused.Path
 	}
-	return a
+	panic(&AccessError{function, path, refused.Detail})
 }
 
-func (a *access) fail(problem string, args ...any) {
-	panic(&AccessError{a.function, a.path, fmt.Sprintf(problem, args...)})
-}
-
-// at reads the value at path, nil when it is absent.
-func (h handle) at(function, path string) *value {
-	a := newAccess(function, path)
-	v := h.v
-	for _, s := range a.segments {
-		if v == nil {
-			return nil
-		}
-		v = a.step(v, s)
-	}
-	if v != nil && v.kind == KindAbsent {
-		return nil
-	}
+// at reads the value at path.
+func (h handle) at(function, path string) document.View {
+	v, err := h.n.At(path)
+	checkAccess(function, path, err)
 	return v
 }
 
-func (a *access) step(v *value, s segment) *value {
-	switch v.kind {
-	case KindAbsent, KindNull:
-		return nil
-	case KindMap:
-		return v.fields[s.key]
-	case KindList:
-		i, ok := s.index()
-		if !ok {
-			a.fail("%q is no index of a list", s.key)
-		}
-		if i >= len(v.list) {
-			return nil
-		}
-		return v.list[i]
+// checkKind ends the hook if a value is of another kind than the function reads.
+func checkKind(function, path string, v document.View, isRead bool, want string) {
+	if !isRead {
+		panic(&AccessError{function, path, "the value is of kind " + v.Kind().String() + ", not " + want})
 	}
-	a.fail("it leads through %s", v.kind)
-	return nil
 }
 
-// scalar reads a value of one of the kinds; nil stands for absent and null.
-func (h handle) scalar(function, path string, kinds ...Kind) *value {
-	v := h.at(function, path)
-	if v == nil || v.kind == KindNull {
-		return nil
-	}
-	for _, kind := range kinds {
-		if v.kind == kind {
-			return v
-		}
-	}
-	newAccess(function, path).fail("expected %s, found %s", kinds[0], v.kind)
-	return nil
-}
+func (h handle) kind(path string) Kind { return Kind(h.at("kind", path).Kind()) }
 
-func (h handle) kind(path string) Kind {
-	if v := h.at("kind", path); v != nil {
-		return v.kind
-	}
-	return KindAbsent
-}
+func (h handle) length(path string) int { return h.at("len", path).Len() }
 
-func (h handle) length(path string) int {
-	if v := h.at("len", path); v != nil {
-		return v.length()
-	}
-	return 0
+func (h handle) get(path string) handle {
+	n, err := h.n.Get(path)
+	checkAccess("get", path, err)
+	return handle{h.s, n}
 }
-
-func (h handle) get(path string) handle { return handle{h.s, h.at("get", path)} }
 
 func (h handle) field(key string) handle {
-	if v := h.scalar("field", "", KindMap); v != nil {
-		return handle{h.s, v.fields[key]}
-	}
-	return handle{s: h.s}
+	n, err := h.n.Field(key)
+	checkAccess("field", key, err)
+	return handle{h.s, n}
 }
 
 func (h handle) elem(i int) handle {
-	v := h.scalar("elem", "", KindList)
-	if v == nil || i < 0 || i >= len(v.list) {
-		return handle{s: h.s}
-	}
-	return handle{h.s, v.list[i]}
+	n, err := h.n.Index(i)
+	checkAccess("elem", "", err)
+	return handle{h.s, n}
 }
 
 func (h handle) str(path string) (string, bool) {
-	v := h.scalar("string", path, KindString)
-	if v == nil {
+	v := h.at("string", path)
+	if !v.Exists() {
 		return "", false
 	}
-	return v.string, true
+	s, isText := v.Text()
+	checkKind("string", path, v, isText, "string")
+	return s, true
 }
 
 func (h handle) strEq(path, s string) bool {
-	v := h.at("string_eq", path)
-	return v != nil && v.kind == KindString && v.string == s
+	text, isText := h.at("string_eq", path).Text()
+	return isText && text == s
 }
 
 func (h handle) integer(path string, fallback int64) int64 {
-	v := h.scalar("int", path, KindInt, KindFloat)
-	switch {
-	case v == nil:
+	v := h.at("int", path)
+	if !v.Exists() {
 		return fallback
-	case v.kind == KindInt:
-		return v.int
-	case float64(int64(v.float)) != v.float:
-		newAccess("int", path).fail("expected integer, found %v", v.float)
 	}
-	return int64(v.float)
+	i, isInt := v.Int()
+	checkKind("int", path, v, isInt, "int")
+	return i
 }
 
 func (h handle) float(path string, fallback float64) float64 {
-	v := h.scalar("float", path, KindFloat, KindInt)
-	switch {
-	case v == nil:
+	v := h.at("float", path)
+	if !v.Exists() {
 		return fallback
-	case v.kind == KindInt:
-		return float64(v.int)
 	}
-	return v.float
+	f, isNumber := v.Float()
+	checkKind("float", path, v, isNumber, "a number")
+	return f
 }
 
 func (h handle) boolean(path string, fallback bool) bool {
-	if v := h.scalar("bool", path, KindBool); v != nil {
-		return v.bool
+	v := h.at("bool", path)
+	if !v.Exists() {
+		return fallback
 	}
-	return fallback
+	b, isBool := v.Bool()
+	checkKind("bool", path, v, isBool, "bool")
+	return b
 }
 
 func (h handle) keys(path string) []string {
-	if v := h.scalar("keys", path, KindMap); v != nil {
-		return v.keys()
+	v := h.at("keys", path)
+	if !v.Exists() {
+		return nil
 	}
-	return nil
+	checkKind("keys", path, v, v.Kind() == document.Map, "map")
+	return v.Keys(nil)
 }
 
 func (h handle) json(path string) []byte {
 	v := h.at("json", path)
-	if v == nil {
+	if v.Kind() == document.Absent {
 		return nil
 	}
-	return encodeJSON(v.any())
+	return v.AppendJSON(nil)
 }
 
 func (h handle) log(level Level, text string) {

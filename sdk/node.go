@@ -8,7 +8,7 @@ import "iter"
 // Kind is the type of a value.
 type Kind int
 
-// The kinds of a value; KindAbsent is what is not there at all.
+// The kinds of a value; KindAbsent is the kind of a missing value.
 const (
 	KindAbsent Kind = iota
 	KindNull
@@ -56,7 +56,7 @@ func (n Node) Field(key string) Node { return Node{n.h.field(key)} }
 // At returns element i of a list; past the end it does not exist.
 func (n Node) At(i int) Node { return Node{n.h.elem(i)} }
 
-// String returns the string at path, or "" for what is absent or null. It is
+// String returns the string at path, or "" if it is absent or null. It is
 // valid until the hook returns.
 func (n Node) String(path string) string {
 	s, _ := n.h.str(path)
@@ -85,7 +85,7 @@ func (n Node) True(path string) bool { return n.h.boolean(path, false) }
 // hook returns.
 func (n Node) Keys(path string) []string { return n.h.keys(path) }
 
-// JSON returns the value at path as JSON, or nil for what is absent. It is
+// JSON returns the value at path as JSON, or nil if it is absent. It is
 // valid until the hook returns. To decode it into a Go type use [Decode].
 func (n Node) JSON(path string) []byte { return n.h.json(path) }
 

@@ -26,7 +26,7 @@ func (h Hook) String() string {
 // error means.
 type HookFunc func(ctx Context, obj Object) error
 
-// Manifest declares to the host what a plugin is and what it may touch.
+// Manifest declares the identity and the permissions of a plugin.
 type Manifest struct {
 	// Name identifies the plugin in logs, metrics and Events: a DNS label.
 	Name string

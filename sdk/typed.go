@@ -11,7 +11,7 @@ import (
 )
 
 // Decode reads the value at path into a Go value, by the rules of
-// encoding/json. What is absent is an error. Into a map, a list or any, whole
+// encoding/json. An absent value is an error. Into a map, a list or any, whole
 // numbers are decoded as int64, as Kubernetes does: a float64 holds them up to
 // 2^53 only. Where a struct has a field of type any they are a json.Number.
 //

@@ -298,7 +298,7 @@ const mostMessage = 4 << 10
 
 // set writes a condition; its time is that of the last change of its status.
 func (c *Controller) set(conditions *[]core.Condition, next core.Condition) {
-	next.Message = printable.Shorten(printable.Text(next.Message), mostMessage)
+	next.Message = printable.Shorten(printable.Line(next.Message), mostMessage)
 	next.LastTransitionTime = metav1.NewTime(c.options.Clock.Now().Truncate(time.Second))
 	known := conditionOf(*conditions, next.Type)
 	if known == nil {

@@ -110,7 +110,7 @@ func (c *Controller) refuse(nm *offloading.NamespaceMap, remoteNamespace, format
 
 func refused(remoteNamespace, message string) offloading.RemoteNamespaceStatus {
 	return offloading.RemoteNamespaceStatus{
-		RemoteNamespace: remoteNamespace, Phase: offloading.MappingCreationLoopBackOff, Message: printable.Shorten(message, offloading.MaxMappingMessage),
+		RemoteNamespace: remoteNamespace, Phase: offloading.MappingCreationLoopBackOff, Message: printable.Shorten(printable.Line(message), offloading.MaxMappingMessage),
 	}
 }
 
@@ -125,7 +125,7 @@ func explain(before offloading.RemoteNamespaceStatus, problem string, err error)
 	if strings.HasPrefix(before.Message, beginning) {
 		return before.Message
 	}
-	return printable.Shorten(beginning+err.Error(), offloading.MaxMappingMessage)
+	return printable.Shorten(printable.Line(beginning+err.Error()), offloading.MaxMappingMessage)
 }
 
 // createNamespace returns the namespace of the name remote namespace: the new one, or the

@@ -38,7 +38,7 @@ func Decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, dec
 	if condition.Status != decision {
 		condition.LastTransitionTime = metav1.Now()
 	}
-	condition.Status, condition.Reason, condition.Message = decision, reason, printable.Text(message)
+	condition.Status, condition.Reason, condition.Message = decision, reason, printable.Message(message)
 }
 
 // Tell writes an Event for each decision that has changed.

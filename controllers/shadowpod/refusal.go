@@ -111,7 +111,7 @@ func conditionsOf(shadow *unstructured.Unstructured) []metav1.Condition {
 func (c *Controller) setAdmitted(ctx context.Context, shadow *unstructured.Unstructured, status metav1.ConditionStatus, reason, message string) error {
 	conditions := conditionsOf(shadow)
 	changed := meta.SetStatusCondition(&conditions, metav1.Condition{
-		Type: offloading.ShadowPodAdmitted, Status: status, Reason: reason, Message: printable.Text(message),
+		Type: offloading.ShadowPodAdmitted, Status: status, Reason: reason, Message: printable.Message(message),
 		ObservedGeneration: shadow.GetGeneration(), LastTransitionTime: metav1.NewTime(c.now()),
 	})
 	if !changed {

@@ -19,7 +19,7 @@ import (
 const fieldManager = wire.VirtualNodeFieldManager
 
 func condition(kind offloading.VirtualNodeConditionType, status offloading.VirtualNodeConditionStatus, reason, message string) offloading.VirtualNodeCondition {
-	return offloading.VirtualNodeCondition{Type: kind, Status: status, Reason: reason, Message: printable.Text(message)}
+	return offloading.VirtualNodeCondition{Type: kind, Status: status, Reason: reason, Message: printable.Message(message)}
 }
 
 // conditionOf returns the condition of that type, nil if there is none.

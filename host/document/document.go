@@ -40,7 +40,7 @@ const (
 	fInBase                     // the parent's base has this key
 	fDirty                      // this place or one below was written
 	fReadOnly                   // below the context or the configuration
-	fReshaped                   // a list whose positions are no longer those of its base
+	fReshaped                   // a list whose positions differ from its base
 	fArena                      // str lies in the arena
 	fOwned                      // key does not
 )
@@ -119,7 +119,7 @@ func (d *Document) Reset(root map[string]any) {
 	d.show(ObjectRoot, root, 0)
 }
 
-// drain drops the visited places and what was written to them.
+// drain drops the visited places and their new values.
 func (d *Document) drain() {
 	if len(d.nodes) > roots {
 		d.recycle()
@@ -135,7 +135,7 @@ func (d *Document) drain() {
 	}
 }
 
-// forget drops what was read below the roots.
+// forget drops the maps that were read below the roots.
 func (d *Document) forget() {
 	for i := range d.tops {
 		d.tops[i].fields = nil // its version is of before
@@ -156,7 +156,7 @@ func (d *Document) show(root int, v map[string]any, f flags) {
 	}
 }
 
-// recycle empties what the last object left behind.
+// recycle drops all references to the last object.
 func (d *Document) recycle() {
 	clear(d.nodes) // no reference into the last object survives
 	d.nodes = d.nodes[:roots]
@@ -213,6 +213,9 @@ func (d *Document) Spend(n int) error {
 	d.written += n
 	return nil
 }
+
+// RaiseByteLimit adds n bytes to the budget of bytes written.
+func (d *Document) RaiseByteLimit(n int) { d.byteLimit += n }
 
 // Version changes with every write and Reset.
 func (d *Document) Version() uint64 { return d.version }

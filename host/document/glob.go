@@ -8,7 +8,7 @@ import "strings"
 // maxGlobBytes is far above any key that an API server accepts, and keeps the cost of one match small.
 const maxGlobBytes = 320
 
-// pairWork is what one of many pairs of paths costs, as TakeWork counts.
+// pairWork is the work of one of many pairs of paths, in the units of TakeWork.
 const pairWork = 32
 
 // RemoveKeysGlob removes from the map at path each key that matches one of the globs, which are separated by newlines, and

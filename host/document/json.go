@@ -27,7 +27,7 @@ func (v View) Encode(dst []byte) (_ []byte, work int64) {
 	return dst, work + int64(len(dst)-begun)
 }
 
-// SortWork is what it takes to sort n texts of so many bytes together, as TakeWork counts.
+// SortWork returns the work of sorting n texts of size bytes together, in the units of TakeWork.
 func SortWork(n, size int) int64 {
 	steps := int64(bits.Len(uint(n)))
 	return int64(n)*(workEntry+8*steps) + int64(size)*steps/16
@@ -125,7 +125,7 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// appendFloat writes a float as ECMAScript and encoding/json do. What is no number has no form in JSON.
+// appendFloat writes a float as ECMAScript and encoding/json do. NaN and infinities have no form in JSON.
 func appendFloat(dst []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return append(dst, "null"...)

@@ -18,7 +18,7 @@ const (
 	pathSlots = 128
 	maxCredit = 64
 
-	// Longer texts and those of more hops are parsed each time: a Document keeps some 10 KB a slot at most.
+	// Longer texts, and texts of more hops, are parsed each time: a Document keeps some 10 KB a slot at most.
 	maxKnownText = 512
 	maxKnownHops = 128
 )

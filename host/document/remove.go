@@ -7,7 +7,7 @@ import "strings"
 
 const maxPathsBytes = 1 << 16
 
-// pathWork is what one of many short paths costs, as TakeWork counts.
+// pathWork is the work of one of many short paths, in the units of TakeWork.
 const pathWork = 16
 
 // Remove removes what is at each of the paths, which are separated by newlines, and returns how many values were removed. In these

@@ -31,7 +31,7 @@ func (h *hop) container() Kind {
 type route struct {
 	text  string
 	hops  []hop
-	again bool // it goes on from the first hop, which is that of the known route before
+	again bool // the first hop is the same as in the route before
 	work  int32
 }
 

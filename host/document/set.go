@@ -79,7 +79,7 @@ func (n Node) EnsureMap(path string) (Node, error) {
 	return n.SetMap(path)
 }
 
-// content is what a place is set to: a scalar, an empty map or list, or (base) a shared value.
+// content is the new value of a place: a scalar, an empty map or list, or (base) a shared value.
 type content struct {
 	kind Kind
 	num  uint64

@@ -221,7 +221,7 @@ func (d *Document) appendKeys(dst []string, id int32) []string {
 	return dst
 }
 
-// entriesWork is what going through a map takes, with what was removed from it.
+// entriesWork returns the work of going through a map, including its removed entries.
 func (n *node) entriesWork() int64 {
 	return workEntry * (int64(len(n.fields())) + int64(n.count))
 }

@@ -110,7 +110,7 @@ func (d *Document) putElem(id int32, r *route, h *hop, c content) (int32, error)
 	return at, d.write(at, c)
 }
 
-// write replaces what is at a place. Nodes below become absent.
+// write replaces the value of a place. Nodes below become absent.
 func (d *Document) write(id int32, c content) error {
 	d.edit(id)
 	d.drop(id)
@@ -141,7 +141,7 @@ func (d *Document) edit(id int32) {
 	}
 }
 
-// drop makes all visited places below id absent: what they named is gone.
+// drop makes all visited places below id absent: their values are gone.
 func (d *Document) drop(id int32) {
 	n := &d.nodes[id]
 	for c := n.first; c != 0; c = d.nodes[c].next {

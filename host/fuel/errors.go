@@ -11,7 +11,7 @@ type FormatError struct {
 	Offset int
 	// Section names the part being read: "header", "code", …
 	Section string
-	// Reason is what was expected there.
+	// Reason names the expected bytes.
 	Reason string
 }
 

@@ -110,7 +110,7 @@ func (f *function) readLocals(r *reader, limits *Limits) (err error) {
 type label struct {
 	op     byte
 	values uint64 // that it takes and gives
-	widest uint64 // the most of those of the blocks around it, and its own
+	widest uint64 // the most values of this block and the blocks around it
 }
 
 // readBody finds the charges and notes the places to write at.
@@ -221,7 +221,7 @@ func (m *module) note(f *function, in instruction, cost uint64, last bool) {
 	m.events = append(m.events, e)
 }
 
-// visit checks the indices that could reach what is ours, and notes where to write.
+// visit checks the indices that could reach the globals and locals of the pass, and notes the places to write at.
 func (m *module) visit(f *function, r *reader, in instruction) error {
 	switch in.op {
 	case opLocalGet, opLocalSet, opLocalTee:

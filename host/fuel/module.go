@@ -46,7 +46,7 @@ type section struct {
 	base    int
 }
 
-// signature is what the pass needs to know of a function type.
+// signature has the properties of a function type that the pass needs.
 type signature struct {
 	params uint32
 	slots  uint64
@@ -68,7 +68,7 @@ type module struct {
 	functions       []function
 	work            uint64  // see compilerWork
 	events          []event // of the function that is read
-	points          []point // memory for those of the function that is read
+	points          []point // memory for the points of the function that is read
 	paths           paths
 	chunk           int64 // see maxChunk
 	rest            uint64

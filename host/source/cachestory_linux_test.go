@@ -27,6 +27,12 @@ type failures struct{ compiled, lastGood int64 }
 // is like.
 func start(t *testing.T, cache string, modules []source.Module) failures {
 	t.Helper()
+	return startWith(t, cache, modules, source.Loaded)
+}
+
+// startWith is start with a plugin of its own in the given state: one that is Failed runs in its last good version.
+func startWith(t *testing.T, cache string, modules []source.Module, state source.State) failures {
+	t.Helper()
 	ctx := context.Background()
 	var log strings.Builder
 	logger := slog.New(slog.NewTextHandler(&log, nil))
@@ -41,7 +47,7 @@ func start(t *testing.T, cache string, modules []source.Module) failures {
 	})
 	require.NoError(t, err)
 	for _, s := range c.Apply(ctx, modules) {
-		if s.State != source.Loaded || !s.Running {
+		if s.State != state || !s.Running {
 			t.Errorf("%s: %s", s.Name, s.Message)
 		}
 	}
@@ -140,6 +146,47 @@ func TestCacheOnAFullDisk(t *testing.T) {
 		require.NoError(t, os.Remove(filler))
 		start(t, cache, modules)
 		if got := start(t, cache, modules); got != (failures{}) {
+			t.Errorf("%s: not put right when there is space again: %+v", filepath.Base(file), got)
+		}
+		if again, err := os.ReadFile(file); err != nil || len(again) != len(good) {
+			t.Errorf("%s: %d bytes afterwards, %d before: %v", filepath.Base(file), len(again), len(good), err)
+		}
+	}
+}
+
+// TestPluginFolderOnAFullDisk has the modules and their settings on the same disk. Each file is damaged, as by a copy that did not fit, while the disk
+// is full: the last good version runs after each start, until the file is there again.
+func TestPluginFolderOnAFullDisk(t *testing.T) {
+	disk := smallDisk(t)
+	filler, cache, folder := filepath.Join(disk, "filler"), filepath.Join(disk, "cache"), filepath.Join(disk, "plugins")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	write(t, folder, map[string][]byte{"mine.wasm": plugin(t, "1", "Service"), "mine.yaml": []byte("priority: 3\n")})
+	read := func() []source.Module {
+		modules, err := source.ReadDir(folder)
+		require.NoError(t, err)
+		return modules
+	}
+	start(t, cache, read())
+	own, derived := cached(t, folder), cached(t, cache)
+	require.Len(t, own, 2)
+	for _, file := range append(own, derived...) {
+		good, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(file, int64(len(good)/2)))
+		fill(t, filler)
+		state := source.Loaded
+		if filepath.Dir(file) == folder {
+			state = source.Failed
+		}
+		for range 2 {
+			startWith(t, cache, read(), state)
+		}
+		require.NoError(t, os.Remove(filler))
+		if state == source.Failed {
+			require.NoError(t, os.WriteFile(file, good, 0o600))
+		}
+		start(t, cache, read())
+		if got := start(t, cache, read()); got != (failures{}) {
 			t.Errorf("%s: not put right when there is space again: %+v", filepath.Base(file), got)
 		}
 		if again, err := os.ReadFile(file); err != nil || len(again) != len(good) {

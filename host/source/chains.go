@@ -28,7 +28,7 @@ type ChainsConfig struct {
 	// Kinds are the keys of the registry, with the API group unless it is the core group: "Pod",
 	// "Ingress.networking.k8s.io". AddKind and RemoveKind change them later.
 	Kinds []string
-	// Defaults are the default plugins. They must load. One for "*" is that of the kinds that no other is for.
+	// Defaults are the default plugins. They must load. The one for "*" is for all kinds that no other one is for.
 	Defaults []Module
 	// Guard of a kind's chains; nil means host.DefaultGuard.
 	Guard func(kind string, podSpecs ...string) host.Guard
@@ -90,8 +90,8 @@ func retryDelay(tries int) time.Duration {
 	return min(minRetryDelay<<min(tries, 10), maxRetryDelay)
 }
 
-// NewChains loads the default plugins and puts the first chains into the registry. The error is that of a
-// default plugin, named in it.
+// NewChains loads the default plugins and puts the first chains into the registry. It returns an error that
+// names the default plugin which could not be loaded.
 func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 	if config.Guard == nil {
 		config.Guard = host.DefaultGuard

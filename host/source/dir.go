@@ -124,7 +124,7 @@ func (d *Dir) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Statuses returns those of the last Sync: one for each module, and one for each file that is not read.
+// Statuses returns the statuses of the last Sync: one for each module, and one for each file that is not read.
 // They must not be modified.
 func (d *Dir) Statuses() []Status {
 	if statuses := d.published.Load(); statuses != nil {

@@ -42,7 +42,7 @@ func look(path string) (folder, error) {
 	return f, nil
 }
 
-// entryNames leaves out hidden files: those of editors, of copies under way, and of the kubelet.
+// entryNames returns the names of the entries without hidden files, which editors, unfinished copies and the kubelet make.
 func entryNames(entries []fs.DirEntry) (names []string) {
 	for _, entry := range entries {
 		if !strings.HasPrefix(entry.Name(), ".") {

@@ -39,7 +39,7 @@ type kept struct {
 	Name    string `json:"name"`
 	Options []byte `json:"optionsYAML,omitzero"` // absent is no file
 	Wasm    []byte `json:"wasm"`
-	// Digest is that of all: the folder may have survived a full disk or a crash of the machine.
+	// Digest covers all other fields: the folder may have survived a full disk or a crash of the machine.
 	Digest []byte `json:"digest"`
 }
 

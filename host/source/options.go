@@ -34,7 +34,7 @@ type Options struct {
 	// Writes narrows the paths of the manifest. Nil leaves them, empty is none: the plugin may write nothing. A module without a
 	// manifest needs it.
 	Writes []string `json:"writes,omitzero"`
-	// Capabilities narrows those of the manifest: "skip". Nil leaves them, empty is none. A module without a manifest has none
+	// Capabilities narrows the capabilities of the manifest: "skip". Nil leaves them, empty is none. A module without a manifest has none
 	// but these.
 	Capabilities []string `json:"capabilities,omitzero"`
 	// Replaces names a default plugin that this one stands in for.

@@ -24,13 +24,13 @@ const (
 
 // Status is the status of a module.
 type Status struct {
-	// Name and Path are those of the module.
+	// Name and Path of the module.
 	Name, Path string
-	// State is that of the file as it is now.
+	// State of the file as it is now.
 	State State
 	// Running reports whether the plugin is in chains. With Failed, that is an earlier version of it.
 	Running bool
-	// Version and Digest are those of the running plugin.
+	// Version and Digest of the running plugin.
 	Version, Digest string
 	// Kinds whose chains the running plugin is in.
 	Kinds []string

@@ -82,7 +82,7 @@ func (c *Chains) retire(ctx context.Context, r *running) {
 	c.closing.Go(func() { _ = r.plugin.Close(context.WithoutCancel(ctx)) })
 }
 
-// Close waits until every removed plugin is closed. Those in the chains stay open: they belong to the host.
+// Close waits until every removed plugin is closed. Plugins in the chains stay open: they belong to the host.
 func (c *Chains) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { c.closing.Wait(); close(done) }()

@@ -63,6 +63,12 @@ func isSpaced(text string) bool {
 	return text == "" || before != ' '
 }
 
+// MaxMessage is how many bytes the message of a condition may have, which is what Kubernetes allows.
+const MaxMessage = 32 << 10
+
+// Message returns a text as the message of a condition: it is one line, and has MaxMessage bytes at most.
+func Message(text string) string { return Shorten(Line(text), MaxMessage) }
+
 const more = " …"
 
 // Shorten returns text, or as much of it as fits into most bytes, in whole characters, and a sign that there was more.

@@ -53,7 +53,7 @@ func outgoing(ctx sdk.Context, ingress sdk.Object) error {
 	return nil
 }
 
-// incoming makes the status of the provider's Ingress that of the consumer's.
+// incoming reflects the status of the provider's Ingress.
 func incoming(ctx sdk.Context, ingress sdk.Object) error {
 	sdk.RemapLoadBalancer(ctx, ingress)
 	return nil

@@ -67,7 +67,7 @@ func (o *offloading) connect() error {
 
 func (a *access) reachesConsumer() bool { return a.mode == legacy || a.mode == tokenAPI }
 
-// mode returns that of the pod's annotation, else that of the virtual kubelet.
+// mode returns the mode in the pod's annotation, or of the virtual kubelet.
 func (o *offloading) mode() mode {
 	annotation := o.annotation("[" + wire.APIServerSupportAnnotation + "]")
 	switch annotation {
@@ -121,7 +121,7 @@ func (a *access) renameRootCA(n sdk.Node, path string) {
 
 const apiServerName = "kubernetes.default"
 
-// apiServerNames are those by which a pod finds the API server of its cluster.
+// apiServerNames are the host names of the API server in a pod of its cluster.
 // The certificate has them all. The issuer of a token is the last one, unless
 // the API server has another.
 var apiServerNames = [...]string{apiServerName, apiServerName + ".svc", "kubernetes", apiServerName + ".svc.cluster.local"}

@@ -79,7 +79,7 @@ func (a *access) addVariables(container, env sdk.Node, present int) {
 // the life of a pod that has no token to wait for.
 func (a *access) knowsAPIServer() bool { return a.reachesConsumer() && !a.api.True("pending") }
 
-// servicePort is that of the Service of every API server.
+// servicePort is the port of the Service of every API server.
 const servicePort = "443"
 
 // locate makes the variables, once: those that the kubelet would set for the

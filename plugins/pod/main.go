@@ -52,7 +52,7 @@ func main() {}
 
 // localLabels are of this cluster alone: the mark of offloaded pods, and the
 // topology that the API server copies from the virtual node to the pods bound to
-// it. That of the provider copies none over what it finds.
+// it. The provider's API server keeps labels that it finds.
 const localLabels = "metadata.labels[" + wire.OffloadedPodLabel + "]" +
 	"\nmetadata.labels[topology.kubernetes.io/zone]\nmetadata.labels[topology.kubernetes.io/region]"
 

@@ -30,8 +30,8 @@ func (o *offloading) schedule() {
 	}
 }
 
-// setTolerations drops what would tolerate the provider's own virtual nodes or
-// cordoned nodes, and appends those of the offloadingPatch, each once.
+// setTolerations removes tolerations of the provider's own virtual nodes or
+// cordoned nodes, and appends the ones of the offloadingPatch, each once.
 func (o *offloading) setTolerations() {
 	added := o.patch.Get("tolerations")
 	tolerations := o.spec.Get("tolerations")

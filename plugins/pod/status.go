@@ -7,9 +7,9 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// incoming makes the status of the provider's pod that of the consumer's. Which
-// containers may run again is the consumer's API server's to say, and which
-// generation was observed follows from the copy: the engine sees to both.
+// incoming reflects the status of the provider's pod. The engine sets the
+// containers that may run again, which the consumer's API server decides, and
+// the observed generation, which follows from the copy.
 func incoming(ctx sdk.Context, pod sdk.Object) error {
 	own := ctx.Local()
 	pod.Remove("status.nominatedNodeName") // a node of the provider

@@ -124,7 +124,7 @@ func (a *access) replaceToken(source sdk.Node, path, secret, key string) {
 	}
 }
 
-// tokenMode returns the mode of the file of a token, 0 for that of the volume. A
+// tokenMode returns the mode of the file of a token, 0 for the volume's mode. A
 // kubelet gives a token to the user of the containers, and to the fsGroup. The
 // file of a Secret always belongs to root: containers without a fsGroup that may
 // run as another user read it like everybody.

@@ -101,8 +101,8 @@ func checkDirectConnections(ctx sdk.Context, service sdk.Object) {
 	}
 }
 
-// incoming makes the status of the provider's load balancer that of the
-// consumer's Service.
+// incoming reflects the status of the provider's load balancer on the consumer's
+// Service.
 func incoming(ctx sdk.Context, service sdk.Object) error {
 	sdk.RemapLoadBalancer(ctx, service)
 	return nil

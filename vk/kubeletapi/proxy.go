@@ -17,6 +17,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // Remote is the provider's API server.
@@ -103,6 +105,7 @@ func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) 
 // Status object, while the API server shows the body of a failed log request as
 // it is.
 func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
+	message = printable.Line(message)
 	if r.Header.Get("Upgrade") == "" {
 		http.Error(w, message, code)
 		return

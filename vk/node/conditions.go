@@ -123,7 +123,7 @@ func choose(good bool, kind corev1.NodeConditionType, yes, no outcome) corev1.No
 	if good {
 		chosen = yes
 	}
-	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: printable.Text(chosen.message)}
+	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: printable.Message(chosen.message)}
 }
 
 // transition is when a condition got its status: now, unless it had it before.

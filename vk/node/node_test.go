@@ -88,6 +88,10 @@ func TestConditionsFollowTheProvider(t *testing.T) {
 			"Ready": "False KubeletNotReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
 			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
 		}, "The provider's API server does not answer: connection refused"},
+		{"API server down with an answer of several lines", health{unreachable: "answers:\n\x1b[2Jall  is well"}, offered, map[corev1.NodeConditionType]string{
+			"Ready": "False KubeletNotReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
+			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
+		}, `The provider's API server answers: \u001b[2Jall is well`},
 		{"nothing offered", health{}, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}, map[corev1.NodeConditionType]string{
 			"Ready": "False KubeletNotReady", "MemoryPressure": "True RemoteClusterHasMemoryPressure",
 			"DiskPressure": "True RemoteClusterHasDiskPressure", "PIDPressure": "True RemoteClusterHasPIDPressure",

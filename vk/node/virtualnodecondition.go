@@ -34,11 +34,11 @@ type takenError struct{ error }
 // implementation's controller may have a say there, too.
 func (c *Controller) showNode(ctx context.Context, problem error) {
 	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,
-		Status: offloadingv1beta1.RunningConditionStatus, Reason: RegisteredReason, Message: "Node " + c.config.Name + " is registered"}
+		Status: offloadingv1beta1.RunningConditionStatus, Reason: RegisteredReason, Message: printable.Message("Node " + c.config.Name + " is registered")}
 	var taken takenError
 	switch {
 	case errors.As(problem, &taken):
-		next.Status, next.Reason, next.Message = offloadingv1beta1.NoneConditionStatus, NameTakenReason, printable.Text(taken.Error())
+		next.Status, next.Reason, next.Message = offloadingv1beta1.NoneConditionStatus, NameTakenReason, printable.Message(taken.Error())
 	case problem != nil:
 		return
 	}

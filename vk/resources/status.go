@@ -28,9 +28,6 @@ type condition struct {
 // fieldManager owns the entry of one virtual node, so that each writes and removes its own only.
 func (f *Follower) fieldManager() string { return "virtual-kubelet-" + f.options.NodeName }
 
-// mostOfMessage is what the definition of conditions allows, in bytes.
-const mostOfMessage = 32768
-
 // reported is what we last wrote, which the informer may not have seen yet.
 type reported struct {
 	uid     types.UID
@@ -95,7 +92,10 @@ func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.Vir
 
 // desired is the entry with the condition. The time is that of the last change between ready and not ready.
 func (f *Follower) desired(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
-	message := printable.Shorten(printable.Text(c.message), mostOfMessage)
+	message := printable.Message(c.message)
+	if c.reason == pluginsv1alpha1.MissingPermissionReason { // The rules to add are YAML. They are made here and quote no other party.
+		message = printable.Shorten(printable.Text(c.message), printable.MaxMessage)
+	}
 	ready := metav1.Condition{
 		Type: pluginsv1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: c.reason, Message: message,
 		ObservedGeneration: object.GetGeneration(), LastTransitionTime: metav1.NewTime(f.options.Clock.Now()),

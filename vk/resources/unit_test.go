@@ -12,9 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 func parse(t *testing.T, text string) *unstructured.Unstructured {
@@ -146,4 +148,15 @@ func FuzzObjects(f *testing.F) {
 		_, _ = portable(object, "v1", "rome")
 		_ = state(object)
 	})
+}
+
+// A message that quotes another cluster is one line. Only rules to add have several lines.
+func TestMessagesAreLines(t *testing.T) {
+	follower := &Follower{options: Options{NodeName: "milan", Clock: clock.RealClock{}}}
+	message := func(reason, text string) string {
+		return follower.desired(parse(t, "{}"), nil, condition{reason: reason, message: text}).Conditions[0].Message
+	}
+	require.Equal(t, `no\u001b[2J such: everything is fine`, message(pluginsv1alpha1.UnreachableReason, "no\x1b[2J such:\neverything  is fine"))
+	require.Equal(t, "add:\n- verbs", message(pluginsv1alpha1.MissingPermissionReason, "add:\n- verbs"))
+	require.LessOrEqual(t, len(message(pluginsv1alpha1.UnreachableReason, strings.Repeat("x", 1<<20))), printable.MaxMessage)
 }

@@ -95,7 +95,7 @@ func CutStatus(status map[string]any) map[string]any {
 // CheckStatusSize returns an error if a status is too large to be written here.
 func CheckStatusSize(status map[string]any) error {
 	if size := len(document.Of(status).AppendJSON(nil)); size > maxStatusBytes {
-		return &OutputError{fmt.Sprintf("status from the provider is too large (%d bytes, limit %d) and was not applied", size, maxStatusBytes)}
+		return &InputError{fmt.Sprintf("status from the provider is too large (%d bytes, limit %d) and was not applied", size, maxStatusBytes)}
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestMessagesAreCut(t *testing.T) {
 	if again := CutStatus(cut); !same(again, cut) {
 		t.Error("what is cut is cut again")
 	}
-	var refused *OutputError
+	var refused *InputError
 	if err := CheckStatusSize(map[string]any{"a": strings.Repeat("x", maxStatusBytes)}); !errors.As(err, &refused) {
 		t.Errorf("%v, want a status that large to be refused", err)
 	}

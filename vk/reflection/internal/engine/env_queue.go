@@ -19,8 +19,10 @@ func (e Scheduler) EnqueueAfter(key Key, after time.Duration) { e.r.queue.AddAft
 // EnqueueAll adds every object of every scope that is ready to the queue.
 func (e Scheduler) EnqueueAll() { e.r.enqueueAll() }
 
-// Tries counts the failures of an object since the last success.
-func (e Scheduler) Tries(key Key) int { return e.r.retries.count(key, Out) }
+// Tries counts the failures of an object since the last success, and the failures of its plugins.
+func (e Scheduler) Tries(key Key) int {
+	return e.r.retries.count(key, Out) + e.r.pluginRetries.count(key, Out) + e.r.pluginRetries.count(key, Back)
+}
 
 // QueueLen counts the objects that are enqueued.
 func (e Scheduler) QueueLen() int { return e.r.queue.Len() }

@@ -31,7 +31,7 @@ const (
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
 	Denied      Class = "policy"      // an admission policy denies it: Event, retry with backoff
 	Foreign     Class = "foreign"     // the name is taken: Event, retried later
-	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry after seconds, then minutes
+	Plugin      Class = "plugin"      // trapped, out of fuel, failed, invalid result, …: Event, retry after seconds, then minutes
 	Input       Class = "input"       // an annotation or a field is invalid: Event, retry on the next change
 	Quarantine  Class = "quarantine"  // Event, left alone
 )
@@ -99,6 +99,11 @@ type OutputError struct{ Problem string }
 
 func (e *OutputError) Error() string { return e.Problem }
 
+// InputError is returned for an object that is not valid before any plugin has mutated it.
+type InputError struct{ Problem string }
+
+func (e *InputError) Error() string { return e.Problem }
+
 // slowError: a call got no answer before its deadline although the provider's API server responds to others.
 type slowError struct{ limit time.Duration }
 
@@ -123,6 +128,7 @@ func Classify(err error) (Class, string) {
 		foreign *ForeignError
 		invalid *policy.Error
 		output  *OutputError
+		input   *InputError
 		fight   *oscillation.QuarantineError
 		own     Classified
 	)
@@ -153,7 +159,9 @@ func Classify(err error) (Class, string) {
 		return Plugin, PluginGuardReason
 	case errors.As(err, &foreign):
 		return Foreign, wire.FailedReflectionReason
-	case errors.As(err, &invalid), errors.As(err, &output):
+	case errors.As(err, &output):
+		return Plugin, InvalidObjectReason
+	case errors.As(err, &invalid), errors.As(err, &input):
 		return Input, InvalidObjectReason
 	case errors.As(err, &fight):
 		return Quarantine, QuarantinedReason

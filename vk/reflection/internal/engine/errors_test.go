@@ -48,6 +48,8 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewBadRequest("x"), Refused, false},
 		{&ForeignError{kind: "Service", namespace: "shop", name: "web"}, Foreign, false},
 		{&policy.Error{Problem: "x"}, Input, false},
+		{&InputError{"x"}, Input, false},
+		{fmt.Errorf("mutating, %w", &OutputError{"x"}), Plugin, false},
 		{&oscillation.QuarantineError{Writes: 4}, Quarantine, false},
 	} {
 		if got, _ := Classify(tc.err); got != tc.class || breaker.Lost(tc.err) != tc.shuts {

@@ -96,15 +96,14 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 		return
 	}
 	w.Result, w.Warned, w.out, w.back, w.matched = Unchanged, false, false, false, 0
-	w.scope, w.inStep = nil, false
+	w.scope, w.inStep, w.chains = nil, false, chainRuns{}
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
 	r.evaluated.Add(1)
-	again, failures := r.judge(key, err)
+	again, failures := r.judge(w, key, err)
 	if len(failures) == 0 {
 		r.countFor(key.Namespace, r.m.metrics.items)
 		r.m.metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
-		r.pluginRetries.Forget(key)
 		// A look that is asked for soon belongs to the same change; one that is due in an hour, to renew a token, is about another one.
 		if again == 0 || w.out || w.back || again > sameChange {
 			r.passed(w, key)
@@ -121,9 +120,9 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	}
 }
 
-// judge returns the directions that have failed, and enqueues the object again for a direction with a RetryAfter; again is the shortest such
-// delay, 0 for none.
-func (r *reflector) judge(key Key, err error) (again time.Duration, failures map[Direction]error) {
+// judge returns the directions that have failed, and enqueues the object again for a direction with a RetryAfter or an ignored failure of a plugin; again is the shortest
+// delay of a RetryAfter, 0 for none.
+func (r *reflector) judge(w *Worker, key Key, err error) (again time.Duration, failures map[Direction]error) {
 	failures = directions(err)
 	for direction, err := range failures {
 		var later *RetryAfter
@@ -132,6 +131,7 @@ func (r *reflector) judge(key Key, err error) (again time.Duration, failures map
 		}
 		delete(failures, direction)
 		r.retries.succeeded(key, direction)
+		r.retryIgnored(w, key, direction)
 		if later != nil {
 			r.queue.AddAfter(key, later.After)
 			if again == 0 || later.After < again {
@@ -165,6 +165,7 @@ func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) 
 	}
 	t := r.m.extension(key.Namespace)
 	if t == nil {
+		r.pluginRetries.forget(key)
 		return r.handler.NotOffloaded(ctx, w, key)
 	}
 	if s := t.of(r.kind.Name); s != nil && (r.kind.Reverse || s.ready.Load()) {
@@ -227,7 +228,7 @@ func (r *reflector) failed(key Key, direction Direction, err error) {
 			r.queue.AddAfter(key, fight.Left)
 		}
 	case Plugin:
-		r.queue.AddAfter(key, r.pluginRetries.When(key))
+		r.queue.AddAfter(key, r.pluginRetries.next(key, direction))
 	case Input:
 	default:
 		r.queue.AddAfter(key, r.retries.next(key, direction))

@@ -134,6 +134,7 @@ func (r *reflector) forget(key Key) {
 	r.strangers.forget(key)
 	r.shown.Forget(key)
 	r.partRetries.Forget(key)
+	r.pluginRetries.forget(key)
 	r.paces.forget(key)
 }
 
@@ -147,6 +148,7 @@ func (r *reflector) mutate(ctx context.Context, w *Worker, hook host.Hook, names
 		w.env.Domain = fmt.Sprintf("%s/%v", namespace, metadata["uid"])
 	}
 	outcome, err := r.m.options.Registry.Run(ctx, r.kind.Name, hook, w.Doc, &w.env)
+	w.chains.record(hook, outcome)
 	if outcome != nil {
 		r.m.metrics.ran(r.kind.Name, hook, outcome)
 	}

@@ -52,7 +52,7 @@ type reflector struct {
 	retries     retries
 	arrivals    *arrivals // of what waits in the queue
 
-	pluginRetries workqueue.TypedRateLimiter[Key] // see newPluginRetries
+	pluginRetries retries                         // see newPluginRetries
 	partRetries   workqueue.TypedRateLimiter[Key] // see retryPart
 	cancel        func()                          // ends the workers
 	wg            sync.WaitGroup                  // of the workers
@@ -91,6 +91,7 @@ type Worker struct {
 	scope  *Scope // of the object, if it is tracked
 	turn   uint64 // of the object, when its evaluation began; see steps
 	inStep bool   // the copy is what it should be
+	chains chainRuns
 }
 
 // NewWorker returns one with its own document.

@@ -50,7 +50,7 @@ func (b *inbox) close(name string, opened *entry) {
 	if e == nil {
 		return
 	}
-	e.copy, e.wrote, e.other = opened.copy, opened.wrote, opened.other
+	e.setCopy(opened)
 	switch {
 	case e.event == opened.event && opened.gone:
 		b.drop(name, e)
@@ -61,6 +61,18 @@ func (b *inbox) close(name string, opened *entry) {
 		b.h.schedule.add(b.key(name), e.wrote.Add(Window))
 	}
 }
+
+// record notes the copy of an Event that was opened and remains to be reconciled.
+func (b *inbox) record(name string, opened *entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.entries[name]; e != nil {
+		e.setCopy(opened)
+	}
+}
+
+// setCopy takes over the copy of another entry of the same Event.
+func (e *entry) setCopy(of *entry) { e.copy, e.wrote, e.other = of.copy, of.wrote, of.other }
 
 func (b *inbox) put(e *entry, event *unstructured.Unstructured, now time.Time) {
 	if e.event == nil {

@@ -102,6 +102,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	in := inboxOf(s)
 	e := in.open(key.Name)
 	if e == nil {
+		h.Forget(key)
 		return nil
 	}
 	if e.gone { // whatever it was about
@@ -133,9 +134,14 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		if err != nil && h.worthAnotherTry(key, err, about) {
 			return err
 		}
+		if err == nil && w.IgnoredPluginFailure() {
+			in.record(key.Name, e)
+			return nil
+		}
 		in.close(key.Name, e)
 		return err
 	}
+	h.Forget(key)
 	in.close(key.Name, e)
 	return nil
 }
@@ -148,5 +154,5 @@ func (h *handler) worthAnotherTry(key engine.Key, err error, about *involved) bo
 	}
 	text := strings.ReplaceAll(err.Error(), key.Name, "…") // the same of all of them
 	h.Warn(about.object, reason, fmt.Sprintf("cluster %s: Events about this object cannot be shown here: %s", h.Options().RemoteClusterID, text))
-	return false
+	return class == engine.Plugin
 }

@@ -166,7 +166,7 @@ func labelValue(name string) string {
 // checkTokenNames: the name of the Secret is settled, by the name of the pod.
 func (h *Handler) checkTokenNames(key engine.Key) error {
 	if name := h.RemoteName(key.Name); len(name) > validation.DNS1123SubdomainMaxLength {
-		return &engine.OutputError{Problem: fmt.Sprintf("Secret name %s for the pod's tokens is too long (%d characters, maximum %d):"+
+		return &engine.InputError{Problem: fmt.Sprintf("Secret name %s for the pod's tokens is too long (%d characters, maximum %d):"+
 			" give the pod a shorter name, %s", name, len(name), validation.DNS1123SubdomainMaxLength, access.WithoutRemedy)}
 	}
 	return nil
