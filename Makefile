@@ -58,9 +58,17 @@ tinygo: ## Build the pinned TinyGo alone (what hack/tinygo/build-plugin.sh falls
 ##@ Develop
 
 .PHONY: build
-build: ## Compile everything; the commands land in bin/
+build: ## Compile everything; the commands land in bin/, refractctl also under the names of the kubectl plugin
 	go build ./...
-	go build -o bin/ ./cmd/...
+	go build -ldflags='-s -w' -o bin/ ./cmd/...
+	ln -sf refractctl bin/kubectl-refract
+	ln -sf refractctl bin/kubectl_complete-refract
+
+.PHONY: install
+install: ## Install refractctl, also as kubectl plugin, into the folder of `go install`
+	go install -ldflags='-s -w' ./cmd/refractctl
+	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; \
+	ln -sf refractctl "$$bin/kubectl-refract"; ln -sf refractctl "$$bin/kubectl_complete-refract"
 
 .PHONY: images
 images: ## Build container images for amd64 and arm64 into dist/, as OCI archives (ARGS=--push=REGISTRY to push them)
@@ -120,7 +128,7 @@ verify-plugins: # each generator adds its own check to `verify` by a line `verif
 ##@ Generate
 
 .PHONY: generate
-generate: ## Write deepcopy methods, CRDs and the chart's roles from the Go sources
+generate: ## Write deepcopy methods, CRDs, their reference and the chart's roles from the Go sources
 	@hack/generate.sh
 
 .PHONY: verify-generate
