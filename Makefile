@@ -74,6 +74,10 @@ install: ## Install refractctl, also as kubectl plugin, into the folder of `go i
 images: ## Build container images for amd64 and arm64 into dist/, as OCI archives (ARGS=--push=REGISTRY to push them)
 	go run ./build/images --output=dist $(ARGS)
 
+.PHONY: release
+release: ## Make the files of the tagged version in dist/; with PUSH=REGISTRY push its images and its chart (docs/releasing.md)
+	go run ./build/release --output=dist $(if $(PUSH),--push=$(PUSH)) $(ARGS)
+
 .PHONY: plugins
 plugins: ## Rebuild the WebAssembly modules of plugins/*, examples/plugins/* and the test of the SDK
 	@hack/plugins.sh
