@@ -58,13 +58,25 @@ tinygo: ## Build the pinned TinyGo alone (what hack/tinygo/build-plugin.sh falls
 ##@ Develop
 
 .PHONY: build
-build: ## Compile everything; the commands land in bin/
+build: ## Compile everything; the commands land in bin/, refractctl also under the names of the kubectl plugin
 	go build ./...
-	go build -o bin/ ./cmd/...
+	go build -ldflags='-s -w' -o bin/ ./cmd/...
+	ln -sf refractctl bin/kubectl-refract
+	ln -sf refractctl bin/kubectl_complete-refract
+
+.PHONY: install
+install: ## Install refractctl, also as kubectl plugin, into the folder of `go install`
+	go install -ldflags='-s -w' ./cmd/refractctl
+	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; \
+	ln -sf refractctl "$$bin/kubectl-refract"; ln -sf refractctl "$$bin/kubectl_complete-refract"
 
 .PHONY: images
 images: ## Build container images for amd64 and arm64 into dist/, as OCI archives (ARGS=--push=REGISTRY to push them)
 	go run ./build/images --output=dist $(ARGS)
+
+.PHONY: release
+release: ## Make the files of the tagged version in dist/; with PUSH=REGISTRY push its images and its chart (docs/releasing.md)
+	go run ./build/release --output=dist $(if $(PUSH),--push=$(PUSH)) $(ARGS)
 
 .PHONY: plugins
 plugins: ## Rebuild the WebAssembly modules of plugins/*, examples/plugins/* and the test of the SDK
@@ -120,7 +132,7 @@ verify-plugins: # each generator adds its own check to `verify` by a line `verif
 ##@ Generate
 
 .PHONY: generate
-generate: ## Write deepcopy methods, CRDs and the chart's roles from the Go sources
+generate: ## Write deepcopy methods, CRDs, their reference and the chart's roles from the Go sources
 	@hack/generate.sh
 
 .PHONY: verify-generate

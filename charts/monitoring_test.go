@@ -6,6 +6,7 @@ package charts
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -90,6 +91,65 @@ func TestMonitoring(t *testing.T) {
 		for _, name := range names {
 			assert.Contains(t, metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`", "%s asks for %s", asked[i], name)
 		}
+	}
+}
+
+// Operators change single alerts, and give all of them labels.
+func TestAlertsAreSettable(t *testing.T) {
+	vals := monitored(t)
+	rule := vals["metrics"].(map[string]any)["prometheusRule"].(map[string]any)
+	rule["alertLabels"] = map[string]any{"team": "platform"}
+	rule["alerts"] = map[string]any{
+		"RefractNetworkDown":       map[string]any{"enabled": false},
+		"RefractCredentialsExpire": map[string]any{"severity": "critical", "for": "6h", "labels": map[string]any{"team": "security"}},
+	}
+	alerts := alertsOf(t, vals)
+	assert.NotContains(t, alerts, "RefractNetworkDown")
+	assert.Equal(t, map[string]any{"severity": "critical", "team": "security"}, alerts["RefractCredentialsExpire"]["labels"])
+	assert.Equal(t, "6h", alerts["RefractCredentialsExpire"]["for"])
+	assert.Equal(t, map[string]any{"severity": "warning", "team": "platform"}, alerts["RefractPluginRefused"]["labels"])
+	assert.Contains(t, alerts, "RefractControllerManagerDown")
+
+	schema := read(t, "refract/values.schema.json")
+	for name := range alertsOf(t, monitored(t)) {
+		assert.Contains(t, schema, fmt.Sprintf("%q: { \"$ref\": \"#/definitions/alert\" }", name))
+	}
+	rule["alerts"] = map[string]any{"RefractNetworkDown": map[string]any{"for": "soon"}}
+	mustFail(t, vals, "alerts/RefractNetworkDown/for")
+	rule["alerts"] = map[string]any{"RefractNetworkUp": map[string]any{}}
+	mustFail(t, vals, "RefractNetworkUp")
+}
+
+// alertsOf returns the alerts of the chart by their names.
+func alertsOf(t *testing.T, vals map[string]any) map[string]map[string]any {
+	t.Helper()
+	rendered, err := render(t, vals)
+	require.NoError(t, err)
+	found := map[string]map[string]any{}
+	for name, content := range rendered {
+		if !strings.HasSuffix(name, "monitoring.yaml") {
+			continue
+		}
+		for _, document := range documents(t, content) {
+			object := &unstructured.Unstructured{}
+			require.NoError(t, yaml.Unmarshal(document, &object.Object))
+			groups, _, err := unstructured.NestedSlice(object.Object, "spec", "groups")
+			require.NoError(t, err)
+			for _, group := range groups {
+				for _, alert := range group.(map[string]any)["rules"].([]any) {
+					found[alert.(map[string]any)["alert"].(string)] = alert.(map[string]any)
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, found)
+	return found
+}
+
+// No metric of the chart's queries is grouped by the label that Prometheus gives to the cluster of a sample.
+func TestLabelClusterIsFree(t *testing.T) {
+	for _, file := range []string{"refract/files/monitoring/alerts.yaml", "refract/files/monitoring/dashboard.json"} {
+		assert.NotRegexp(t, `\bcluster\b *[,)=}]`, read(t, file), file)
 	}
 }
 

@@ -2,13 +2,13 @@
 # Copyright The Refract Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# generate.sh [--check]: writes everything that comes from Go sources: deepcopy methods, CRDs, and the chart's copies of
-# CRDs and roles. The same sources give the same bytes. With --check it fails when what was there before is different.
+# generate.sh [--check]: writes everything that comes from Go sources: deepcopy methods, CRDs and their reference, and the
+# chart's copies of CRDs and roles. The same sources give the same bytes. With --check it fails when what was there before is different.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$ROOT"
 
 header=hack/codegen/header.go.txt
-outputs=(api/*/*/zz_generated.deepcopy.go api/crds charts/refract/crds charts/refract/files/rbac)
+outputs=(api/*/*/zz_generated.deepcopy.go api/crds charts/refract/crds charts/refract/files/rbac docs/crds.md)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -30,6 +30,8 @@ generate() {
   done
   cp api/crds/*.yaml charts/refract/crds/
   go run ./internal/rbac/rbacgen charts/refract/files/rbac
+  go run ./hack/crdref api >"$work/crds.md"
+  cp "$work/crds.md" docs/crds.md
 }
 
 if [ "${1:-}" != --check ]; then

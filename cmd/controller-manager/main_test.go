@@ -195,7 +195,7 @@ func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	createOffloading(t, cluster.Config(), "refract")
 	for _, line := range []string{
 		`refract_controller_objects{controller="namespaceoffloading",kind="NamespaceOffloading"} 1`,
-		`refract_controller_api_writes_total{cluster="local",controller="namespaceoffloading",kind="NamespaceOffloading",subresource="",verb="patch"} 1`,
+		`refract_controller_api_writes_total{controller="namespaceoffloading",destination="local",kind="NamespaceOffloading",subresource="",verb="patch"} 1`,
 		`refract_controller_errors_total{class="forbidden",controller="namespaceoffloading"} 0`,
 	} {
 		await(t, line, ended, func() error { return get(metrics, "/metrics", line+"\n") })

@@ -5,6 +5,10 @@
 // tries plugins out.
 package main
 
-import "github.com/refract-project/refract/cmd/refractctl/cli"
+import (
+	"os"
 
-func main() { cli.Main("refractctl") }
+	"github.com/refract-project/refract/cmd/refractctl/cli"
+)
+
+func main() { cli.MainOf(os.Args[0]) }

@@ -227,7 +227,7 @@ func TestADrainThatAPolicyDenies(t *testing.T) {
 	event := provider.AwaitEvent(t, pisa.namespace, auth.TenantKind, "pisa", "PolicyDenied")
 	assert.Contains(t, event.Note, "ValidatingAdmissionPolicy refract-denies-drains denied a request")
 	assert.Contains(t, event.Note, "the test denies this")
-	assert.NotZero(t, manager.Metric(t, "refract_controller_policy_denials_total", "controller", "tenant", "cluster", "local", "policy", "refract-denies-drains"))
+	assert.NotZero(t, manager.Metric(t, "refract_controller_policy_denials_total", "controller", "tenant", "destination", "local", "policy", "refract-denies-drains"))
 	assert.NotZero(t, manager.Metric(t, "refract_controller_errors_total", "controller", "tenant", "class", "policy"))
 	mend()
 	provider.AwaitGone(t, binding)

@@ -131,7 +131,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	client := as(t, "rome")
 	stop := beat(t, "rome", client, alwaysReady)
 	cluster = await(t, &provider, "rome", core.APIServerStatusCondition, core.ConditionStatusEstablished, "HeartbeatReceived")
-	if cluster.Status.Role != core.ConsumerRole || first.Metric(t, "refract_foreign_cluster_up", "cluster", "rome", "check", "api_server") != 1 {
+	if cluster.Status.Role != core.ConsumerRole || first.Metric(t, "refract_foreign_cluster_up", "peer", "rome", "check", "api_server") != 1 {
 		t.Errorf("the role is %s", cluster.Status.Role)
 	}
 	first.Stop(t)
@@ -146,7 +146,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 		})
 	}
 	controllertest.Eventually(t, "the second manager to know the cluster", func() error {
-		if second.Metric(t, "refract_foreign_cluster_up", "cluster", "rome", "check", "api_server") != 1 {
+		if second.Metric(t, "refract_foreign_cluster_up", "peer", "rome", "check", "api_server") != 1 {
 			return fmt.Errorf("its metric is missing")
 		}
 		return nil
@@ -158,7 +158,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	stop()
 	beat(t, "rome", client, func(context.Context) error { return fmt.Errorf("etcd is away") })
 	await(t, &provider, "rome", core.APIServerStatusCondition, core.ConditionStatusError, "HeartbeatLost")
-	if second.Metric(t, "refract_foreign_cluster_up", "cluster", "rome", "check", "api_server") != 0 {
+	if second.Metric(t, "refract_foreign_cluster_up", "peer", "rome", "check", "api_server") != 0 {
 		t.Error("the metric says that the API server is up")
 	}
 	beat(t, "rome", client, alwaysReady)
@@ -262,10 +262,10 @@ func TestAProviderIsAsked(t *testing.T) {
 		cluster.Status.APIServerURL != "https://"+cable.Address() || cluster.Status.APIServerLatency == nil || !cluster.Status.Modules.Offloading.Enabled {
 		t.Errorf("status is %+v", cluster.Status)
 	}
-	if latency := m.Metric(t, "refract_foreign_cluster_api_server_latency_seconds", "cluster", "milan"); latency <= 0 {
+	if latency := m.Metric(t, "refract_foreign_cluster_api_server_latency_seconds", "peer", "milan"); latency <= 0 {
 		t.Errorf("the latency is %f", latency)
 	}
-	if expires := m.Metric(t, "refract_foreign_cluster_credentials_expiration_timestamp_seconds", "cluster", "milan"); expires <= float64(time.Now().Unix()) {
+	if expires := m.Metric(t, "refract_foreign_cluster_credentials_expiration_timestamp_seconds", "peer", "milan"); expires <= float64(time.Now().Unix()) {
 		t.Errorf("the credentials expire at %f", expires)
 	}
 	cable.SetCut(true)

@@ -116,7 +116,7 @@ func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 		return nil
 	})
 	first.Stop(t)
-	if n := first.Metric(t, "refract_controller_api_writes_total", "controller", "replicator", "verb", "create", "cluster", "provider"); n < 1 {
+	if n := first.Metric(t, "refract_controller_api_writes_total", "controller", "replicator", "verb", "create", "destination", "provider"); n < 1 {
 		t.Errorf("%v maps were created on providers according to the metrics, want 1", n)
 	}
 
@@ -224,7 +224,7 @@ func TestWhatIsNotOutgoingIsNotReplicated(t *testing.T) {
 	copies := &offloading.NamespaceMapList{}
 	require.NoError(t, provider.Client.List(t.Context(), copies, client.InNamespace(there)))
 	assert.Empty(t, copies.Items)
-	assert.Zero(t, m.Metric(t, "refract_controller_api_writes_total", "controller", "replicator", "verb", "create", "cluster", "provider"))
+	assert.Zero(t, m.Metric(t, "refract_controller_api_writes_total", "controller", "replicator", "verb", "create", "destination", "provider"))
 }
 
 func TestAForeignMapOfTheProviderIsLeftAlone(t *testing.T) {

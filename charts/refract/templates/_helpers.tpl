@@ -164,11 +164,13 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* refract.podSecurity and refract.containerSecurity satisfy the restricted Pod Security Standard. */}}
+{{/* refract.podSecurity (of a map of values) and refract.containerSecurity satisfy the restricted Pod Security Standard. */}}
 {{- define "refract.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
+{{- range $field, $value := . }}
+{{- if ne (toString $value) "<nil>" }}
+{{ $field }}: {{ toJson $value }}
+{{- end }}
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
 {{- end -}}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -43,10 +44,18 @@ func Main(name string) {
 	}
 }
 
-// Complete is the main function of the program that kubectl asks for completions of "kubectl refract".
-func Complete() {
-	os.Args = append([]string{os.Args[0], cobra.ShellCompRequestCmd}, os.Args[1:]...)
-	Main("kubectl refract")
+// MainOf runs the command line that belongs to the name of an executable file. kubectl finds its plugin "kubectl refract" by the name kubectl-refract, and
+// asks kubectl_complete-refract how its arguments go on: both are links to refractctl.
+func MainOf(executable string) {
+	switch strings.TrimSuffix(filepath.Base(executable), ".exe") {
+	case "kubectl-refract":
+		Main("kubectl refract")
+	case "kubectl_complete-refract":
+		os.Args = append([]string{os.Args[0], cobra.ShellCompRequestCmd}, os.Args[1:]...)
+		Main("kubectl refract")
+	default:
+		Main("refractctl")
+	}
 }
 
 // NewCommand returns the root command; name is how users call it.
@@ -101,6 +110,7 @@ func NewCommand(name string) *cobra.Command {
 		return usage(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 	})
 	speakLiqoctl(root)
+	addCompletion(root)
 	strict(root)
 	callBy(name, root)
 	return root
@@ -109,8 +119,14 @@ func NewCommand(name string) *cobra.Command {
 // group returns a command that only holds others. Called with anything else it
 // is an error: a script must not take the help for success.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
-	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
-	command.RunE = func(cmd *cobra.Command, args []string) error {
+	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: requireCommand(commands)}
+	command.AddCommand(commands...)
+	return command
+}
+
+// requireCommand returns the function of a command that only holds others.
+func requireCommand(commands []*cobra.Command) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
@@ -120,8 +136,6 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		}
 		return usage(fmt.Errorf("%s has no command %q: use one of %s, or --help", cmd.CommandPath(), args[0], strings.Join(names, ", ")))
 	}
-	command.AddCommand(commands...)
-	return command
 }
 
 // commandNamed returns the command of that name.

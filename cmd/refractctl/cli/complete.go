@@ -22,6 +22,13 @@ import (
 // prompt; shorter offers nothing on a slow link.
 const completionTimeout = 3 * time.Second
 
+// addCompletion adds cobra's command that prints the scripts for shells. Cobra alone takes an unknown shell for a request for help.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	completion := commandNamed(root.Commands(), "completion")
+	completion.Args, completion.RunE = cobra.ArbitraryArgs, requireCommand(completion.Commands())
+}
+
 // completeFlag offers values for a flag of command.
 func completeFlag(command *cobra.Command, flag string, values ...string) {
 	completeFlagBy(command, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

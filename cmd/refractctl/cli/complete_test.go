@@ -70,13 +70,34 @@ func TestNamesAreCompleted(t *testing.T) {
 		out, _, err := refractctl(t, append([]string{"__complete"}, fields...)...)
 		require.NoError(t, err, "%s", args)
 		assert.Contains(t, out, want, "%s", args)
-		out, _, code := process(t, "kubectl_complete-refract", fields...)
+		out, _, code := process(t, "/usr/local/bin/kubectl_complete-refract", fields...)
 		assert.Equal(t, 0, code, "%s", args)
 		assert.Contains(t, out, want, "%s", args)
 	}
 	out, _, err := refractctl(t, "__complete", "delete", "virtualnode", access, "tab-node", "")
 	require.NoError(t, err)
 	assert.NotContains(t, out, "tab-node")
+}
+
+func TestNameOfTheExecutable(t *testing.T) {
+	for executable, want := range map[string]string{
+		"refractctl": "refractctl install", "bin/kubectl-refract": "kubectl refract install", `kubectl-refract.exe`: "kubectl refract install",
+		"refractctl-0.2.0": "refractctl install",
+	} {
+		out, _, code := process(t, executable, "--help")
+		assert.Equal(t, 0, code, executable)
+		assert.Contains(t, out, "\n  "+want+" --cluster-id", executable)
+	}
+}
+
+func TestCompletionOfUnknownShells(t *testing.T) {
+	out, _, code := process(t, "refractctl", "completion", "bash")
+	assert.Equal(t, 0, code)
+	assert.Contains(t, out, "bash completion")
+	out, said, code := process(t, "refractctl", "completion", "tcsh")
+	assert.Equal(t, exitUsage, code)
+	assert.Empty(t, out)
+	assert.Contains(t, said, `has no command "tcsh": use one of bash, fish, powershell, zsh`)
 }
 
 // contextOf the test's cluster.

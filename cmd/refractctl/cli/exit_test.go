@@ -25,14 +25,11 @@ const asProcess = "REFRACT_TEST_PROGRAM"
 
 // isProcess reports whether this process was started by process, and runs the program then.
 func isProcess() bool {
-	switch os.Getenv(asProcess) {
-	case "refractctl":
-		Main("refractctl")
-	case "kubectl_complete-refract":
-		Complete()
-	default:
+	executable := os.Getenv(asProcess)
+	if executable == "" {
 		return false
 	}
+	MainOf(executable)
 	return true
 }
 

@@ -44,22 +44,22 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		writes: counter("refract_controller_api_writes_total",
 			"Writes sent to API servers, refused ones included, Events not: to the local cluster or to a provider.",
-			"controller", "kind", "subresource", "verb", "cluster"),
+			"controller", "kind", "subresource", "verb", "destination"),
 		denials: counter("refract_controller_policy_denials_total",
-			"Writes that an admission policy denied, by policy.", "controller", "cluster", "policy"),
+			"Writes that an admission policy denied, by policy.", "controller", "destination", "policy"),
 		failures: counter("refract_controller_errors_total",
 			"Failed reconciliations, by error class: who can fix it.", "controller", "class"),
 		warnings: counter("refract_controller_warnings_total",
 			"Warning Events for users, by reason.", "controller", "reason"),
 	}
 	m.peerUp = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_up",
-		Help: "1 if the check of a peered cluster succeeds, 0 if it fails. Checks that are not made are absent."}, []string{"cluster", "check"})
+		Help: "1 if the check of a peered cluster succeeds, 0 if it fails. Checks that are not made are absent."}, []string{"peer", "check"})
 	m.peerLatency = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_api_server_latency_seconds",
-		Help: "How long the API server of a peered cluster took to answer the last probe."}, []string{"cluster"})
+		Help: "How long the API server of a peered cluster took to answer the last probe."}, []string{"peer"})
 	m.peerExpiry = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_expiration_timestamp_seconds",
-		Help: "Expiry of the credentials for a peered cluster, in seconds since 1970."}, []string{"cluster"})
+		Help: "Expiry of the credentials for a peered cluster, in seconds since 1970."}, []string{"peer"})
 	m.peerIssue = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_issue_timestamp_seconds",
-		Help: "Time at which these credentials were issued, in seconds since 1970."}, []string{"cluster"})
+		Help: "Time at which these credentials were issued, in seconds since 1970."}, []string{"peer"})
 	return m, register(registerer, m.writes, m.denials, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
 }
 
@@ -120,7 +120,7 @@ func register(registerer prometheus.Registerer, collectors ...prometheus.Collect
 // Client returns c, whose writes are then counted for the controller. cluster
 // is Local or Provider.
 func (m *Metrics) Client(c client.Client, controller, cluster string) client.Client {
-	labels := prometheus.Labels{"controller": controller, "cluster": cluster}
+	labels := prometheus.Labels{"controller": controller, "destination": cluster}
 	return &counted{Client: c, writes: m.writes.MustCurryWith(labels), denials: m.denials.MustCurryWith(labels)}
 }
 

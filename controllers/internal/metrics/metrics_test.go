@@ -50,7 +50,7 @@ func TestARunningManagerCountsWhatItDoes(t *testing.T) {
 	provider.Create(t, shadowPod(namespace, "taken"))
 
 	atLeast(t, m, 2, "refract_controller_objects", "controller", "shadowpod", "kind", "ShadowPod")
-	atLeast(t, m, 2, "refract_controller_api_writes_total", "controller", "shadowpod", "kind", "Pod", "verb", "create", "cluster", metrics.Local)
+	atLeast(t, m, 2, "refract_controller_api_writes_total", "controller", "shadowpod", "kind", "Pod", "verb", "create", "destination", metrics.Local)
 	atLeast(t, m, 1, "refract_controller_errors_total", "controller", "shadowpod", "class", "foreign")
 	atLeast(t, m, 1, "refract_controller_warnings_total", "controller", "shadowpod", "reason", wire.FailedCreatePodReason)
 
@@ -134,7 +134,7 @@ func TestEveryKindOfWriteIsCounted(t *testing.T) {
 		}},
 	} {
 		assert.NoErrorf(t, write.send(), "%s of %s/%s", write.verb, write.kind, write.subresource)
-		want := fmt.Sprintf("cluster=local controller=test kind=%s subresource=%s verb=%s", write.kind, write.subresource, write.verb)
+		want := fmt.Sprintf("controller=test destination=local kind=%s subresource=%s verb=%s", write.kind, write.subresource, write.verb)
 		if got := series(t, registry, "refract_controller_api_writes_total")[want]; got != 1 {
 			t.Errorf("%s: counted %v times", want, got)
 		}

@@ -47,7 +47,7 @@ func newMetrics() *metrics {
 			Name: "refract_crossing_seconds", Help: "Latency from observing a change in one cluster to writing it to the other.", Buckets: crossingBuckets,
 		}, []string{"kind", "direction"}),
 		fuel:          counter("refract_plugin_fuel_total", "Fuel that plugins used.", "kind", "hook", "plugin"),
-		writes:        counter("refract_api_writes_total", "Writes to the API servers.", "kind", "verb", "cluster"),
+		writes:        counter("refract_api_writes_total", "Writes to the API servers.", "kind", "verb", "destination"),
 		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "refract_events_dropped_total", Help: "Events not written because there were too many."}),
 		namespaces:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "refract_reflection_namespaces", Help: "Namespaces that are offloaded."}),
 	}
