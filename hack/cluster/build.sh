@@ -15,7 +15,7 @@ case $name in
   kube* | e2e.test | agnhost | nonewprivs)
     component=kubernetes package=k8s.io/kubernetes/cmd/$name
     case $name in
-      e2e.test) package=k8s.io/kubernetes/test/e2e build=(test -c) ;;
+      e2e.test) package=k8s.io/kubernetes/test/e2e build=(test -c -vet=off) ;;
       agnhost | nonewprivs) package=k8s.io/kubernetes/test/images/$name ;;
     esac
     minor=${KUBERNETES_VERSION#v1.} minor=${minor%%.*}

@@ -141,9 +141,11 @@ func (c *column) record(t test, r result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.results[t.name] = r
-	outcome := "passed"
-	if !r.passed {
-		outcome = "FAILED"
+	outcome := "FAILED"
+	if r.passed {
+		outcome = "passed"
+	} else if r.skipped {
+		outcome = "skipped"
 	}
-	c.logf("%s %d/%d  %s %6.1f s  %s", c.name, len(c.results), c.total, outcome, r.seconds, t.name)
+	c.logf("%s %d/%d  %-7s %6.1f s  %s", c.name, len(c.results), c.total, outcome, r.seconds, t.name)
 }

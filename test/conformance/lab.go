@@ -65,6 +65,9 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 		return nil, err
 	}
 	l := &lab{nonBlocking: "node-role.kubernetes.io/control-plane", suite: filepath.Join(tools, "e2e.test"), kubectl: kubectl}
+	if err := checkImages(ctx, l.suite); err != nil {
+		return nil, err
+	}
 	if l.Lab, err = nodelab.Start(ctx, nodelab.Options{Log: logf}); err != nil {
 		return nil, err
 	}

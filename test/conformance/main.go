@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Conformance runs tests of Kubernetes' own end-to-end suite on a virtual node and on a plain node of the same cluster, and compares: those that
-// pass on the plain node alone must be expected differences. `make test-conformance` runs it; see README.md.
+// pass on the plain node alone must be in differences.yaml, with a reason. `make test-conformance` runs it.
 package main
 
 import (
@@ -92,6 +92,10 @@ func run(ctx context.Context, o options) (err error) {
 	logf := func(format string, args ...any) {
 		fmt.Printf("%6.0f s  %s\n", time.Since(begun).Seconds(), fmt.Sprintf(format, args...))
 	}
+	expected, err := readDifferences()
+	if err != nil {
+		return err
+	}
 	l, err := startLab(ctx, logf)
 	if err != nil {
 		return err
@@ -109,5 +113,5 @@ func run(ctx context.Context, o options) (err error) {
 			return errors.Join(err, errors.New("what was finished is kept: continue with --resume"))
 		}
 	}
-	return printTable(os.Stdout, tests, o.columns, results)
+	return newTable(tests, o.columns, results, expected).print(os.Stdout)
 }

@@ -4,10 +4,10 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"io"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -23,92 +23,122 @@ type difference struct {
 	Reason string `json:"reason"`
 }
 
-// readDifferences returns the reasons of the expected differences, by the names of the tests.
-func readDifferences() (map[string]string, error) {
+// readDifferences returns the expected differences.
+func readDifferences() ([]difference, error) {
 	var list []difference
 	if err := yaml.UnmarshalStrict(differencesFile, &list); err != nil {
 		return nil, fmt.Errorf("reading differences.yaml, %w", err)
 	}
-	reasons := map[string]string{}
-	for _, d := range list {
-		if _, twice := reasons[d.Test]; twice || d.Test == "" || d.Reason == "" {
-			return nil, fmt.Errorf("differences.yaml: each test is listed once, with a reason: %q", d.Test)
-		}
-		reasons[d.Test] = d.Reason
-	}
-	return reasons, nil
+	return list, nil
 }
 
-// printTable prints how many tests of each group pass on each node, and the tests that do not. The error says which differences are not expected.
-func printTable(w io.Writer, tests []test, columns []string, results map[string]map[string]result) error {
-	reasons, err := readDifferences()
-	if err != nil {
-		return err
+// table compares the results of the columns, by their names and the names of the tests.
+type table struct {
+	tests   []test
+	columns []string
+	results map[string]map[string]result
+	reasons map[string]string
+}
+
+func newTable(tests []test, columns []string, results map[string]map[string]result, expected []difference) *table {
+	reasons := map[string]string{}
+	for _, d := range expected {
+		reasons[d.Test] = d.Reason
 	}
+	return &table{tests: tests, columns: columns, results: results, reasons: reasons}
+}
+
+// print how many tests of each group pass on each node, and the tests that do not. The error says how many differences are not expected.
+func (t *table) print(w io.Writer) error {
 	_, _ = fmt.Fprintf(w, "\n%-10s", "group")
-	for _, name := range columns {
+	for _, name := range t.columns {
 		_, _ = fmt.Fprintf(w, "%12s", name)
 	}
 	_, _ = fmt.Fprintln(w)
-	for _, group := range append(groups, "all") {
-		line := fmt.Sprintf("%-10s", group)
-		total := 0
-		for _, name := range columns {
-			passed := 0
-			total = 0
-			for _, t := range tests {
-				if t.group == group || group == "all" {
-					total++
-					if results[name][t.name].passed {
-						passed++
-					}
-				}
-			}
-			line += fmt.Sprintf("%12s", fmt.Sprintf("%d/%d", passed, total))
-		}
-		if total > 0 {
-			_, _ = fmt.Fprintln(w, line)
-		}
+	for _, group := range groups {
+		t.printGroup(w, group, func(g string) bool { return g == group })
 	}
-	return printFailures(w, tests, results, len(columns) == 2, reasons)
-}
-
-// printFailures lists the failed tests by what they mean.
-func printFailures(w io.Writer, tests []test, results map[string]map[string]result, both bool, reasons map[string]string) error {
-	list := func(title string, of func(plain, virtual result, reason string) bool, line func(t test, reason string) string) (n int) {
-		for _, t := range tests {
-			reason := reasons[t.name]
-			if !of(results[plainColumn][t.name], results[virtualColumn][t.name], reason) {
-				continue
-			}
-			if n++; n == 1 {
-				_, _ = fmt.Fprintf(w, "\n%s:\n", title)
-			}
-			_, _ = fmt.Fprintf(w, "  %s\n      %s\n", t.name, line(t, reason))
-		}
-		return n
-	}
-	message := func(name string) func(test, string) string {
-		return func(t test, _ string) string { return results[name][t.name].message }
-	}
-	giveReason := func(_ test, reason string) string { return reason }
-	if !both {
-		for name := range results {
-			list("Failed on the "+name+" node", func(plain, virtual result, _ string) bool { return !plain.passed && !virtual.passed }, message(name))
-		}
+	t.printGroup(w, "all", func(string) bool { return true })
+	if len(t.columns) == 1 {
+		name := t.columns[0]
+		t.list(w, "Failed", func(s test) (bool, string) {
+			r := t.results[name][s.name]
+			return !r.passed && !r.skipped, r.message
+		})
 		return nil
 	}
-	list("Failed on the plain node, too: nothing follows for the virtual one", func(plain, virtual result, _ string) bool { return !plain.passed && !virtual.passed }, message(plainColumn))
-	list("Failed on the plain node alone", func(plain, virtual result, _ string) bool { return !plain.passed && virtual.passed }, message(plainColumn))
-	list("Expected differences", func(plain, virtual result, reason string) bool {
-		return plain.passed && !virtual.passed && reason != ""
-	}, giveReason)
-	list("Expected differences that were not seen: remove them from differences.yaml", func(plain, virtual result, reason string) bool { return plain.passed && virtual.passed && reason != "" }, giveReason)
-	unexpected := list("Differences that are not expected", func(plain, virtual result, reason string) bool {
-		return plain.passed && !virtual.passed && reason == ""
-	}, message(virtualColumn))
+	return t.printDifferences(w)
+}
+
+// printGroup prints a line with the tests that passed and those that were not skipped by the suite, for each column.
+func (t *table) printGroup(w io.Writer, title string, contains func(group string) bool) {
+	line, some := fmt.Sprintf("%-10s", title), false
+	for _, name := range t.columns {
+		passed, of := 0, 0
+		for _, s := range t.tests {
+			r := t.results[name][s.name]
+			if !contains(s.group) || r.skipped {
+				continue
+			}
+			some = true
+			if of++; r.passed {
+				passed++
+			}
+		}
+		line += fmt.Sprintf("%12s", fmt.Sprintf("%d/%d", passed, of))
+	}
+	if some {
+		_, _ = fmt.Fprintln(w, line)
+	}
+}
+
+func (t *table) printDifferences(w io.Writer) error {
+	outcome := func(s test) (plain, virtual result, reason string) {
+		return t.results[plainColumn][s.name], t.results[virtualColumn][s.name], t.reasons[s.name]
+	}
+	t.list(w, "Skipped by the suite on one node or both", func(s test) (bool, string) {
+		plain, virtual, _ := outcome(s)
+		return plain.skipped || virtual.skipped, cmp.Or(plain.message, virtual.message)
+	})
+	t.list(w, "Failed on the plain node, too", func(s test) (bool, string) {
+		plain, virtual, _ := outcome(s)
+		return failed(plain) && failed(virtual), plain.message
+	})
+	t.list(w, "Failed on the plain node alone", func(s test) (bool, string) {
+		plain, virtual, _ := outcome(s)
+		return failed(plain) && virtual.passed, plain.message
+	})
+	t.list(w, "Expected differences", func(s test) (bool, string) {
+		plain, virtual, reason := outcome(s)
+		return plain.passed && failed(virtual) && reason != "", reason
+	})
+	t.list(w, "Expected differences that were not seen", func(s test) (bool, string) {
+		plain, virtual, reason := outcome(s)
+		return plain.passed && virtual.passed && reason != "", reason
+	})
+	unexpected := t.list(w, "Differences that are not expected", func(s test) (bool, string) {
+		plain, virtual, reason := outcome(s)
+		return plain.passed && failed(virtual) && reason == "", virtual.message
+	})
 	if unexpected > 0 {
-		return fmt.Errorf("%d tests pass on the plain node alone and are not in %s", unexpected, strings.TrimSpace("test/conformance/differences.yaml"))
+		return fmt.Errorf("%d tests pass on the plain node, fail on the virtual one, and are not in test/conformance/differences.yaml", unexpected)
 	}
 	return nil
+}
+
+func failed(r result) bool { return !r.passed && !r.skipped }
+
+// list the tests of a kind below its title, each with a remark, and return how many there are.
+func (t *table) list(w io.Writer, title string, is func(test) (bool, string)) (n int) {
+	for _, s := range t.tests {
+		matches, remark := is(s)
+		if !matches {
+			continue
+		}
+		if n++; n == 1 {
+			_, _ = fmt.Fprintf(w, "\n%s:\n", title)
+		}
+		_, _ = fmt.Fprintf(w, "  %s\n      %s\n", s.name, remark)
+	}
+	return n
 }

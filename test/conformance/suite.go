@@ -73,6 +73,7 @@ func listTests(ctx context.Context, binary, dir string, focus *regexp.Regexp) ([
 // result of a test.
 type result struct {
 	passed  bool
+	skipped bool // by the suite itself, which misses something here
 	seconds float64
 	message string // of a failure, its first line
 }
@@ -90,6 +91,9 @@ type junit struct {
 			Error struct {
 				Message string `xml:"message,attr"`
 			} `xml:"error"`
+			Skipped struct {
+				Message string `xml:"message,attr"`
+			} `xml:"skipped"`
 		} `xml:"testcase"`
 	} `xml:"testsuite"`
 }
@@ -109,10 +113,10 @@ func readResults(path string) (map[string]result, error) {
 		for _, c := range suite.Cases {
 			name, isTest := strings.CutPrefix(c.Name, "[It] ")
 			if !isTest || c.Status == "skipped" && c.Time == 0 || c.Status == "pending" {
-				continue
+				continue // it was not selected, or the time was up before
 			}
-			message, _, _ := strings.Cut(c.Failure.Message+c.Error.Message, "\n")
-			results[withoutLabels(name)] = result{passed: c.Status == "passed", seconds: c.Time, message: message}
+			message, _, _ := strings.Cut(c.Failure.Message+c.Error.Message+c.Skipped.Message, "\n")
+			results[withoutLabels(name)] = result{passed: c.Status == "passed", skipped: c.Status == "skipped", seconds: c.Time, message: message}
 		}
 	}
 	return results, nil
