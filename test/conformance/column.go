@@ -81,11 +81,9 @@ func (c *column) openReports(resume bool) error {
 		return err
 	}
 	for _, report := range reports {
-		results, err := readResults(report)
-		if err != nil {
-			return err
+		if results, err := readResults(report); err == nil { // otherwise it is not complete, and its tests run again
+			maps.Copy(c.results, results)
 		}
-		maps.Copy(c.results, results)
 		var number int
 		if _, err := fmt.Sscanf(filepath.Base(report), "%d.xml", &number); err == nil {
 			c.reports = max(c.reports, number)
@@ -103,30 +101,35 @@ func (c *column) runBatches(ctx context.Context, batches [][]test, parallel int)
 	return group.Wait()
 }
 
-// runBatch runs the tests in one process, and in another those that it left out because one of them took the time of all.
+// runBatch runs tests in one process. Those that it left out, because one of them took the time of all or ended the process, run in others.
 func (c *column) runBatch(ctx context.Context, batch []test) error {
-	for len(batch) > 0 {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		results, err := c.runTests(ctx, c.newReport(), batch)
-		if err != nil {
-			return err
-		}
-		var left []test
+	results, err := c.runTests(ctx, c.newReport(), batch)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && len(batch) == 1:
+		c.record(batch[0], result{message: err.Error()})
+		return nil
+	case err != nil:
 		for _, t := range batch {
-			if r, ran := results[t.name]; ran {
-				c.record(t, r)
-			} else {
-				left = append(left, t)
+			if err := c.runBatch(ctx, []test{t}); err != nil {
+				return err
 			}
 		}
-		if len(left) == len(batch) {
-			return fmt.Errorf("the suite has no result of %q", left[0].name)
-		}
-		batch = left
+		return nil
 	}
-	return nil
+	var left []test
+	for _, t := range batch {
+		if r, ran := results[t.name]; ran {
+			c.record(t, r)
+		} else {
+			left = append(left, t)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return c.runBatch(ctx, left)
 }
 
 // newReport returns the path of the next one.

@@ -55,6 +55,9 @@ func TestToleratePolicy(t *testing.T) {
 		return pod.Spec.Tolerations, nil
 	}
 	testenv.Eventually(t, func() error {
+		if _, err := createPod("other"); err != nil {
+			return err // its ServiceAccount is still missing
+		}
 		got, err := createPod("suite")
 		if err == nil && count(got) != 1 {
 			err = fmt.Errorf("a pod has the tolerations %v", got)

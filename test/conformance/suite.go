@@ -172,8 +172,11 @@ func (c *column) runTests(ctx context.Context, report string, tests []test) (map
 		return nil, err
 	}
 	results, err := readResults(report)
-	if err != nil || len(results) == 0 {
-		return nil, errors.Join(fmt.Errorf("the suite ran no test, see %s", log.Name()), err)
+	if err == nil && len(results) == 0 {
+		err = errors.New("it ran no test")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the suite has no results, see %s, %w", log.Name(), err)
 	}
 	return results, nil
 }
