@@ -51,6 +51,10 @@ node-tools: ## Build what real nodes consist of, too: kubelet, containerd, runc,
 liqo-tools: ## Build Liqo, for the tests of what runs beside it (once)
 	@hack/tools.sh --liqo
 
+.PHONY: conformance-tools
+conformance-tools: ## Build Kubernetes' end-to-end tests and what their images run (once; Debian)
+	@hack/tools.sh --conformance
+
 .PHONY: tinygo
 tinygo: ## Build the pinned TinyGo alone (what hack/tinygo/build-plugin.sh falls back to)
 	@hack/tinygo/build.sh
@@ -109,6 +113,10 @@ test-liqo: tools node-tools liqo-tools ## Run the tests beside Liqo itself, on r
 .PHONY: test-liqo-suites
 test-liqo-suites: tools node-tools liqo-tools ## Run Liqo's own suites with Liqo alone and with Refract, and print a table (half an hour, root)
 	REFRACT_NODES=required REFRACT_LIQO=suites go test -v -timeout 80m -run TestSuitesOfLiqo ./test/liqo
+
+.PHONY: test-conformance
+test-conformance: tools node-tools conformance-tools ## Run Kubernetes' own tests on a virtual and on a plain node (FOCUS=REGEXP COLUMN=plain|virtual ARGS=--help; hours, root)
+	@go run ./test/conformance $(if $(FOCUS),--focus='$(FOCUS)') $(if $(COLUMN),--column=$(COLUMN)) $(ARGS)
 
 .PHONY: test-skew
 test-skew: tools node-tools ## Join clusters of which one runs an earlier revision, and upgrade it, on real nodes (FROM=REVISION; Debian, root)

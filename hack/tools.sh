@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the pinned tools that are not in the cache yet: the test control planes and TinyGo (`make tools`), with --nodes also what real
-# nodes consist of (`make node-tools`), with --liqo Liqo (`make liqo-tools`).
-# Usage: hack/tools.sh [--nodes|--liqo]   REFRACT_CACHE=<dir> puts the cache elsewhere (default ~/.cache/refract)
+# nodes consist of (`make node-tools`), with --liqo Liqo (`make liqo-tools`), with --conformance Kubernetes' end-to-end tests (`make conformance-tools`).
+# Usage: hack/tools.sh [--nodes|--liqo|--conformance]   REFRACT_CACHE=<dir> puts the cache elsewhere (default ~/.cache/refract)
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$ROOT/hack/tinygo/tinygo.sh"
 
@@ -30,6 +30,13 @@ fi
 if [ "${1:-}" = --liqo ]; then
   for name in crd-replicator liqo-controller-manager liqo-virtual-kubelet liqo-webhook liqoctl uninstaller; do
     [ -x "$(tool_dir liqo)/$name" ] || missing+=("$name")
+  done
+fi
+if [ "${1:-}" = --conformance ]; then
+  # Programs that the images of the suite have beside busybox.
+  need_apt bash bind9-dnsutils curl iproute2 libc-bin netcat-openbsd util-linux
+  for name in e2e.test agnhost nonewprivs; do
+    [ -x "$(tool_dir kubernetes)/$name" ] || missing+=("$name")
   done
 fi
 if ! tinygo=$(tinygo_on_path); then

@@ -5,14 +5,19 @@
 # Builds one binary of the test clusters from the Go module proxy, into the cache.
 # Usage: hack/cluster/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|etcdutl|kwok
 #        of Liqo: crd-replicator|liqo-controller-manager|liqoctl|liqo-virtual-kubelet|liqo-webhook|uninstaller
+#        of Kubernetes' end-to-end tests: e2e.test, and the programs of its images agnhost|nonewprivs
 #        of real nodes: kubelet|kube-proxy|containerd|containerd-shim-runc-v2|runc|bridge|loopback|host-local|portmap|coredns|metrics-server
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 name=${1:?which binary?}
-ldflags="-s -w" cgo=0 tags=
+ldflags="-s -w" cgo=0 tags= build=(build)
 case $name in
-  kube*)
+  kube* | e2e.test | agnhost | nonewprivs)
     component=kubernetes package=k8s.io/kubernetes/cmd/$name
+    case $name in
+      e2e.test) package=k8s.io/kubernetes/test/e2e build=(test -c -vet=off) ;;
+      agnhost | nonewprivs) package=k8s.io/kubernetes/test/images/$name ;;
+    esac
     minor=${KUBERNETES_VERSION#v1.} minor=${minor%%.*}
     for pkg in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
       ldflags+=" -X $pkg.gitVersion=$KUBERNETES_VERSION -X $pkg.gitMajor=1 -X $pkg.gitMinor=$minor"
@@ -66,5 +71,5 @@ if [ "$component" = liqo ] && [ ! -d "$dir/chart" ]; then
   chmod -R u+w "$dir/chart.partial"
   mv "$dir/chart.partial" "$dir/chart"
 fi
-go build -trimpath -tags "$tags" -ldflags "$ldflags" -o "$dir/$name.partial" "$package"
+go "${build[@]}" -trimpath -tags "$tags" -ldflags "$ldflags" -o "$dir/$name.partial" "$package"
 mv "$dir/$name.partial" "$dir/$name"

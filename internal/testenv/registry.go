@@ -137,7 +137,7 @@ func (r *Registry) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	busybox, err := busyboxFiles(ctx)
+	busybox, err := BusyboxFiles(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,8 +184,8 @@ func buildWorkload(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// busyboxFiles are Debian's busybox, with a link for each of its applets, and what else programs expect in an image.
-func busyboxFiles(ctx context.Context) ([]image.File, error) {
+// BusyboxFiles returns Debian's busybox, with a link for each of its applets, and what else programs expect in an image.
+func BusyboxFiles(ctx context.Context) ([]image.File, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
 		return nil, fmt.Errorf("%w (make node-tools installs busybox-static)", err)

@@ -1,0 +1,174 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"github.com/refract-project/refract/internal/image"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// debianPrograms are what the images of the suite have beside busybox, from Debian's packages of this computer (`make conformance-tools`).
+var debianPrograms = map[string]string{
+	"bash": "bash", "curl": "curl", "dig": "dig", "getent": "getent", "ipcs": "ipcs", "nc.openbsd": "nc", "nslookup": "nslookup", "ss": "ss",
+}
+
+// suiteImages have the contents of agnhost and differ in what they run. Images of other programs are missing, such as perl, etcd, sample-apiserver,
+// resource-consumer, the servers of NFS and iSCSI and the drivers of storage, and so are those of private registries; tests that run them fail on
+// both nodes.
+var suiteImages = map[string]v1.Config{
+	"e2e-test-images/agnhost:2.63.0":          {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
+	"e2e-test-images/agnhost:2.55":            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
+	"e2e-test-images/busybox:1.37.0-1":        {Cmd: []string{"sh"}},
+	"e2e-test-images/glibc-dns-testing:2.0.0": {Cmd: []string{"sh"}},
+	"e2e-test-images/ipc-utils:1.4":           {Cmd: []string{"sh"}},
+	"e2e-test-images/kitten:1.8":              {Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}},
+	"e2e-test-images/nautilus:1.8":            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}},
+	"e2e-test-images/nginx:1.15-4":            {Cmd: []string{"/agnhost", "test-webserver"}},
+	"e2e-test-images/nginx:1.27-0":            {Cmd: []string{"/agnhost", "test-webserver"}},
+	"e2e-test-images/nonewprivs:1.4":          {Cmd: []string{"nnp"}},
+	"e2e-test-images/nonroot:1.5":             {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, User: "1234"},
+	"pause:3.10.2":                            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
+}
+
+// addedFiles tell images with the same program apart.
+var addedFiles = map[string]image.File{
+	"e2e-test-images/kitten:1.8":   {Path: "data.json", Mode: 0o644, Content: []byte(`{"image": "kitten.jpg"}`)},
+	"e2e-test-images/nautilus:1.8": {Path: "data.json", Mode: 0o644, Content: []byte(`{"image": "nautilus.jpg"}`)},
+}
+
+var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+
+// pushImages makes the images of the suite from the binaries in tools and stores them under the names that the suite asks for, without the registry.
+func pushImages(ctx context.Context, registry *testenv.Registry, tools string) error {
+	files, err := imageFiles(ctx, tools)
+	if err != nil {
+		return err
+	}
+	base, err := image.New(image.Spec{Platform: platform, Files: files, Made: "conformance", Fast: true})
+	if err != nil {
+		return err
+	}
+	for name, config := range suiteImages {
+		config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		img, err := mutate.Config(base, config)
+		if err != nil {
+			return err
+		}
+		if file, ok := addedFiles[name]; ok {
+			if img, err = appendFile(img, file); err != nil {
+				return err
+			}
+		}
+		if err := registry.Push(ctx, name, img); err != nil {
+			return fmt.Errorf("storing the image %s, %w", name, err)
+		}
+	}
+	return nil
+}
+
+// checkImages fails if the suite has stopped to use an image: its version has changed with that of Kubernetes.
+func checkImages(ctx context.Context, suite string) error {
+	list := exec.CommandContext(ctx, suite, "--list-images")
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("listing the images of the suite, %w", err)
+	}
+	used := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		_, name, _ := strings.Cut(strings.TrimSpace(line), "/") // without the registry
+		used[name] = true
+	}
+	for name := range suiteImages {
+		if !used[name] {
+			return fmt.Errorf("the suite does not use the image %s: correct suiteImages by what %s prints", name, list)
+		}
+	}
+	return nil
+}
+
+// appendFile adds a file to an image, in a layer of its own.
+func appendFile(base v1.Image, file image.File) (v1.Image, error) {
+	added, err := image.New(image.Spec{Platform: platform, Files: []image.File{file}, Made: "conformance", Fast: true})
+	if err != nil {
+		return nil, err
+	}
+	layers, err := added.Layers()
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(base, layers...)
+}
+
+// imageFiles returns what the Dockerfile of agnhost puts into its image, as far as Debian has it.
+func imageFiles(ctx context.Context, tools string) ([]image.File, error) {
+	files, err := testenv.BusyboxFiles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range files {
+		if files[i].Path == "etc/passwd" {
+			files[i].Content = append(files[i].Content, "user-defined-in-image:x:1000:1000::/:/bin/sh\n"...)
+		}
+	}
+	files = append(files,
+		image.File{Path: "etc/group", Mode: 0o644, Content: []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
+		image.File{Path: "etc/nsswitch.conf", Mode: 0o644, Content: []byte("hosts: files dns\n")},
+		image.File{Path: "uploads", Mode: 0o755, Dir: true},
+		image.File{Path: "index.html", Mode: 0o644, Content: []byte("<title>Welcome to nginx!</title>\n")},
+		image.File{Path: "agnhost-2", Link: "agnhost"})
+	for _, binary := range []struct {
+		name, path string
+		mode       int64
+	}{{"agnhost", "agnhost", 0o755}, {"nonewprivs", "usr/local/bin/nnp", 0o4755}} {
+		content, err := os.ReadFile(filepath.Join(tools, binary.name))
+		if err != nil {
+			return nil, fmt.Errorf("%w (make conformance-tools builds it)", err)
+		}
+		files = append(files, image.File{Path: binary.path, Mode: binary.mode, Content: content})
+	}
+	added, err := programFiles(ctx)
+	return append(files, added...), err
+}
+
+var sharedObject = regexp.MustCompile(`/\S+\.so\S*`)
+
+// programFiles returns Debian's programs with the shared objects that they are linked to, each where the program looks for it.
+func programFiles(ctx context.Context) ([]image.File, error) {
+	content := map[string]string{} // where to find what, by the path in the image
+	for program, name := range debianPrograms {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			return nil, fmt.Errorf("%w (make conformance-tools installs it)", err)
+		}
+		content["usr/bin/"+name] = path
+		linked, err := exec.CommandContext(ctx, "ldd", path).Output()
+		if err != nil {
+			return nil, fmt.Errorf("listing the shared objects of %s, %w", path, err)
+		}
+		for _, object := range sharedObject.FindAllString(string(linked), -1) {
+			content[strings.TrimPrefix(object, "/")] = object
+		}
+	}
+	var files []image.File
+	for path, source := range content {
+		data, err := os.ReadFile(source)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, image.File{Path: path, Mode: 0o755, Content: data})
+	}
+	return files, nil
+}

@@ -1,0 +1,191 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/hack"
+	"github.com/refract-project/refract/internal/nodelab"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// plainNode of the consumer, on which its control plane is, too.
+const plainNode = "rome-node-1"
+
+// runLabel is on each namespace that the suite creates.
+const runLabel = "e2e-run"
+
+// toleratePolicy lets the pods and DaemonSets of the suite onto the virtual node, also those that are created before their namespace is offloaded.
+//
+//go:embed tolerate.yaml
+var toleratePolicy []byte
+
+// lab is two joined clusters, of which the consumer has a plain node and a virtual one.
+type lab struct {
+	*nodelab.Lab
+	client client.WithWatch
+	// suite and kubectl are binaries, kubeconfig is that of the consumer.
+	suite, kubectl, kubeconfig string
+	// nonBlocking are the taints of the nodes that the suite uses.
+	nonBlocking string
+}
+
+// command of the administrator's network, without a shell: signals reach the program itself.
+func (l *lab) command(path string, args ...string) *exec.Cmd {
+	return l.Rome.Machines()[0].NetworkCommand(path, args...)
+}
+
+// startLab starts the clusters with the images of the suite, installs Refract in both, and joins them. Stop it.
+func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error) {
+	tools, err := hack.ToolDir("kubernetes")
+	if err != nil {
+		return nil, err
+	}
+	kubectl, err := testenv.Kubectl()
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{nonBlocking: "node-role.kubernetes.io/control-plane", suite: filepath.Join(tools, "e2e.test"), kubectl: kubectl}
+	if err := checkImages(ctx, l.suite); err != nil {
+		return nil, err
+	}
+	if l.Lab, err = nodelab.Start(ctx, nodelab.Options{Log: logf}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = l.Stop()
+		}
+	}()
+	if err := pushImages(ctx, l.Registry, tools); err != nil {
+		return nil, err
+	}
+	l.kubeconfig = l.Path("consumer.conf")
+	for _, line := range []string{
+		"kubectl --context=rome config view --raw --minify --flatten > " + l.kubeconfig,
+		"refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract",
+		"refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract",
+		"refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=8Gi",
+	} {
+		logf("$ %s", line)
+		if _, err := l.Run(line); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.connect()
+}
+
+// connect makes the client of the consumer.
+func (l *lab) connect() error {
+	config, err := clientcmd.BuildConfigFromFlags("", l.Rome.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	kinds := runtime.NewScheme()
+	if err := scheme.AddToScheme(kinds); err != nil {
+		return err
+	}
+	if err := offloading.AddToScheme(kinds); err != nil {
+		return err
+	}
+	l.client, err = client.NewWithWatch(config, client.Options{Scheme: kinds})
+	return err
+}
+
+// steer leaves the virtual node alone for the pods of the suite. Without it they run on the plain node, since the virtual one has a taint.
+func (l *lab) steer(ctx context.Context) error {
+	l.nonBlocking = wire.VirtualNodeTaint
+	if err := os.WriteFile(l.Path("tolerate.yaml"), toleratePolicy, 0o600); err != nil {
+		return err
+	}
+	for _, line := range []string{
+		"kubectl taint node " + plainNode + " conformance=other:NoSchedule",
+		"kubectl apply --filename=" + l.Path("tolerate.yaml"),
+		"kubectl create namespace steered",
+		"kubectl label namespace steered " + runLabel + "=none",
+	} {
+		if _, err := l.Run(line); err != nil {
+			return err
+		}
+	}
+	if err := l.awaitToleration(ctx); err != nil {
+		return err
+	}
+	_, err := l.Run("kubectl delete namespace steered --wait=false")
+	return err
+}
+
+// awaitToleration waits until the API server applies the policy to pods.
+func (l *lab) awaitToleration(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the policy that lets pods onto the virtual node has no effect"))
+	defer cancel()
+	for {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "steered", Name: "pod"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "none", Image: "none"}}},
+		}
+		err := l.client.Create(ctx, pod, client.DryRunAll)
+		if err == nil && slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == wire.VirtualNodeTaint }) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// offloadNamespaces offloads each namespace that the suite creates, until the context ends.
+func (l *lab) offloadNamespaces(ctx context.Context, logf func(string, ...any)) {
+	for ctx.Err() == nil {
+		if err := l.watchNamespaces(ctx); err != nil && ctx.Err() == nil {
+			logf("offloading the namespaces of the suite: %v", err)
+			time.Sleep(100 * time.Millisecond) // the watch starts again
+		}
+	}
+}
+
+// watchNamespaces returns when the watch ends.
+func (l *lab) watchNamespaces(ctx context.Context) error {
+	watcher, err := l.client.Watch(ctx, &corev1.NamespaceList{}, client.HasLabels{runLabel})
+	if err != nil {
+		return err
+	}
+	defer watcher.Stop()
+	for event := range watcher.ResultChan() {
+		namespace, ok := event.Object.(*corev1.Namespace)
+		if !ok || namespace.DeletionTimestamp != nil || event.Type == "DELETED" {
+			continue
+		}
+		err := l.client.Create(ctx, &offloading.NamespaceOffloading{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: offloading.NamespaceOffloadingName},
+			Spec: offloading.NamespaceOffloadingSpec{
+				NamespaceMappingStrategy: offloading.EnforceSameNameMappingStrategyType, PodOffloadingStrategy: offloading.RemotePodOffloadingStrategyType,
+			},
+		})
+		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) { // forbidden: the namespace ends
+			return err
+		}
+	}
+	return nil
+}
