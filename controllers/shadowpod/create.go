@@ -36,7 +36,7 @@ const GenerationAnnotation = wire.ShadowPodGenerationAnnotation
 const SpentAnnotation = "controllers.refract.io/spent-ephemeral-containers"
 
 // ownAnnotations are on pods alone, whatever the ShadowPod says.
-var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation, asked.Annotation}
+var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation, asked.Annotation, wire.AdmittedAnnotation}
 
 // Actions in the Events of this controller.
 const (

@@ -134,6 +134,10 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	partial := false
 	if x.Lesser != nil && denied(err) {
 		if rest := x.Lesser(); rest != nil {
+			if x.stored != nil {
+				rest = rest.DeepCopy() // it shares with the cache
+				x.admitted.Apply(rest.Object, x.stored.Object)
+			}
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
 				sent, partial = rest, true
