@@ -17,6 +17,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/serverversion"
 	"github.com/refract-project/refract/vk/reflection/internal/admitted"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -181,6 +182,7 @@ func (r *reflector) recordWhole(ctx context.Context, w *Worker, x *Desired, sent
 	x.admitted = x.admitted.With(fields, x.Build(w, stored).Object, stored.Object)
 	for range recordTries {
 		object := stored.DeepCopy() // the write is compared with it
+		informer.DropManagedFields(object)
 		object.Object["metadata"] = x.withRecord(object)
 		recorded, err := r.send(ctx, x, object)
 		switch {
@@ -253,13 +255,18 @@ func (r *reflector) warnDropped(ctx context.Context, w *Worker, x *Desired, fiel
 
 // describeRemoteVersion returns the version of the provider's API server, for a message.
 func (m *Manager) describeRemoteVersion(ctx context.Context) string {
-	var version string
-	err := m.callRemote(ctx, func(ctx context.Context) (err error) {
-		version, err = serverversion.Read(ctx, m.probe)
-		return err
-	})
+	version, err := m.remoteVersion(ctx)
 	if err != nil {
 		return "Kubernetes of unknown version"
 	}
 	return "Kubernetes " + version
+}
+
+// readRemoteVersion reads the version of the provider's API server.
+func (m *Manager) readRemoteVersion(ctx context.Context) (version string, err error) {
+	err = m.callRemote(ctx, func(ctx context.Context) (err error) {
+		version, err = serverversion.Read(ctx, m.probe)
+		return err
+	})
+	return version, err
 }
