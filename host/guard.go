@@ -21,8 +21,8 @@ type Guard struct {
 	// Off are booleans that are absent or false in every result. Setting one is an error; one that the object had is
 	// removed.
 	Off []string
-	// KeptBy is the path of a string, such as an annotation, by which the object keeps what it had of KeptOff, a part of Off: the string is KeptValue. It should be
-	// Unforgeable.
+	// KeptBy is the path of a string, such as an annotation. If it is KeptValue, booleans in KeptOff that the object had are not removed, although they are in
+	// Off. The path should be Unforgeable.
 	KeptBy, KeptValue string
 	KeptOff           []string
 	// AllowedPaths narrow what all plugins of the chain may write. Nil = what their manifests say, empty = nothing.

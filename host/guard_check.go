@@ -236,7 +236,7 @@ func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 	return nil
 }
 
-// keeps reports whether the object asks for a value that it had.
+// keeps reports whether the value at a path of guard.off stays: see Guard.KeptBy.
 func (g *guard) keeps(base document.View, path document.Path) bool {
 	if !slices.Contains(g.kept, path.String()) {
 		return false

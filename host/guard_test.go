@@ -256,7 +256,7 @@ func TestGuardTurnsInheritedOff(t *testing.T) {
 	}
 }
 
-// A pod that is annotated keeps the processes and the IPC of the host, of which the provider decides, but not its network. No plugin can annotate it.
+// A pod with the annotation keeps hostPID and hostIPC, which the provider may refuse, but not hostNetwork. No plugin can set the annotation.
 func TestGuardKeepsHostNamespacesOnRequest(t *testing.T) {
 	pod := func(annotation string) map[string]any {
 		return map[string]any{

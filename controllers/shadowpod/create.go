@@ -288,8 +288,8 @@ func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
 
 // mapAPIServer returns spec with the host aliases of the consumer's API server
 // pointing to where it is reached from here. spec itself is not changed. An
-// address that the consumer has set by value, which its variables have, too, is
-// the one by which it is reached from here.
+// address that the consumer has set by value, and so is in its variables, is
+// valid here already.
 func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[string]any) (map[string]any, error) {
 	aliases, ok := spec["hostAliases"].([]any)
 	if !ok || c.options.APIServerMapper == nil {

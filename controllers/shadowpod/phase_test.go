@@ -144,7 +144,7 @@ func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
 	}
 }
 
-// An address that the consumer has set by value, as its variables show, is that by which its API server is reached from here.
+// An address that the consumer has set by value, as its variables show, is valid here already.
 func TestForgeKeepsAnAPIServerThatIsSetByValue(t *testing.T) {
 	shadow := kind.New()
 	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})

@@ -18,7 +18,7 @@ import (
 // provider stands for the API server of the provider, to which a pod's names lead without a host alias, and its variables if they are not set.
 const provider = "provider"
 
-// whereItLeads returns to which host each variable and each name of the API server leads in a pod.
+// whereItLeads returns the host to which each variable and each name of the API server leads in a pod.
 func whereItLeads(shadow *unstructured.Unstructured) map[string]string {
 	leads := map[string]string{}
 	for _, name := range []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "kubernetes.default.svc.rome.example"} {

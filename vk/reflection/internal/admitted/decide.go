@@ -18,7 +18,7 @@ type Field struct {
 	Path    []string
 	Dropped bool // nothing is stored
 	Similar bool // the values differ only in how quantities are written
-	whole   bool // of a copy that is wholly ours
+	whole   bool // the copy is wholly ours
 }
 
 func (f Field) String() string { return strings.ReplaceAll(strings.Join(f.Path, "."), ".[", "[") }
@@ -40,9 +40,9 @@ func Differences(sent, stored map[string]any) (fields []Field) {
 	return fields
 }
 
-// DifferencesOfWhole returns the fields that admission has decided about in a copy that is wholly ours, sorted by path: what was stored in response to a write
-// differs from what was sent. Labels and annotations that were stored in addition are among them. A part of the content that was not stored is not: an API
-// server that does not know a field drops it, and is sent it again.
+// DifferencesOfWhole returns the fields that admission has decided about in a copy that is wholly ours, sorted by path: the value that was stored in response to
+// a write differs from the sent one. They include added labels and annotations. They do not include fields of the content that were not stored: an API server
+// drops a field that it does not know, and the next write sends it again.
 func DifferencesOfWhole(sent, stored map[string]any) (fields []Field) {
 	walk(nil, sent, true, func(path []string, value any) bool {
 		present, _ := at(stored, path)

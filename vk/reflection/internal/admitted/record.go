@@ -39,7 +39,7 @@ const maxBytes = 64 << 10
 // Record has the values that admission has replaced. Records are not modified.
 type Record struct {
 	fields map[uint64]decision // keyed by the hash of the path
-	whole  bool                // of a copy that is wholly ours
+	whole  bool                // the copy is wholly ours
 }
 
 // decision has the hashes of the value that was requested for a field, and of the one that was stored for it.

@@ -35,7 +35,7 @@ func (x *Desired) sameAdmitted(w *Worker, remote *unstructured.Unstructured, rec
 	return x.r.isStored(object, remote)
 }
 
-// recordOf returns the record of a copy, nil if there is none.
+// recordOf returns the record of a copy. It returns nil if the copy has no record.
 func (r *reflector) recordOf(remote *unstructured.Unstructured) *admitted.Record {
 	if r.kind.Copy.Mode == Replace {
 		return admitted.ReadWhole(raw.Annotations(remote.Object))
@@ -209,7 +209,7 @@ func (r *reflector) recordWhole(ctx context.Context, w *Worker, x *Desired, sent
 // recordTries limits how often a record is written when others write to the copy at the same time.
 const recordTries = 5
 
-// compared returns a copy with that part of its content of which decisions are recorded. It shares with object.
+// compared returns a copy without the content about which no decisions are recorded. It shares with object.
 func (r *reflector) compared(object *unstructured.Unstructured) *unstructured.Unstructured {
 	if r.kind.Copy.Changeable == nil {
 		return object

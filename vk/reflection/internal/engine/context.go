@@ -75,8 +75,8 @@ func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[stri
 	return root
 }
 
-// apiServerAddresses returns the addresses of the names of this cluster's API server. An address that was set by value is that of all names: the variables
-// have it, too.
+// apiServerAddresses returns the addresses of the names of this cluster's API server. An address that was set by value applies to all names, as it
+// does to the variables.
 func (m *Manager) apiServerAddresses(s *settings) []any {
 	if host := m.options.APIServer.Host; net.ParseIP(host) != nil {
 		return []any{host}

@@ -50,7 +50,7 @@ type Desired struct {
 	local       *unstructured.Unstructured
 	// admitted are the desired values that the provider's admission has replaced, which is recorded in the copy.
 	admitted *admitted.Record
-	stored   *unstructured.Unstructured // the whole copy to which the record has been applied, or nil
+	stored   *unstructured.Unstructured // the whole copy, set together with admitted
 	// Lesser is what an API server may accept that refuses the whole, nil for nothing.
 	Lesser func() *unstructured.Unstructured
 }

@@ -106,7 +106,7 @@ type APIServer struct {
 	Host string   // "" = kubernetes.default, by a host alias
 	Port string   // "" = 443
 	IPs  []string // for the host alias, in addition to those of IP objects
-	// Domain of this cluster's DNS, in which the API server has a name, too; "" = cluster.local.
+	// Domain of this cluster's DNS, "" = cluster.local. The API server has a name in it.
 	Domain string
 }
 

@@ -55,7 +55,7 @@ func (r *reflector) target(s *Scope) dynamic.ResourceInterface {
 	return r.m.remote.Resource(r.kind.target()).Namespace(s.namespace.remote)
 }
 
-// writer is target for writes: its answers have managedFields, which say what admission has changed.
+// writer returns the client for writes. Its answers have managedFields, which distinguish changes of admission from others.
 func (r *reflector) writer(s *Scope) dynamic.ResourceInterface {
 	return r.m.writer.Resource(r.kind.target()).Namespace(s.namespace.remote)
 }

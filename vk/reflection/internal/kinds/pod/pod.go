@@ -217,7 +217,7 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 	}
 	have, _ := raw.Nested(v.shadow.Object, h.Kind().Copy.Into...).(map[string]any)
 	spec := x.View.Field("spec")
-	stands := spec // with what the provider's admission has decided
+	stands := spec // with the decisions of the provider's admission
 	if object := x.WithAdmitted(w, v.shadow); object != nil {
 		stands = document.Of(raw.Nested(object.Object, h.Kind().Copy.Into...))
 	}
