@@ -6,6 +6,7 @@ package virtualnode_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -213,7 +214,7 @@ func deployment(vn *offloading.VirtualNode) *appsv1.Deployment {
 func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn, other, stays := virtualNode(t, "milan", "milan"), virtualNode(t, "milan", "milan-2"), virtualNode(t, "milan", "milan-3")
-	consumer.StartManager(t)
+	m := consumer.StartManager(t)
 	free, held := pod(t, shop, "free", "milan"), pod(t, shop, "held", "milan")
 	granted := access(t, "milan")
 	elsewhere, daemon := pod(t, shop, "elsewhere", "milan-3"), daemon(t, shop, "milan")
@@ -258,7 +259,12 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	consumer.AwaitGone(t, vn)
 	for _, object := range beside {
 		if err := consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
-			t.Errorf("%T %s is left to the garbage collector: %v", object, object.GetName(), err)
+			t.Errorf("%T %s is left: %v", object, object.GetName(), err)
+		}
+	}
+	for _, path := range []string{"/poddisruptionbudgets/vk-milan", "/networkpolicies/vk-milan", "/secrets/kubeconfig-milan"} {
+		if !slices.ContainsFunc(m.Writes.About("DELETE", path), func(request string) bool { return strings.HasSuffix(request, path) }) {
+			t.Errorf("%s is left to the garbage collector", path)
 		}
 	}
 
