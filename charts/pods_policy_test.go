@@ -40,6 +40,7 @@ const (
 	volumes     = "volume-types"
 	classes     = "storage-classes"
 	sources     = "claim-data-sources"
+	ofNode      = "host-namespaces"
 )
 
 var requests = []request{
@@ -111,6 +112,14 @@ var requests = []request{
 	{name: "token of a volume although there are none", limits: map[string]string{tokens: "false"}, says: "credentials for the API server", pod: `{volumes: [{name: token, projected: {sources: [{configMap: {name: a}}, {serviceAccountToken: {path: token}}]}}]}`},
 	{name: "certificate although there are none", limits: map[string]string{tokens: "false"}, says: "credentials for the API server", pod: `{volumes: [{name: token, projected: {sources: [{podCertificate: {signerName: kubernetes.io/kube-apiserver-client-pod, keyType: ED25519, credentialBundlePath: a}}]}}]}`},
 	{name: "no token where there are none", limits: map[string]string{tokens: "false"}, pod: `{automountServiceAccountToken: false, volumes: [{name: a, projected: {sources: [{configMap: {name: a}}]}}]}`},
+
+	{name: "no namespaces of the node", pod: `{hostNetwork: false, hostPID: null, hostIPC: false}`},
+	{name: "network of the node", says: "spec.pod.hostNetwork", pod: `{hostNetwork: true}`},
+	{name: "network of the node where the others are allowed", limits: map[string]string{ofNode: "hostPID,hostIPC"}, says: "spec.pod.hostNetwork", pod: `{hostNetwork: true, hostPID: true}`},
+	{name: "processes of the node", says: "spec.pod.hostPID", pod: `{hostPID: true}`},
+	{name: "IPC of the node", says: "spec.pod.hostIPC", pod: `{hostIPC: true}`},
+	{name: "processes of the node that are allowed", limits: map[string]string{ofNode: "hostPID"}, pod: `{hostPID: true, hostIPC: false}`},
+	{name: "IPC of the node where only processes are allowed", limits: map[string]string{ofNode: "hostPID"}, says: "spec.pod.hostIPC", pod: `{hostPID: true, hostIPC: true}`},
 
 	{name: "usual volumes", pod: `{volumes: [{name: a}, {name: b, emptyDir: {}}, {name: c, configMap: {name: c}}, {name: d, secret: {secretName: d}}, {name: e, persistentVolumeClaim: {claimName: e}}]}`},
 	{name: "NFS", says: "spec.pod.volumes", pod: `{volumes: [{name: a, emptyDir: {}}, {name: b, nfs: {server: 10.0.0.1, path: /}}]}`},

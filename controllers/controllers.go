@@ -143,13 +143,13 @@ type Options struct {
 
 // versionOf returns a function that reads the version of the API server of this cluster.
 func versionOf(mgr manager.Manager) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
+	return serverversion.Cached(func(ctx context.Context) (string, error) {
 		client, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 		if err != nil {
 			return "", fmt.Errorf("creating a client, %w", err)
 		}
 		return serverversion.Read(ctx, client.RESTClient())
-	}
+	}, clock.RealClock{})
 }
 
 // all returns the controllers with their dependencies.

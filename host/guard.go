@@ -21,6 +21,10 @@ type Guard struct {
 	// Off are booleans that are absent or false in every result. Setting one is an error; one that the object had is
 	// removed.
 	Off []string
+	// KeptBy is the path of a string, such as an annotation. If it is KeptValue, booleans in KeptOff that the object had are not removed, although they are in
+	// Off. The path should be Unforgeable.
+	KeptBy, KeptValue string
+	KeptOff           []string
 	// AllowedPaths narrow what all plugins of the chain may write. Nil = what their manifests say, empty = nothing.
 	AllowedPaths []string
 }
@@ -47,6 +51,10 @@ func DefaultGuard(kind string, podSpecs ...string) Guard {
 	for _, path := range podSpecs {
 		g.Off = append(g.Off, path+".hostNetwork", path+".hostPID", path+".hostIPC")
 	}
+	if kind == "Pod" { // the provider decides about them: see package tenantlimits
+		g.KeptBy, g.KeptValue = "metadata.annotations[plugins.refract.io/host-namespaces]", "keep"
+		g.KeptOff = []string{"spec.hostPID", "spec.hostIPC"}
+	}
 	return g
 }
 
@@ -65,10 +73,13 @@ var podSpecPaths = map[string]string{
 
 // guard is a Guard with the plugins' manifests, as a tree of path segments: an edit is checked on one way down.
 type guard struct {
-	hook    Hook
-	plugins []*Plugin
-	root    *rule
-	off     []document.Path
+	hook      Hook
+	plugins   []*Plugin
+	root      *rule
+	off       []document.Path
+	keptBy    document.Path // see Guard.KeptBy
+	keptValue string
+	kept      []string
 }
 
 // maxPlugins of a chain, one bit each.
@@ -108,6 +119,11 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 		add(orAll(g.AllowedPaths), func(r *rule) { r.chain = true }),
 		add(g.Off, func(r *rule) { out.off = append(out.off, r.path) }),
 	)
+	if g.KeptBy != "" {
+		path, failure := document.ParsePath(g.KeptBy)
+		err = errors.Join(err, failure)
+		out.keptBy, out.keptValue, out.kept = path, g.KeptValue, g.KeptOff
+	}
 	for n, p := range plugins {
 		err = errors.Join(err, add(p.manifest.Writes, func(r *rule) { r.manifests |= 1 << n }))
 		writes := p.writes

@@ -224,6 +224,9 @@ func (g *guard) turnedOn(root document.View, path document.Path) []located {
 func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 	for _, path := range g.off {
 		for _, on := range g.turnedOn(doc.Root().View(), path) {
+			if g.keeps(doc.Base(), on.path) {
+				continue
+			}
 			if _, err := doc.Root().Remove(on.path.String()); err != nil {
 				return g.error(-1, on.path, "it must be off and cannot be removed, "+err.Error())
 			}
@@ -231,6 +234,19 @@ func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 		}
 	}
 	return nil
+}
+
+// keeps reports whether the value at a path of guard.off stays: see Guard.KeptBy.
+func (g *guard) keeps(base document.View, path document.Path) bool {
+	if !slices.Contains(g.kept, path.String()) {
+		return false
+	}
+	by := base
+	for _, s := range g.keptBy {
+		by = by.Field(s.Key)
+	}
+	text, ok := by.Text()
+	return ok && text == g.keptValue
 }
 
 // error blames the n-th plugin; -1 is none.

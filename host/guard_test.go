@@ -255,3 +255,23 @@ func TestGuardTurnsInheritedOff(t *testing.T) {
 		t.Error("the object in the cache changed")
 	}
 }
+
+// A pod with the annotation keeps hostPID and hostIPC, which the provider may refuse, but not hostNetwork. No plugin can set the annotation.
+func TestGuardKeepsHostNamespacesOnRequest(t *testing.T) {
+	pod := func(annotation string) map[string]any {
+		return map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{"plugins.refract.io/host-namespaces": annotation}},
+			"spec":     map[string]any{"hostNetwork": true, "hostPID": true, "hostIPC": true},
+		}
+	}
+	for annotation, want := range map[string]map[string]any{"keep": {"hostPID": true, "hostIPC": true}, "drop": {}, "": {}} {
+		got, out, err := run(t, pod(annotation))
+		if err != nil || !reflect.DeepEqual(got["spec"], want) || len(out.Warnings) != 3-len(want) {
+			t.Errorf("annotation %q: %v, warnings %v, %v, want %v", annotation, got["spec"], out.Warnings, err, want)
+		}
+	}
+	service := DefaultGuard("Deployment.apps")
+	if service.KeptOff != nil {
+		t.Errorf("a template keeps %v", service.KeptOff)
+	}
+}

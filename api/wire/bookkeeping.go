@@ -13,6 +13,9 @@ const (
 	ReadinessGatesAnnotation = "plugins.refract.io/readiness-gates"
 )
 
+// AdmittedAnnotation, on copies and ShadowPods, records as hashes which of the requested values the provider's admission has replaced.
+const AdmittedAnnotation = "plugins.refract.io/admitted"
+
 // bookkeeping are the labels and annotations that Refract itself writes to objects of the consumer.
 var bookkeeping = []string{
 	OffloadedPodLabel, RemoteUnavailableLabel, RestartsAnnotation, ReadinessGatesAnnotation, StatusFromAnnotation, StatusHashAnnotation,

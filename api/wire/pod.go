@@ -50,6 +50,8 @@ const (
 	HostNamespacesAnnotation = "plugins.refract.io/host-namespaces"
 	// HostNamespacesDrop: the offloaded pod has namespaces of its own instead.
 	HostNamespacesDrop = "drop"
+	// HostNamespacesKeep: the offloaded pod has hostPID and hostIPC, if the provider allows that to the consumer.
+	HostNamespacesKeep = "keep"
 
 	// RemoteRuntimeClassNameAnnotation names the pod's runtime class on the provider.
 	RemoteRuntimeClassNameAnnotation = "liqo.io/remote-runtime-class-name"

@@ -78,6 +78,7 @@ func setMetadata(slice, shadow *unstructured.Unstructured) {
 	slice.SetLabels(labels)
 	annotations := shadow.GetAnnotations() // a copy
 	delete(annotations, wire.DirectConnectionsDataAnnotation)
+	delete(annotations, wire.AdmittedAnnotation)
 	slice.SetAnnotations(annotations)
 	slice.SetOwnerReferences(kind.Owner(shadow))
 }

@@ -36,7 +36,7 @@ const GenerationAnnotation = wire.ShadowPodGenerationAnnotation
 const SpentAnnotation = "controllers.refract.io/spent-ephemeral-containers"
 
 // ownAnnotations are on pods alone, whatever the ShadowPod says.
-var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation, asked.Annotation}
+var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation, asked.Annotation, wire.AdmittedAnnotation}
 
 // Actions in the Events of this controller.
 const (
@@ -287,7 +287,9 @@ func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
 }
 
 // mapAPIServer returns spec with the host aliases of the consumer's API server
-// pointing to where it is reached from here. spec itself is not changed.
+// pointing to where it is reached from here. spec itself is not changed. An
+// address that the consumer has set by value, and so is in its variables, is
+// valid here already.
 func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[string]any) (map[string]any, error) {
 	aliases, ok := spec["hostAliases"].([]any)
 	if !ok || c.options.APIServerMapper == nil {
@@ -301,6 +303,10 @@ func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[s
 			continue
 		}
 		ip, _ := entry["ip"].(string)
+		if isSetByValue(spec, ip) {
+			mapped[i] = alias
+			continue
+		}
 		here, err := c.options.APIServerMapper.MapAPIServer(ctx, origin, ip)
 		if err != nil {
 			return nil, fmt.Errorf("mapping host alias %s of the API server of %s, %w", ip, origin, err)
@@ -312,6 +318,21 @@ func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[s
 	spec = maps.Clone(spec)
 	spec["hostAliases"] = mapped
 	return spec, nil
+}
+
+// isSetByValue reports whether the variables of a container have the address of an API server. They have a name if the network has reported the address.
+func isSetByValue(spec map[string]any, ip string) bool {
+	for _, field := range []string{"containers", "initContainers"} {
+		for _, container := range containersOf(spec, field) {
+			env, _ := container["env"].([]any)
+			for _, item := range env {
+				if variable, _ := item.(map[string]any); variable["name"] == "KUBERNETES_SERVICE_HOST" && variable["value"] == ip {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 func namesAPIServer(alias map[string]any) bool {

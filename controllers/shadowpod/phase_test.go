@@ -143,3 +143,25 @@ func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
 		t.Errorf("the cached ShadowPod was changed (-want +got):\n%s", diff)
 	}
 }
+
+// An address that the consumer has set by value, as its variables show, is valid here already.
+func TestForgeKeepsAnAPIServerThatIsSetByValue(t *testing.T) {
+	shadow := kind.New()
+	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+	spec := map[string]any{
+		"hostAliases": []any{map[string]any{"ip": "192.0.2.7", "hostnames": []any{"kubernetes.default"}}, map[string]any{"ip": "10.0.0.1", "hostnames": []any{"kubernetes.default"}}},
+		"containers":  []any{map[string]any{"name": "web", "env": []any{map[string]any{"name": "KUBERNETES_SERVICE_HOST", "value": "192.0.2.7"}}}},
+	}
+	shadow.Object["spec"] = map[string]any{"pod": spec}
+	pod, err := NewController(nil, nil, nil, Options{APIServerMapper: mapper{}}).forge(t.Context(), shadow)
+	require.NoError(t, err)
+	aliases, _, err := unstructured.NestedSlice(pod.Object, "spec", "hostAliases")
+	require.NoError(t, err)
+	var addresses []any
+	for _, alias := range aliases {
+		addresses = append(addresses, alias.(map[string]any)["ip"])
+	}
+	if diff := cmp.Diff([]any{"192.0.2.7", "10.0.0.1-of-home"}, addresses); diff != "" {
+		t.Errorf("addresses of the host aliases (-want +got):\n%s", diff)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +18,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // admitted returns the condition of a ShadowPod: its status and its message.
@@ -170,13 +172,15 @@ func TestRefusesOtherOriginsAndNamespaces(t *testing.T) {
 func TestAllowsWhatTheProviderAllows(t *testing.T) {
 	allowed, labelled := extended(t), extended(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: labelled}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"baseline"}}}`, tenancy.EnforceLabel))
+	limits, err := tenantlimits.New(map[string]string{tenantlimits.HostNamespaces.Name: "hostPID"})
+	require.NoError(t, err)
 	provider.StartManager(t, func(o *controllers.Options) {
-		o.Tenancy = tenancy.Options{PodSecurity: "restricted", Levels: map[string]string{"consumer": "privileged"}}
+		o.Tenancy = tenancy.Options{PodSecurity: "restricted", Levels: map[string]string{"consumer": "privileged"}, Limits: limits}
 	})
-	shadow := set(shadowPod(allowed, "host"), true, "spec", "pod", "hostNetwork")
+	shadow := set(shadowPod(allowed, "host"), true, "spec", "pod", "hostPID")
 	provider.Create(t, shadow)
 	awaitPod(t, shadow, "")
-	shadow = set(shadowPod(labelled, "host"), true, "spec", "pod", "hostNetwork")
+	shadow = set(shadowPod(labelled, "host"), true, "spec", "pod", "hostPID")
 	provider.Create(t, shadow)
 	controllertest.Eventually(t, "the refusal in the namespace with a level of its own", func() error {
 		provider.Get(t, shadow, labelled, "host")

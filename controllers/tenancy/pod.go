@@ -25,7 +25,7 @@ type podCheck struct {
 // firstRefusal returns nil if the pod is allowed.
 func (c *podCheck) firstRefusal() *Refusal {
 	for _, check := range []func() *Refusal{
-		c.checkScheduling, c.checkNodeSelection, c.checkTolerations, c.checkPodAffinity, c.checkClasses, c.checkGracePeriods, c.checkServiceAccount, c.checkVolumes, c.checkClaims,
+		c.checkScheduling, c.checkNodeSelection, c.checkTolerations, c.checkPodAffinity, c.checkClasses, c.checkGracePeriods, c.checkServiceAccount, c.checkVolumes, c.checkHostNamespaces, c.checkClaims,
 	} {
 		if refusal := check(); refusal != nil {
 			return refusal
@@ -202,6 +202,19 @@ func (c *podCheck) checkVolumes() *Refusal {
 				refusal.Field = podField + "volumes[" + c.spec.Volumes[i].Name + "].ephemeral.volumeClaimTemplate." + refusal.Field
 				return refusal
 			}
+		}
+	}
+	return nil
+}
+
+// checkHostNamespaces refuses the network of the host always.
+func (c *podCheck) checkHostNamespaces() *Refusal {
+	if c.spec.HostNetwork {
+		return &Refusal{podField + "hostNetwork", "pods of consumers do not use the network of their node", "omit the field"}
+	}
+	for field, on := range map[string]bool{"hostPID": c.spec.HostPID, "hostIPC": c.spec.HostIPC} {
+		if on && !slices.Contains(c.limits.List(tenantlimits.HostNamespaces), field) {
+			return refused(field, tenantlimits.HostNamespaces, "pods of consumers do not use this namespace of their node")
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ package virtualnode_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,8 +68,9 @@ func virtualNode(t *testing.T, provider, name string) *offloading.VirtualNode {
 	})
 	vn := &offloading.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name, Labels: map[string]string{wire.RemoteClusterIDLabel: provider}},
-		Spec:       offloading.VirtualNodeSpec{ClusterID: core.ClusterID(provider)},
+		Spec:       offloading.VirtualNodeSpec{ClusterID: core.ClusterID(provider), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: "kubeconfig-" + name}},
 	}
+	require.NoError(t, consumer.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.Provider(tenant, "kubeconfig-"+name)...))
 	consumer.Create(t, vn)
 	return vn
 }
@@ -82,6 +86,20 @@ func access(t *testing.T, node string) (names []string) {
 		}))
 	}
 	return names
+}
+
+// besides creates what refractctl makes for the virtual kubelet of a node besides its permissions, with an owner.
+func besides(t *testing.T, vn, owner *offloading.VirtualNode) []client.Object {
+	t.Helper()
+	meta := metav1.ObjectMeta{Namespace: vn.Namespace, Name: "vk-" + vn.Name, OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: offloading.GroupVersion.String(), Kind: offloading.VirtualNodeKind, Name: owner.Name, UID: owner.UID}}}
+	secret := &corev1.Secret{ObjectMeta: *meta.DeepCopy()}
+	secret.Name = "kubeconfig-" + vn.Name
+	objects := []client.Object{&policyv1.PodDisruptionBudget{ObjectMeta: meta}, &networkingv1.NetworkPolicy{ObjectMeta: meta}, secret}
+	for _, object := range objects {
+		consumer.Create(t, object)
+	}
+	return objects
 }
 
 // pod creates a running pod on a node.
@@ -196,13 +214,14 @@ func deployment(vn *offloading.VirtualNode) *appsv1.Deployment {
 func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn, other, stays := virtualNode(t, "milan", "milan"), virtualNode(t, "milan", "milan-2"), virtualNode(t, "milan", "milan-3")
-	consumer.StartManager(t)
+	m := consumer.StartManager(t)
 	free, held := pod(t, shop, "free", "milan"), pod(t, shop, "held", "milan")
 	granted := access(t, "milan")
 	elsewhere, daemon := pod(t, shop, "elsewhere", "milan-3"), daemon(t, shop, "milan")
 	limit := budget(t, held)
 	awaitFinalizer(t, vn)
 	awaitFinalizer(t, other)
+	beside, foreign := besides(t, vn, vn), besides(t, other, vn)
 
 	consumer.Delete(t, vn)
 	awaitEvicted(t, free)
@@ -213,9 +232,15 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	if consumer.Get(t, current, "", "milan"); !current.Spec.Unschedulable {
 		t.Error("the node is not cordoned")
 	}
+	for _, object := range foreign {
+		require.NoError(t, consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object))
+	}
 	consumer.Delete(t, other)
 	consumer.AwaitGone(t, node("milan-2"))
 	consumer.AwaitGone(t, other)
+	for _, object := range foreign {
+		require.NoError(t, consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object), "another virtual node owns it")
+	}
 
 	consumer.Get(t, deployment(vn), vn.Namespace, "vk-milan")
 	if consumer.Get(t, held, shop, "held"); held.DeletionTimestamp != nil {
@@ -232,6 +257,16 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	consumer.Delete(t, daemon)
 	consumer.AwaitGone(t, deployment(vn))
 	consumer.AwaitGone(t, vn)
+	for _, object := range beside {
+		if err := consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
+			t.Errorf("%T %s is left: %v", object, object.GetName(), err)
+		}
+	}
+	for _, path := range []string{"/poddisruptionbudgets/vk-milan", "/networkpolicies/vk-milan", "/secrets/kubeconfig-milan"} {
+		if !slices.ContainsFunc(m.Writes.About("DELETE", path), func(request string) bool { return strings.HasSuffix(request, path) }) {
+			t.Errorf("%s is left to the garbage collector", path)
+		}
+	}
 
 	if left := access(t, "milan"); len(granted) != 10 || len(left) > 0 {
 		t.Errorf("of %q these are left: %q", granted, left)

@@ -11,10 +11,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -47,7 +50,7 @@ func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Resu
 	if err := fresh.Check(ctx, c.client, c.live, v.VirtualNode); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	steps := []func(context.Context, *virtualNode) (done bool, err error){c.leave, c.withdraw, c.removeNodeStep, c.removeKubelet, c.removeAccess}
+	steps := []func(context.Context, *virtualNode) (done bool, err error){c.leave, c.withdraw, c.removeNodeStep, c.removeKubelet, c.removeBesides, c.removeAccess}
 	for _, step := range steps {
 		if done, err := step(ctx, v); err != nil || !done {
 			return reconcile.Result{RequeueAfter: c.again(v.DeletionTimestamp.Time)}, err
@@ -257,6 +260,46 @@ func (c *Controller) removeKubelet(ctx context.Context, v *virtualNode) (done bo
 
 // kubeletName is the name of the Deployment of a virtual kubelet, as in Liqo.
 func kubeletName(virtualNode string) string { return "vk-" + virtualNode }
+
+// removeBesides deletes what refractctl has made for the virtual kubelet besides its permissions, as far as the VirtualNode owns it: the disruption budget, the
+// NetworkPolicy, and the credentials if they are for this virtual node alone. The garbage collector would be late, or is away. What a Role of an earlier
+// version does not permit is left to it.
+func (c *Controller) removeBesides(ctx context.Context, v *virtualNode) (done bool, err error) {
+	besides := []*metav1.PartialObjectMetadata{
+		besideOf(v, policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), kubeletName(v.Name)),
+		besideOf(v, networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"), kubeletName(v.Name)),
+	}
+	if secret := v.Spec.KubeconfigSecretRef; secret != nil && secret.Name != "" {
+		besides = append(besides, besideOf(v, corev1.SchemeGroupVersion.WithKind("Secret"), secret.Name))
+	}
+	for _, object := range besides {
+		kind, key := object.Kind, client.ObjectKeyFromObject(object)
+		err := c.live.Get(ctx, key, object)
+		if err == nil && object.DeletionTimestamp == nil && isOwnedBy(object, v.UID) {
+			err = c.client.Delete(ctx, object, client.Preconditions{UID: ptr.To(object.GetUID()), ResourceVersion: ptr.To(object.GetResourceVersion())})
+		}
+		if apierrors.IsForbidden(err) {
+			log.FromContext(ctx).Info("Leaving an object of a virtual kubelet to the garbage collector", "kind", kind, "object", key, "err", err)
+			continue
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("deleting %s %s, %w", kind, key, err)
+		}
+	}
+	return true, nil
+}
+
+func besideOf(v *virtualNode, kind schema.GroupVersionKind, name string) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: name}}
+	object.SetGroupVersionKind(kind)
+	return object
+}
+
+// isOwnedBy reports whether an object has this owner and no other.
+func isOwnedBy(object client.Object, uid types.UID) bool {
+	owners := object.GetOwnerReferences()
+	return len(owners) == 1 && owners[0].UID == uid
+}
 
 // removeAccess deletes the ServiceAccount of the virtual kubelet, with its roles and their bindings, as far as they were made for this
 // virtual node.

@@ -137,6 +137,12 @@ func ControllerManagerTenant() Role {
 		Rules: []Rule{
 			grant("to authenticate at the provider's API server, and to store the renewed token; no other Secret can be read",
 				"", on("secrets"), do("get", "update"), KubeconfigSecretPlaceholder),
+			grant("to remove it with the virtual node that owns it",
+				"", on("secrets"), do("delete"), KubeconfigSecretPlaceholder),
+			grant("to remove the disruption budgets of virtual kubelets with their virtual nodes",
+				"policy", on("poddisruptionbudgets"), do("get", "delete")),
+			grant("to remove their NetworkPolicies",
+				"networking.k8s.io", on("networkpolicies"), do("get", "delete")),
 		},
 	}
 }

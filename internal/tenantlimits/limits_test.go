@@ -60,6 +60,9 @@ func TestKinds(t *testing.T) {
 	for text, valid := range map[string]bool{"": true, "fast": true, "fast,slow": true, "*": false, "fast*": false, "fast, slow": false} {
 		assert.Equalf(t, valid, names.Check(text) == nil, text)
 	}
+	for text, valid := range map[string]bool{"": true, "hostPID": true, "hostIPC,hostPID": true, "hostNetwork": false, "*": false} {
+		assert.Equalf(t, valid, HostNamespaces.Check(text) == nil, text)
+	}
 	quantity, limited := Limits{}.Quantity(size)
 	assert.True(t, limited)
 	assert.Equal(t, "10Gi", quantity.String())

@@ -29,8 +29,11 @@ var (
 	VolumeTypes = &Setting{Name: "volume-types", Kind: Globs,
 		Default: "configMap,downwardAPI,emptyDir,ephemeral,hostPath,image,persistentVolumeClaim,projected,secret",
 		Help:    "types of volumes that the pods of consumers may use; the Pod Security level decides about hostPath, too"}
+	// The network of the host is never allowed: pods in it have no address of the network between the clusters, and evade NetworkPolicies.
+	HostNamespaces = &Setting{Name: "host-namespaces", Kind: Names, Of: []string{"hostPID", "hostIPC"},
+		Help: "namespaces of the node, hostPID and hostIPC, that the pods of consumers may use; the Pod Security level must be privileged, too"}
 )
 
 var podSettings = []*Setting{
-	SchedulerNames, NodeSelectors, Tolerations, CrossNamespaceAffinity, PriorityClasses, RuntimeClasses, MaxTerminationGracePeriod, ServiceAccounts, ServiceAccountTokens, VolumeTypes,
+	SchedulerNames, NodeSelectors, Tolerations, CrossNamespaceAffinity, PriorityClasses, RuntimeClasses, MaxTerminationGracePeriod, ServiceAccounts, ServiceAccountTokens, VolumeTypes, HostNamespaces,
 }

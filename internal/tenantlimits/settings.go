@@ -45,6 +45,8 @@ type Setting struct {
 	Kind Kind
 	// Default is the value in the form of the flag.
 	Default string
+	// Of lists the names that a value of kind Names may have; nil for any.
+	Of []string
 	// Help is the help of the flag, without the default.
 	Help string
 }
@@ -111,6 +113,9 @@ func (s *Setting) Check(text string) error {
 		for _, entry := range entries(text) {
 			if !globChars.MatchString(entry) || strings.Contains(entry, "*") {
 				return fmt.Errorf("%s: entry %q is not valid: use names separated by commas, without spaces and wildcards", s.Name, strings.Map(printable, entry))
+			}
+			if s.Of != nil && !slices.Contains(s.Of, entry) {
+				return fmt.Errorf("%s: entry %q is not valid: use %s", s.Name, strings.Map(printable, entry), strings.Join(s.Of, ", "))
 			}
 		}
 	case Globs:

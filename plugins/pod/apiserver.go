@@ -119,17 +119,20 @@ func (a *access) renameRootCA(n sdk.Node, path string) {
 	n.SetString(path, a.rootCA)
 }
 
-const apiServerName = "kubernetes.default"
+const (
+	apiServerName = "kubernetes.default"
+	clusterDomain = "cluster.local" // the default of Kubernetes
+)
 
 // apiServerNames are the host names of the API server in a pod of its cluster.
-// The certificate has them all. The issuer of a token is the last one, unless
-// the API server has another.
-var apiServerNames = [...]string{apiServerName, apiServerName + ".svc", "kubernetes", apiServerName + ".svc.cluster.local"}
+// The certificate has them all. The issuer of a token is the last one, in the
+// domain of the consumer's DNS, unless the API server has another.
+var apiServerNames = [...]string{apiServerName, apiServerName + ".svc", "kubernetes", apiServerName + ".svc." + clusterDomain}
 
 // addHostAliases lets the pod resolve the consumer's API server by the names
-// that its certificate has. Without addresses they are left to the provider's
-// DNS, which knows its own API server by them: an alias for an address that was
-// set by value would be remapped by a provider whose network is Liqo's.
+// that its certificate has. Without addresses, as with a name that was set by
+// value, they are left to the provider's DNS, which knows its own API server by
+// them.
 func (a *access) addHostAliases() {
 	ips := a.api.Get("ips")
 	for i := range ips.Len("") {
@@ -150,6 +153,9 @@ func (a *access) addHostAlias(ip string) {
 	names := alias.SetList("hostnames")
 	for _, name := range apiServerNames {
 		names.SetString("-", name)
+	}
+	if domain := a.api.String("domain"); domain != "" && domain != clusterDomain {
+		names.SetString("-", sdk.Concat(apiServerName, ".svc.", domain))
 	}
 }
 

@@ -5,10 +5,14 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/vk/app/options"
@@ -46,6 +50,35 @@ func supportBy(served *metav1.APIResourceList) string {
 	return reflection.SupportLegacy
 }
 
+// serviceDomain returns the domain of this cluster's DNS according to the issuer of its tokens, which is by default the name of the API server's Service; ""
+// if the issuer has another name.
+func (a *active) serviceDomain(ctx context.Context) (string, error) {
+	body, err := a.client.Discovery().RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("reading the issuer of tokens, %w", err)
+	}
+	var discovery struct {
+		Issuer string `json:"issuer"`
+	}
+	if err := json.Unmarshal(body, &discovery); err != nil {
+		return "", fmt.Errorf("reading the issuer of tokens, %w", err)
+	}
+	return domainOf(discovery.Issuer), nil
+}
+
+// domainOf returns the domain of an issuer that is the Service of the API server, "" for any other.
+func domainOf(issuer string) string {
+	location, err := url.Parse(issuer)
+	if err != nil {
+		return ""
+	}
+	domain, is := strings.CutPrefix(location.Hostname(), "kubernetes.default.svc.")
+	if !is || len(validation.IsDNS1123Subdomain(domain)) > 0 {
+		return ""
+	}
+	return domain
+}
+
 // apiServer is where offloaded pods find this cluster's API server. Unless the user or the network says so they do not:
 // its name is that of the provider's own on the provider.
 func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServer {
@@ -55,6 +88,13 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 	}
 	if a.APIServerSupport && server.Host == "" && !network {
 		log.FromContext(ctx).Info("Offloaded pods get tokens but no address of this cluster's API server: set --home-api-server-host and --home-api-server-port")
+	}
+	if a.APIServerSupport {
+		domain, err := a.serviceDomain(ctx)
+		if err != nil {
+			log.FromContext(ctx).Info("Assuming that the domain of this cluster's DNS is cluster.local", "err", err)
+		}
+		server.Domain = domain
 	}
 	return server
 }

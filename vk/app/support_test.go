@@ -48,3 +48,15 @@ func TestSupportMode(t *testing.T) {
 		}
 	}
 }
+
+// The issuer of tokens is the Service of the API server in the domain of the cluster, unless it is configured otherwise.
+func TestDomainOfTheIssuer(t *testing.T) {
+	for issuer, want := range map[string]string{
+		"https://kubernetes.default.svc.cluster.local": "cluster.local", "https://kubernetes.default.svc.rome.example:6443": "rome.example", "https://kubernetes.default.svc": "",
+		"https://oidc.example.com/id/1": "", "kubernetes/serviceaccount": "", "https://kubernetes.default.svc.a b": "", "https://kubernetes.default.svc.-": "", "": "", ":": "",
+	} {
+		if got := domainOf(issuer); got != want {
+			t.Errorf("the domain of issuer %q is %q, want %q", issuer, got, want)
+		}
+	}
+}

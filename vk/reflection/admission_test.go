@@ -4,16 +4,21 @@
 package reflection_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/admitted"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
@@ -21,6 +26,12 @@ import (
 // admit has an admission policy of the provider change the object of a resource that has the name of the probe when it is created in the remote namespace. patches is a list in
 // CEL. It returns when the probe is changed: check returns nil for it.
 func (l *lab) admit(group, resource, patches, probe string, check func(*unstructured.Unstructured) error) {
+	l.Helper()
+	l.admitOn("CREATE", group, resource, patches, probe, check)
+}
+
+// admitOn is admit for other operations.
+func (l *lab) admitOn(operations, group, resource, patches, probe string, check func(*unstructured.Unstructured) error) {
 	l.Helper()
 	tried := &unstructured.Unstructured{}
 	require.NoError(l, yaml.Unmarshal([]byte(probe), &tried.Object))
@@ -31,10 +42,10 @@ kind: MutatingAdmissionPolicy
 metadata: {name: %s}
 spec:
   reinvocationPolicy: Never
-  matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [%q], apiVersions: ["*"], resources: [%s]}]}
+  matchConstraints: {resourceRules: [{operations: [%s], apiGroups: [%q], apiVersions: ["*"], resources: [%s]}]}
   matchConditions: [{name: probed, expression: request.namespace == "%s" && object.metadata.name == "%s"}]
   mutations: [{patchType: JSONPatch, jsonPatch: {expression: '%s'}}]
-`, name, group, resource, l.RemoteNS, tried.GetName(), patches))
+`, name, operations, group, resource, l.RemoteNS, tried.GetName(), patches))
 	l.Remote.Create(l.T, "", fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicyBinding, metadata: {name: %s}, spec: {policyName: %s}}`, name, name))
 	l.Eventually(func() error {
 		created, err := l.Remote.Of(tried.GetKind(), l.RemoteNS).Create(l.Context(), tried, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -188,4 +199,152 @@ func TestAdmissionAddsNoItemsOfOthers(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+const admittedPod = `
+apiVersion: offloading.liqo.io/v1beta1
+kind: ShadowPod
+metadata: {name: web, labels: {tier: home}, annotations: {note: home}}
+spec: {pod: {containers: [{name: web, image: "web:1", resources: {requests: {memory: 64Mi}}}, {name: log, image: "log:1"}]}}`
+
+// image checks the image of a container of a ShadowPod.
+func image(container, want string) func(*unstructured.Unstructured) error {
+	return func(shadow *unstructured.Unstructured) error {
+		containers, _, err := unstructured.NestedSlice(shadow.Object, "spec", "pod", "containers")
+		for _, item := range containers {
+			if fields, _ := item.(map[string]any); fields["name"] == container && fields["image"] != want {
+				err = fmt.Errorf("container %s has image %v, want %s", container, fields["image"], want)
+			}
+		}
+		return err
+	}
+}
+
+// What the provider's admission has made of a new ShadowPod stands when the pod changes here, also after a restart: an image next to one that changes here,
+// a replaced annotation and an added label.
+func TestAdmissionOfShadowPodsStands(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	decided := []func(*unstructured.Unstructured) error{
+		image("web", "mirror/web:1"), reflectiontest.Field("metadata.labels/tier", "cloud"), reflectiontest.Field("metadata.labels/added", "by-policy"),
+		reflectiontest.Field("metadata.annotations/note", "cloud"), reflectiontest.Field("spec.pod.activeDeadlineSeconds", "900"),
+	}
+	l.admit("offloading.liqo.io", "shadowpods", `[JSONPatch{op: "replace", path: "/metadata/labels/tier", value: "cloud"}, JSONPatch{op: "add", path: "/metadata/labels/added", value: "by-policy"},
+    JSONPatch{op: "replace", path: "/metadata/annotations/note", value: "cloud"}, JSONPatch{op: "replace", path: "/spec/pod/containers/0/image", value: "mirror/web:1"},
+    JSONPatch{op: "add", path: "/spec/pod/activeDeadlineSeconds", value: 900}]`, admittedPod, decided[0])
+	with := func(more ...func(*unstructured.Unstructured) error) []func(*unstructured.Unstructured) error {
+		return append(more, decided...)
+	}
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {tier: home}, annotations: {note: home}}
+spec: {nodeName: %s, automountServiceAccountToken: false, activeDeadlineSeconds: 1000, containers: [{name: web, image: "web:1"}, {name: log, image: "log:1"}], tolerations: [{operator: Exists}]}`, l.Node))
+	l.Start()
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", decided...)
+	l.Settled()
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {annotations: {other: changed}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(reflectiontest.Field("metadata.annotations/other", "changed"))...)
+	l.Settled()
+
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: web, image: "web:1"}, {name: log, image: "log:2"}]}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(image("log", "log:2"))...)
+	l.Settled()
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(image("log", "log:2"))...)
+
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {tier: new}}, spec: {containers: [{name: web, image: "web:2"}, {name: log, image: "log:2"}]}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", image("web", "web:2"), reflectiontest.Field("metadata.labels/tier", "new"), decided[2], decided[3], decided[4])
+	l.patchAs("gitops", "ShadowPod", "web", `{metadata: {labels: {foreign: label}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/foreign", ""), image("web", "web:2"), decided[2])
+}
+
+// The same for ShadowEndpointSlices, of which the cache has no content.
+func TestAdmissionOfShadowEndpointSlicesStands(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	zone := func(want string) func(*unstructured.Unstructured) error {
+		return func(shadow *unstructured.Unstructured) error {
+			endpoints, _, err := unstructured.NestedSlice(shadow.Object, "spec", "template", "endpoints")
+			if got := endpoints[0].(map[string]any)["zone"]; err == nil && fmt.Sprint(got) != want {
+				err = fmt.Errorf("zone %v, want %s", got, want)
+			}
+			return err
+		}
+	}
+	const probe = `{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowEndpointSlice, metadata: {name: web-1, labels: {tier: home}}, spec: {template: {addressType: IPv4, endpoints: [{addresses: [10.1.2.3]}]}}}`
+	l.admit("offloading.liqo.io", "shadowendpointslices", `[JSONPatch{op: "replace", path: "/spec/template/endpoints/0/zone", value: "cloud-1"}, JSONPatch{op: "add", path: "/metadata/labels/tier", value: "cloud"}]`,
+		strings.Replace(probe, "addresses:", "zone: home, addresses:", 1), zone("cloud-1"))
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Local.Create(t, l.Namespace, strings.Replace(slice("web-1", "web", "10.1.2.3"), "addresses:", "zone: home, addresses:", 1))
+	l.Start()
+	decided := []func(*unstructured.Unstructured) error{zone("cloud-1"), reflectiontest.Field("metadata.labels/tier", "cloud")}
+	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web-1", decided...)
+	l.Settled()
+	l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "web-1", `{ports: [{name: http, port: 81, protocol: TCP}]}`)
+	port := reflectiontest.Field("spec.template.ports", "[map[name:http port:81 protocol:TCP]]")
+	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web-1", append(decided, port)...)
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.patchAs("gitops", "ShadowEndpointSlice", "web-1", `{metadata: {labels: {foreign: label}}}`)
+	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web-1", append(decided, port, reflectiontest.Field("metadata.labels/foreign", ""))...)
+}
+
+// The same for the Secrets of tokens: a label that admission has added outlives a restart, and a renewal.
+func TestAdmissionOfTokensStands(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.Clock = clock })
+	added := reflectiontest.Field("metadata.labels/team", "cloud")
+	name := "web" + wire.TokenSecretSuffix
+	l.admit("", "secrets", `[JSONPatch{op: "add", path: "/metadata/labels/team", value: "cloud"}]`,
+		fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s, labels: {any: label}}}`, name), added)
+	l.Start()
+	l.userPod("web", vaultToken)
+	secret := l.Present(l.Remote, "Secret", l.RemoteNS, name, added)
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Present(l.Remote, "Secret", l.RemoteNS, name, added)
+	first := tokenOf(t, secret, "keys")
+	clock.Step(17 * time.Minute)
+	l.Present(l.Remote, "Secret", l.RemoteNS, name, added, func(secret *unstructured.Unstructured) error {
+		if tokenOf(t, secret, "keys") == first {
+			return errors.New("the token is not renewed")
+		}
+		return nil
+	})
+}
+
+// A provider that drops a field again and again: whose a value is follows from the answer to the write, and the version of the provider is known.
+func TestDroppedFieldsCostNoReads(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.admitOn("CREATE, UPDATE", "", "services", `[JSONPatch{op: "remove", path: "/metadata/annotations/stripped"}]`, admittedService, reflectiontest.Field("metadata.annotations/stripped", ""))
+	l.Local.Create(t, l.Namespace, admittedService)
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/note", "home"))
+	for i := range 3 {
+		note := fmt.Sprint("change-", i)
+		l.Local.PatchYAML(t, "Service", l.Namespace, "web", fmt.Sprintf(`{metadata: {annotations: {note: %s, stripped: %s}}}`, note, note))
+		l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/note", note), reflectiontest.Field("metadata.annotations/stripped", ""))
+		l.Settled()
+	}
+	l.Event(l.Namespace, "Service", "web", "FieldsDropped", "(Kubernetes v1.")
+	reads, versions, writes := 0, 0, 0
+	for _, request := range l.Remote.Requests(t) {
+		switch {
+		case request.Verb == "get" && request.ObjectRef.Resource == "services":
+			reads++
+		case strings.HasPrefix(request.RequestURI, "/version"):
+			versions++
+		case request.Verb == "patch" && request.ObjectRef.Resource == "services":
+			writes++
+		}
+	}
+	if reads > 0 || versions != 1 || writes < 4 {
+		t.Errorf("%d writes cost %d reads of the Service, and %d of the version; want no read, and one", writes, reads, versions)
+	}
 }

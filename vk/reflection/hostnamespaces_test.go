@@ -33,4 +33,6 @@ spec:
 	}
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "network", `{metadata: {annotations: {plugins.refract.io/host-namespaces: drop}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "network", reflectiontest.Field("spec.pod.hostNetwork", ""))
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "processes", `{metadata: {annotations: {plugins.refract.io/host-namespaces: keep}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "processes", reflectiontest.Field("spec.pod.hostPID", "true")) // the provider decides
 }

@@ -191,7 +191,7 @@ refract.tenantLimits: the values below tenants that are limits of consumers. The
 the names of the flags and annotations: the value in kebab case.
 */}}
 {{- define "refract.tenantLimits" -}}
-schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqdnEndpoints egressPolicy egressCidrs widerEgress nodeSelectors tolerations crossNamespaceAffinity priorityClasses runtimeClasses maxTerminationGracePeriodSeconds serviceAccounts serviceAccountTokens volumeTypes deniedLabels allowedLabels deniedAnnotations allowedAnnotations storageClasses maxClaimSize volumeAttributesClasses claimDataSources externalNames chosenNodePorts chosenAddresses loadBalancerClasses ingressClasses ingressHosts
+schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqdnEndpoints egressPolicy egressCidrs widerEgress nodeSelectors tolerations crossNamespaceAffinity priorityClasses runtimeClasses maxTerminationGracePeriodSeconds serviceAccounts serviceAccountTokens volumeTypes hostNamespaces deniedLabels allowedLabels deniedAnnotations allowedAnnotations storageClasses maxClaimSize volumeAttributesClasses claimDataSources externalNames chosenNodePorts chosenAddresses loadBalancerClasses ingressClasses ingressHosts
 {{- end }}
 
 {{/* refract.limit: a limit in the form of a flag or annotation. */}}

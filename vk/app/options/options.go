@@ -192,7 +192,7 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.StringSliceVar(&o.ExternalCIDRRemaps, "remote-external-cidr-remap", nil, "CIDRs in this cluster to which --remote-external-cidr is remapped, in the same order")
 	f.BoolVar(&o.APIServerSupport, "enable-apiserver-support", false, "enable offloaded pods to use this cluster's API server; their service-account tokens are stored in Secrets of the provider")
 	f.StringVar(&o.SupportMode, "apiserver-support-mode", AutoSupport, "how offloaded pods that use this cluster's API server get tokens: TokenAPI (requested for each pod), Legacy (token Secrets that users created for their service accounts, which are reflected), auto (TokenAPI if the API server issues tokens on request, else Legacy)")
-	f.StringVar(&o.HomeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network reports")
+	f.StringVar(&o.HomeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network reports; with an IP address also the names such as kubernetes.default lead there")
 	f.StringVar(&o.HomeAPIServerPort, "home-api-server-port", "", "port for --home-api-server-host (default 443); without a host, the port this process uses")
 	f.BoolVar(&o.Storage, "enable-storage", false, "enable the virtual storage class: claims get their volumes on the provider. If disabled, claims of that class are scheduled to other nodes")
 	f.StringVar(&o.VirtualStorageClass, "virtual-storage-class-name", wire.DefaultStorageClass, "the virtual storage class of this cluster")

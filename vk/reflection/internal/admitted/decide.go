@@ -18,25 +18,86 @@ type Field struct {
 	Path    []string
 	Dropped bool // nothing is stored
 	Similar bool // the values differ only in how quantities are written
+	whole   bool // the copy is wholly ours
 }
 
-func (f Field) String() string { return strings.Join(f.Path, ".") }
+func (f Field) String() string { return strings.ReplaceAll(strings.Join(f.Path, "."), ".[", "[") }
 
 // Differences returns the fields of an object that was sent whose stored values differ, sorted by path. Fields that were stored in addition do not
 // count, nor do the labels and annotations of the protocol between the clusters, which nobody else decides about.
 func Differences(sent, stored map[string]any) (fields []Field) {
-	walk(nil, sent, func(path []string, value any) bool {
+	walk(nil, sent, false, func(path []string, value any) bool {
 		present, below := at(stored, path)
 		if _, isMap := value.(map[string]any); isMap && below {
 			return true
 		}
 		if !document.Of(value).CoveredBy(document.Of(present)) && (present != nil || !raw.IsEmpty(value)) {
-			fields = append(fields, Field{slices.Clone(path), present == nil, isSimilar(value, present)})
+			fields = append(fields, Field{slices.Clone(path), present == nil, isSimilar(value, present), false})
 		}
 		return false
 	})
 	slices.SortFunc(fields, func(a, b Field) int { return slices.Compare(a.Path, b.Path) })
 	return fields
+}
+
+// DifferencesOfWhole returns the fields that admission has decided about in a copy that is wholly ours, sorted by path: the value that was stored in response to
+// a write differs from the sent one. They include added labels and annotations. They do not include fields of the content that were not stored: an API server
+// drops a field that it does not know, and the next write sends it again.
+func DifferencesOfWhole(sent, stored map[string]any) (fields []Field) {
+	walk(nil, sent, true, func(path []string, value any) bool {
+		present, _ := at(stored, path)
+		switch {
+		case canDescend(value, present):
+			return true
+		case document.Of(value).Equal(document.Of(present)), raw.IsEmpty(value) && raw.IsEmpty(present):
+		case present != nil || path[0] == "metadata":
+			fields = append(fields, Field{slices.Clone(path), present == nil, isSimilar(value, present), true})
+		}
+		return false
+	})
+	for _, path := range addedMetadata(sent, stored) {
+		fields = append(fields, Field{Path: path, whole: true})
+	}
+	slices.SortFunc(fields, func(a, b Field) int { return slices.Compare(a.Path, b.Path) })
+	return fields
+}
+
+// addedMetadata lists the labels and annotations of a stored object that were not requested.
+func addedMetadata(requested, stored map[string]any) (paths [][]string) {
+	for _, field := range []string{"labels", "annotations"} {
+		for key := range raw.Map(raw.Map(stored["metadata"])[field]) {
+			path := []string{"metadata", field, key}
+			if value, _ := at(requested, path); value == nil && !isIdentity(path[:2], key) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
+}
+
+// canDescend reports whether two values are compared by their parts: maps, and lists of named items.
+func canDescend(a, b any) bool {
+	_, isMap := a.(map[string]any)
+	_, otherIsMap := b.(map[string]any)
+	return isMap && otherIsMap || named(a) != nil && named(b) != nil
+}
+
+// isItem reports whether a path leads to a named item of a list. Decisions are about its fields.
+func isItem(path []string) bool { return strings.HasPrefix(path[len(path)-1], "[") }
+
+// named returns the items of a list by "[name]". It returns nil if one has no name of its own.
+func named(list any) map[string]any {
+	items, _ := list.([]any)
+	byName := make(map[string]any, len(items))
+	for _, item := range items {
+		if name, ok := raw.Map(item)["name"].(string); ok {
+			byName["["+name+"]"] = item
+		}
+	}
+	if len(items) == 0 || len(byName) < len(items) {
+		return nil
+	}
+	return byName
 }
 
 // OfMetadata returns the labels and annotations among the fields.
@@ -49,6 +110,7 @@ func OfMetadata(fields []Field) []Field {
 func (r *Record) With(fields []Field, requested, stored map[string]any) *Record {
 	next := &Record{fields: map[uint64]decision{}}
 	if r != nil {
+		next.whole = r.whole
 		maps.Copy(next.fields, r.fields)
 	}
 	if AreSimilar(fields) {
@@ -57,7 +119,8 @@ func (r *Record) With(fields []Field, requested, stored map[string]any) *Record 
 	for _, field := range fields {
 		asked, _ := at(requested, field.Path)
 		present, _ := at(stored, field.Path)
-		next.fields[hashPath(field.Path)] = decision{document.Hash(asked), hashStored(asked, present)}
+		next.whole = field.whole
+		next.fields[hashPath(field.Path)] = decision{hashOf(asked), hashStored(asked, present, field.whole)}
 	}
 	return next
 }
@@ -69,14 +132,15 @@ func (r *Record) Apply(requested, stored map[string]any) *Record {
 	if r.IsEmpty() {
 		return kept
 	}
+	kept.whole = r.whole
 	var decided [][]string
-	walk(nil, requested, func(path []string, value any) bool {
+	walk(nil, requested, r.whole, func(path []string, value any) bool {
 		known, ok := r.fields[hashPath(path)]
-		if !ok {
+		if !ok || isItem(path) {
 			return true
 		}
 		present, _ := at(stored, path)
-		if known.requested != document.Hash(value) || known.stored != hashStored(value, present) {
+		if known.requested != hashOf(value) || known.stored != hashStored(value, present, r.whole) {
 			return true
 		}
 		kept.fields[hashPath(path)] = known
@@ -87,28 +151,57 @@ func (r *Record) Apply(requested, stored map[string]any) *Record {
 		parent, _ := at(requested, path[:len(path)-1])
 		fields := parent.(map[string]any)
 		key := path[len(path)-1]
-		if present, _ := at(stored, path); present != nil {
-			fields[key] = requestedPart(fields[key], present)
-		} else {
+		switch present, _ := at(stored, path); {
+		case present == nil:
 			delete(fields, key)
+		case r.whole:
+			fields[key] = present
+		default:
+			fields[key] = requestedPart(fields[key], present)
 		}
+	}
+	if r.whole {
+		r.addMetadata(requested, stored, kept)
 	}
 	return kept
 }
 
-// walk calls visit for the fields of an object that it carries over, and for those below a map if visit returns true for it. The path is valid during
-// the call.
-func walk(path []string, fields map[string]any, visit func(path []string, value any) (below bool)) {
+// addMetadata adds the labels and annotations to requested that admission has added.
+func (r *Record) addMetadata(requested, stored map[string]any, kept *Record) {
+	for _, path := range addedMetadata(requested, stored) {
+		known, ok := r.fields[hashPath(path)]
+		present, _ := at(stored, path)
+		if !ok || known.requested != absent || known.stored != hashOf(present) {
+			continue
+		}
+		kept.fields[hashPath(path)] = known
+		metadata := raw.Map(requested["metadata"])
+		fields := raw.Map(metadata[path[1]])
+		if fields == nil {
+			fields = map[string]any{}
+			metadata[path[1]] = fields
+		}
+		fields[path[2]] = present
+	}
+}
+
+// walk calls visit for the fields of an object that it carries over, and for those below a map if visit returns true for it; with items also for those of the
+// named items of a list. The path is valid during the call.
+func walk(path []string, fields map[string]any, items bool, visit func(path []string, value any) (below bool)) {
 	for key, value := range fields {
 		if isIdentity(path, key) {
 			continue
 		}
 		at := append(path, key)
-		below, isMap := value.(map[string]any)
+		below, _ := value.(map[string]any)
 		structural := len(at) == 1 && key == "metadata" || len(at) == 2 && path[0] == "metadata"
-		if (structural || visit(at, value)) && isMap {
-			walk(at, below, visit)
+		if !structural && !visit(at, value) {
+			continue
 		}
+		if items && below == nil {
+			below = named(value)
+		}
+		walk(at, below, items, visit)
 	}
 }
 
@@ -131,7 +224,9 @@ func at(object map[string]any, path []string) (value any, isMap bool) {
 	for _, key := range path {
 		fields, ok := value.(map[string]any)
 		if !ok {
-			return nil, false
+			if fields = named(value); fields == nil {
+				return nil, false
+			}
 		}
 		value = fields[key]
 	}

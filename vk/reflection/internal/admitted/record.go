@@ -8,7 +8,12 @@
 // creations decides nothing later, so the decisions are kept: for each field a hash of the value that was requested, and of the one that
 // was stored. The record is an annotation of the copy. A copy that was stored as requested has none, and costs nothing.
 //
-// Lists are compared as a whole. Of their items only the requested fields count: API servers and controllers add others.
+// Fields are compared one by one down to lists. A list is one field: another value in one of its items is a decision about the list, which stands until
+// another list is requested. Of the items only the requested fields count: API servers and controllers add others. Items that other managers own by
+// server-side apply are theirs, and are neither a decision nor reverted. Quantities that are written in another way, such as 1024Mi and 1Gi, are no decision.
+//
+// Copies that are wholly ours, which are replaced by each write, have no other managers. There each value counts, also one that was added, and the items of
+// lists are compared by name where they have names: containers, for example.
 package admitted
 
 import (
@@ -18,11 +23,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host/document"
 )
 
 // Annotation has the record of the copy that it is on.
-const Annotation = "plugins.refract.io/admitted"
+const Annotation = wire.AdmittedAnnotation
 
 // version begins the text of a record. A record of another version is unknown.
 const version = "v1:"
@@ -33,12 +39,13 @@ const maxBytes = 64 << 10
 // Record has the values that admission has replaced. Records are not modified.
 type Record struct {
 	fields map[uint64]decision // keyed by the hash of the path
+	whole  bool                // the copy is wholly ours
 }
 
 // decision has the hashes of the value that was requested for a field, and of the one that was stored for it.
 type decision struct{ requested, stored uint64 }
 
-// absent is the hash of a field that was not stored.
+// absent is the hash of a field that was not requested, or not stored.
 const absent = 0
 
 // IsEmpty reports whether admission has replaced nothing.
@@ -65,6 +72,15 @@ func (r *Record) Text() string {
 	return text
 }
 
+// ReadWhole is Read for a copy that is wholly ours.
+func ReadWhole(annotations map[string]any) *Record {
+	record := Read(annotations)
+	if record != nil {
+		record.whole = true
+	}
+	return record
+}
+
 // Read returns the record in annotations. It returns nil if the record is missing or malformed.
 func Read(annotations map[string]any) *Record {
 	text, _ := annotations[Annotation].(string)
@@ -86,10 +102,18 @@ func Read(annotations map[string]any) *Record {
 // hashPath returns the hash of a path. No key of a map has the separator.
 func hashPath(path []string) uint64 { return document.Hash(strings.Join(path, "\x00")) }
 
-// hashStored returns the hash of the part of a stored value that was requested.
-func hashStored(requested, stored any) uint64 {
-	if stored == nil {
+// hashOf returns the hash of a value.
+func hashOf(value any) uint64 {
+	if value == nil {
 		return absent
+	}
+	return document.Hash(value)
+}
+
+// hashStored returns the hash of the part of a stored value that was requested, or of all of it if the copy is wholly ours.
+func hashStored(requested, stored any, whole bool) uint64 {
+	if stored == nil || whole {
+		return hashOf(stored)
 	}
 	return document.Hash(requestedPart(requested, stored))
 }

@@ -6,8 +6,10 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/serverversion"
 	"github.com/refract-project/refract/vk/reflection/internal/admitted"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -29,21 +32,41 @@ func (x *Desired) sameAdmitted(w *Worker, remote *unstructured.Unstructured, rec
 	x.admitted = record
 	object := x.Build(w, remote).DeepCopy() // it shares with the cache
 	record.Apply(object.Object, remote.Object)
-	return isStored(object, remote)
+	return x.r.isStored(object, remote)
 }
 
-// isStored reports whether the provider has everything that is sent.
-func isStored(sent, remote *unstructured.Unstructured) bool {
+// recordOf returns the record of a copy. It returns nil if the copy has no record.
+func (r *reflector) recordOf(remote *unstructured.Unstructured) *admitted.Record {
+	if r.kind.Copy.Mode == Replace {
+		return admitted.ReadWhole(raw.Annotations(remote.Object))
+	}
+	return admitted.Read(raw.Annotations(remote.Object))
+}
+
+// WithAdmitted returns the desired copy with those decisions of the provider's admission that hold for the present one, nil if there are none. Of a present
+// copy without all of its content only the decisions about the rest count.
+func (x *Desired) WithAdmitted(w *Worker, remote *unstructured.Unstructured) *unstructured.Unstructured {
+	record := x.r.recordOf(remote)
+	if record == nil {
+		return nil
+	}
+	object := x.Build(w, remote).DeepCopy() // it shares with the cache
+	record.Apply(object.Object, remote.Object)
+	return object
+}
+
+// isStored reports whether the provider has everything that is sent, and nothing else if the copy is wholly ours.
+func (r *reflector) isStored(sent, remote *unstructured.Unstructured) bool {
+	if r.kind.Copy.Mode == Replace {
+		return r.stored(sent) == r.stored(remote)
+	}
 	return document.Of(sent.Object).CoveredBy(document.Of(remote.Object))
 }
 
 // withAdmitted returns the object to send: the desired copy with the decisions of the provider's admission that still hold. covered reports that the
 // provider has it already.
 func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) (sent *unstructured.Unstructured, covered bool, err error) {
-	if r.kind.Copy.Mode != Apply {
-		return object, false, nil
-	}
-	record, unchanged := admitted.Read(raw.Annotations(remote.Object)), raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
+	record, unchanged := r.recordOf(remote), r.kind.Copy.Mode == Apply && raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 	if record == nil && !unchanged {
 		return object, false, nil
 	}
@@ -58,10 +81,10 @@ func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, rem
 		}
 	}
 	object = object.DeepCopy() // it shares with the cache
-	x.admitted = record.Apply(object.Object, whole.Object)
+	x.admitted, x.stored = record.Apply(object.Object, whole.Object), whole
 	object.Object["metadata"] = x.withRecord(object)
-	if isStored(object, whole) || !unchanged {
-		return object, isStored(object, whole), nil
+	if covered = r.isStored(object, whole); covered || !unchanged {
+		return object, covered, nil
 	}
 	_, covered, err = r.findAdmitted(ctx, x, object, whole) // others may have added items to lists
 	return object, covered, err
@@ -91,12 +114,16 @@ func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole 
 	for _, field := range fields {
 		removeField(rest.Object, field.Path)
 	}
-	return record, isStored(rest, whole), nil
+	return record, r.isStored(rest, whole), nil
 }
 
 // decidedFields returns the fields that the provider's admission has replaced, and those that others may have changed, according to the field managers of
 // the copy, and its resourceVersion.
 func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admitted.Field, sent, stored *unstructured.Unstructured) (decided, open []admitted.Field, resourceVersion string, err error) {
+	if entries := stored.GetManagedFields(); len(entries) > 0 { // an answer of the API server: caches have none
+		decided, open = admitted.Decided(fields, sent.Object, stored.Object, entries, wire.ReflectionFieldManager)
+		return decided, open, stored.GetResourceVersion(), nil
+	}
 	var found *metav1.PartialObjectMetadata
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		found, err = r.m.there.Metadata.Resource(r.kind.target()).Namespace(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
@@ -114,8 +141,11 @@ func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admi
 func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	fields := admitted.Differences(sent.Object, stored.Object)
 	r.warnDropped(ctx, w, x, fields)
-	if r.kind.Copy.Mode != Apply || admitted.AreSimilar(fields) {
-		return stored, nil // a copy that is replaced is written as a whole
+	if r.kind.Copy.Mode == Replace {
+		return r.recordWhole(ctx, w, x, sent, stored)
+	}
+	if admitted.AreSimilar(fields) {
+		return stored, nil
 	}
 	// Items of lists may belong to others. A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
 	decided, _, _, err := r.decidedFields(ctx, x, fields, sent, stored)
@@ -143,12 +173,63 @@ func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, s
 	return recorded, nil
 }
 
+// recordWhole is recordAdmitted for a copy that is wholly ours: every difference is a decision.
+func (r *reflector) recordWhole(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	fields := admitted.DifferencesOfWhole(r.compared(sent).Object, r.compared(stored).Object)
+	if admitted.AreSimilar(fields) {
+		return stored, nil
+	}
+	x.admitted = x.admitted.With(fields, x.Build(w, stored).Object, stored.Object)
+	for range recordTries {
+		object := stored.DeepCopy() // the write is compared with it
+		informer.DropManagedFields(object)
+		object.Object["metadata"] = x.withRecord(object)
+		recorded, err := r.send(ctx, x, object)
+		switch {
+		case err == nil:
+			r.counted("update", "remote")
+			return recorded, nil
+		case denied(err):
+			return stored, nil // further updates will be denied, too
+		case !apierrors.IsConflict(err):
+			return nil, fmt.Errorf("recording in %s %s/%s which fields the provider has replaced, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
+		}
+		found, err := r.read(ctx, x.scope, x.Name) // the provider's controllers have written their part of it
+		if err != nil {
+			return nil, err
+		}
+		if found == nil || found.GetUID() != stored.GetUID() {
+			return stored, nil // the watch will report it
+		}
+		stored = found
+	}
+	return nil, &RetryAfter{Soon}
+}
+
+// recordTries limits how often a record is written when others write to the copy at the same time.
+const recordTries = 5
+
+// compared returns a copy without the content about which no decisions are recorded. It shares with object.
+func (r *reflector) compared(object *unstructured.Unstructured) *unstructured.Unstructured {
+	if r.kind.Copy.Changeable == nil {
+		return object
+	}
+	less := &unstructured.Unstructured{Object: maps.Clone(object.Object)}
+	delete(less.Object, r.kind.Copy.Into[0])
+	set(less.Object, r.kind.Copy.Into, r.kind.Copy.Changeable(raw.Map(raw.Nested(object.Object, r.kind.Copy.Into...))))
+	return less
+}
+
 // withRecord returns the metadata of an object with the record of the copy.
 func (x *Desired) withRecord(object *unstructured.Unstructured) map[string]any {
 	metadata := raw.Map(object.Object["metadata"])
 	annotations := raw.Map(metadata["annotations"])
 	delete(annotations, admitted.Annotation)
 	if text := x.admitted.Text(); text != "" {
+		if annotations == nil {
+			annotations = map[string]any{}
+			metadata["annotations"] = annotations
+		}
 		annotations[admitted.Annotation] = text
 	}
 	return metadata
@@ -174,13 +255,18 @@ func (r *reflector) warnDropped(ctx context.Context, w *Worker, x *Desired, fiel
 
 // describeRemoteVersion returns the version of the provider's API server, for a message.
 func (m *Manager) describeRemoteVersion(ctx context.Context) string {
-	var version string
-	err := m.callRemote(ctx, func(ctx context.Context) (err error) {
-		version, err = serverversion.Read(ctx, m.probe)
-		return err
-	})
+	version, err := m.remoteVersion(ctx)
 	if err != nil {
 		return "Kubernetes of unknown version"
 	}
 	return "Kubernetes " + version
+}
+
+// readRemoteVersion reads the version of the provider's API server.
+func (m *Manager) readRemoteVersion(ctx context.Context) (version string, err error) {
+	err = m.callRemote(ctx, func(ctx context.Context) (err error) {
+		version, err = serverversion.Read(ctx, m.probe)
+		return err
+	})
+	return version, err
 }

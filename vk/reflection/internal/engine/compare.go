@@ -18,11 +18,11 @@ import (
 // the provider's controllers write to it too.
 func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
+	if record := x.r.recordOf(remote); record != nil {
+		return x.sameAdmitted(w, remote, record)
+	}
 	if kind.Copy.Mode == Replace {
 		return x.SameMetadata(remote) && x.samePayload(w, remote, true)
-	}
-	if record := admitted.Read(raw.Annotations(remote.Object)); record != nil {
-		return x.sameAdmitted(w, remote, record)
 	}
 	return covers(x.labels, x.r.added, kind.Copy.DropLabels, raw.Labels(remote.Object)) &&
 		covers(x.annotations, x.Extra, kind.Copy.DropAnnotations, raw.Annotations(remote.Object)) &&
@@ -30,8 +30,12 @@ func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
 		raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 }
 
+// SameMetadata reports whether a copy that is wholly ours has the desired labels and annotations, with the decisions of the provider's admission about them.
 func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
+	if record := x.r.recordOf(remote); record != nil {
+		return x.sameAdmittedMetadata(remote, record)
+	}
 	return equals(x.labels, x.r.added, kind.Copy.DropLabels, kind.Copy.KeepLabels, raw.Labels(remote.Object)) &&
 		equals(x.annotations, x.Extra, kind.Copy.DropAnnotations, nil, raw.Annotations(remote.Object))
 }
@@ -40,6 +44,20 @@ func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 func covers(base map[string]any, added map[string]string, dropped []string, have map[string]any) bool {
 	_, ok := count(base, added, dropped, nil, have)
 	return ok
+}
+
+func (x *Desired) sameAdmittedMetadata(remote *unstructured.Unstructured, record *admitted.Record) bool {
+	kind := &x.r.kind
+	labels, annotations := merge(x.labels, x.r.added, kind.Copy.DropLabels), merge(x.annotations, x.Extra, kind.Copy.DropAnnotations)
+	present := raw.Labels(remote.Object)
+	for _, key := range kind.Copy.KeepLabels {
+		if value, ok := present[key]; ok {
+			labels[key] = value
+		}
+	}
+	annotations[admitted.Annotation] = raw.Annotations(remote.Object)[admitted.Annotation]
+	record.Apply(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}}, remote.Object)
+	return raw.Equal(labels, present) && raw.Equal(annotations, raw.Annotations(remote.Object))
 }
 
 // equals is covers, and nothing else but the kept keys is there.

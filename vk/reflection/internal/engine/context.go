@@ -6,6 +6,7 @@ package engine
 import (
 	"cmp"
 	"maps"
+	"net"
 	"reflect"
 	"slices"
 
@@ -56,7 +57,7 @@ func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[stri
 		"localNamespace": t.local, "remoteNamespace": t.remote,
 		"nodeName": o.NodeName, "nodeIP": o.NodeIP,
 		"apiServerSupport": o.APIServerSupport,
-		"apiServer":        map[string]any{"host": o.APIServer.Host, "port": o.APIServer.Port, "ips": s.apiServerIPs, "pending": m.awaitsAPIServer(s)},
+		"apiServer":        map[string]any{"host": o.APIServer.Host, "port": o.APIServer.Port, "domain": o.APIServer.Domain, "ips": m.apiServerAddresses(s), "pending": m.awaitsAPIServer(s)},
 		"virtualNodes":     s.virtualNodes, "disableIPReflection": o.DisableIPReflection,
 	}
 	if s.patch != nil {
@@ -72,6 +73,15 @@ func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[stri
 		root["storageClass"] = class
 	}
 	return root
+}
+
+// apiServerAddresses returns the addresses of the names of this cluster's API server. An address that was set by value applies to all names, as it
+// does to the variables.
+func (m *Manager) apiServerAddresses(s *settings) []any {
+	if host := m.options.APIServer.Host; net.ParseIP(host) != nil {
+		return []any{host}
+	}
+	return s.apiServerIPs
 }
 
 // awaitsAPIServer reports whether the network has not yet reported how the provider reaches this cluster's API server. Where

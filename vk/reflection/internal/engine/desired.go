@@ -50,6 +50,7 @@ type Desired struct {
 	local       *unstructured.Unstructured
 	// admitted are the desired values that the provider's admission has replaced, which is recorded in the copy.
 	admitted *admitted.Record
+	stored   *unstructured.Unstructured // the whole copy, set together with admitted
 	// Lesser is what an API server may accept that refuses the whole, nil for nothing.
 	Lesser func() *unstructured.Unstructured
 }
@@ -183,12 +184,12 @@ func set(object map[string]any, path []string, value any) {
 func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[string]any {
 	kind := &x.r.kind
 	labels, annotations := merge(x.labels, x.r.added, kind.Copy.DropLabels), merge(x.annotations, x.Extra, kind.Copy.DropAnnotations)
+	if record := x.admitted.Text(); record != "" {
+		annotations[admitted.Annotation] = record
+	}
 	metadata := map[string]any{}
 	if kind.Copy.Mode == Apply {
 		annotations[AppliedHashAnnotation] = x.hashText(w)
-		if record := x.admitted.Text(); record != "" {
-			annotations[admitted.Annotation] = record
-		}
 		if remote != nil {
 			metadata["uid"] = string(remote.GetUID())
 		} else {

@@ -89,6 +89,9 @@ type Copy struct {
 	// KeepLabels are put on copies by the provider's admission and left alone.
 	KeepLabels []string
 
+	// Changeable returns the part of the content that is changed in an existing copy; nil: all of it. The provider's admission has decided about the rest.
+	Changeable func(content map[string]any) map[string]any
+
 	// Suffix ends the names of all copies.
 	Suffix string
 	// Rename lists the objects whose copies have other names, by their own; nil keeps all names.

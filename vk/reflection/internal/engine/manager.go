@@ -28,6 +28,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/dynamicclient"
+	"github.com/refract-project/refract/internal/serverversion"
 	"github.com/refract-project/refract/vk/namespaces"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
@@ -39,6 +40,8 @@ type Manager struct {
 	options       Options
 	log           *slog.Logger
 	local, remote dynamic.Interface
+	writer        dynamic.Interface // remote, with the managedFields in its answers
+	remoteVersion func(context.Context) (string, error)
 	core          *v1.CoreV1Client
 	breaker       *breaker.Breaker
 	probe         rest.Interface // calls the provider without the breaker
@@ -95,6 +98,7 @@ func New(options Options) (*Manager, error) {
 		m.Lead()
 		close(m.taken)
 	}
+	m.remoteVersion = serverversion.Cached(m.readRemoteVersion, options.Clock)
 	m.events = report.New(m.metrics.eventsDropped.Inc)
 	m.settings.Store(&settings{virtualNodes: map[string]any{}, apiServerIPs: texts(options.APIServer.IPs)})
 	for _, prepare := range []func() error{m.connect, m.addReflectors, m.followNamespaces} {
@@ -126,7 +130,7 @@ func (m *Manager) connect() error {
 	remote.Wrap(answerAtOnce)
 	var faults []error
 	var err error
-	decoded := dynamicclient.Options{DropManagedFields: true} // nothing here uses them
+	decoded := dynamicclient.Options{DropManagedFields: true}
 	if m.local, err = dynamicclient.New(local, decoded); err != nil {
 		faults = append(faults, fmt.Errorf("creating a client for this cluster, %w", err))
 	}
@@ -141,6 +145,9 @@ func (m *Manager) connect() error {
 	}
 	remote.Wrap(m.breaker.Transport)
 	if m.remote, err = dynamicclient.New(remote, decoded); err != nil {
+		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
+	}
+	if m.writer, err = dynamicclient.New(remote, dynamicclient.Options{}); err != nil {
 		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	}
 	strings := informer.NewStrings()

@@ -106,6 +106,8 @@ type APIServer struct {
 	Host string   // "" = kubernetes.default, by a host alias
 	Port string   // "" = 443
 	IPs  []string // for the host alias, in addition to those of IP objects
+	// Domain of this cluster's DNS, "" = cluster.local. The API server has a name in it.
+	Domain string
 }
 
 // Classes are the provider's classes if the VirtualNode names none; "" leaves the default to Kubernetes.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
@@ -52,6 +53,11 @@ func (m *Manager) callLocal(ctx context.Context, call func(context.Context) erro
 
 func (r *reflector) target(s *Scope) dynamic.ResourceInterface {
 	return r.m.remote.Resource(r.kind.target()).Namespace(s.namespace.remote)
+}
+
+// writer returns the client for writes. Its answers have managedFields, which distinguish changes of admission from others.
+func (r *reflector) writer(s *Scope) dynamic.ResourceInterface {
+	return r.m.writer.Resource(r.kind.target()).Namespace(s.namespace.remote)
 }
 
 func (r *reflector) counted(verb, cluster string) {
@@ -134,6 +140,10 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	partial := false
 	if x.Lesser != nil && denied(err) {
 		if rest := x.Lesser(); rest != nil {
+			if x.stored != nil {
+				rest = rest.DeepCopy() // it shares with the cache
+				x.admitted.Apply(rest.Object, x.stored.Object)
+			}
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
 				sent, partial = rest, true
@@ -177,7 +187,7 @@ func denied(err error) bool {
 func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Copy.Mode == Replace {
-			stored, err = r.target(x.scope).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
+			stored, err = r.writer(x.scope).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
 		} else {
 			stored, err = r.apply(ctx, x, object, true)
 		}
@@ -211,12 +221,14 @@ func (r *reflector) wrote(ctx context.Context, w *Worker, hash uint64, x *Desire
 	s.fights.Wrote(key, x.cause(), hash)
 	w.Wrote(Out)
 	recorded, err := r.recordAdmitted(ctx, w, x, sent, stored)
+	informer.DropManagedFields(stored)
 	r.trim(stored)
 	s.writes.Wrote(key, before, stored)
 	if err != nil {
 		return err
 	}
 	if recorded != stored {
+		informer.DropManagedFields(recorded)
 		r.trim(recorded)
 		s.writes.Wrote(key, stored, recorded)
 	}
@@ -266,7 +278,7 @@ const neverStored = "9223372036854775807"
 func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Copy.Mode == Replace {
-			stored, err = r.target(x.scope).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
+			stored, err = r.writer(x.scope).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
 		} else {
 			stored, err = r.apply(ctx, x, object, false)
 		}
@@ -290,7 +302,7 @@ func (r *reflector) applyWhole(ctx context.Context, x *Desired, object *unstruct
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
-	return r.target(x.scope).Patch(ctx, x.Name, types.ApplyYAMLPatchType, patch, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, Force: &force, FieldValidation: FieldValidation})
+	return r.writer(x.scope).Patch(ctx, x.Name, types.ApplyYAMLPatchType, patch, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, Force: &force, FieldValidation: FieldValidation})
 }
 
 // mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *ForeignError, and one

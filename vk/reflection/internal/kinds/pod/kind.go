@@ -35,6 +35,7 @@ func Kind() engine.Kind {
 			Payload: "spec", Into: []string{"spec", "pod"},
 			DropAnnotations: []string{RemoteGatesAnnotation, RemoteReferencesAnnotation},
 			KeepLabels:      []string{wire.CreatorUserLabel},
+			Changeable:      pods.Changeable,
 		},
 		Status:  engine.Status{Handled: true},
 		Follows: engine.Follows{APIServer: true}, Cache: engine.Cache{Copies: keep},

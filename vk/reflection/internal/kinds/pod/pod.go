@@ -18,6 +18,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
@@ -216,7 +217,11 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 	}
 	have, _ := raw.Nested(v.shadow.Object, h.Kind().Copy.Into...).(map[string]any)
 	spec := x.View.Field("spec")
-	if x.SameMetadata(v.shadow) && !pods.SpecChanged(spec, have) {
+	stands := spec // with the decisions of the provider's admission
+	if object := x.WithAdmitted(w, v.shadow); object != nil {
+		stands = document.Of(raw.Nested(object.Object, h.Kind().Copy.Into...))
+	}
+	if x.SameMetadata(v.shadow) && !pods.SpecChanged(stands, have) {
 		return nil
 	}
 	whole, err := h.WholeCopy(ctx, v.scope, v.shadow)
