@@ -81,11 +81,13 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &certificate): // before others: registries with private addresses are then asked by HTTP, which fails, too
+		return &Error{UntrustedCertificate, certificate}
 	case errors.As(err, &known):
 		return &Error{known.Reason, known.Err}
 	case errors.As(err, &response):
 		return &Error{reasonOf(response.StatusCode), err}
-	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &hostname):
+	case errors.As(err, &authority), errors.As(err, &hostname):
 		return &Error{UntrustedCertificate, err}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return &Error{Truncated, err}
