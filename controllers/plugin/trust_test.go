@@ -37,6 +37,7 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/plugin"
+	"github.com/refract-project/refract/internal/pluginsource"
 )
 
 // images is a registry.
@@ -200,6 +201,38 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 		assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
 	})
+}
+
+// A stored module that is not the one in its name is not used, but fetched again, and replaced.
+func TestADamagedModuleIsReplaced(t *testing.T) {
+	i := newImages(t)
+	start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.host} })
+	wasm := assemble(t, manifest, "", hook+`(func (export "damaged"))`)
+	i.push(t, "plugins/a:1", wasm)
+	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/plugins/a:1"}}
+	})
+	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	key := client.ObjectKey{Name: plugins.PluginModuleName(pluginsource.Digest(wasm), 0)}
+	damage := func() {
+		module := &plugins.PluginModule{}
+		cluster.Get(t, module, "", key.Name)
+		damaged := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: key.Name}, Spec: module.Spec}
+		cluster.Delete(t, module)
+		damaged.Spec.Data = append([]byte{}, module.Spec.Data[:len(module.Spec.Data)-20]...)
+		cluster.Create(t, damaged)
+	}
+	damage()
+	cluster.Patch(t, p, `{"spec":{"config":{"size":1}}}`)
+	now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
+	mended := &plugins.PluginModule{}
+	cluster.Get(t, mended, "", key.Name)
+	damage()
+	// Without the source nothing is accepted, and what is active stays.
+	cluster.Patch(t, now, `{"spec":{"config":{"size":2},"source":{"oci":{"image":"`+i.host+`/plugins/absent:1"}}}}`)
+	last := await(t, now, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
+	assert.Equal(t, now.Status.ActiveRevision, last.Status.ActiveRevision)
 }
 
 // custom returns a custom section of a module, which has no effect.
