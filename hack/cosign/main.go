@@ -87,6 +87,9 @@ type maker struct {
 // cosign runs the pinned version.
 func (m *maker) cosign(args ...string) error {
 	command := exec.Command("go", append([]string{"tool", "cosign"}, args...)...)
+	if binary := os.Getenv("COSIGN"); binary != "" { // one that was built before
+		command = exec.Command(binary, args...)
+	}
 	command.Env = append(os.Environ(), "COSIGN_PASSWORD=", "HOME="+m.work, "GOPATH="+goEnv("GOPATH"), "GOCACHE="+goEnv("GOCACHE"), "GOMODCACHE="+goEnv("GOMODCACHE"))
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("cosign %s: %w\n%s", strings.Join(args, " "), err, output)
