@@ -4,11 +4,11 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,10 +27,7 @@ func (c *Controller) collectRevisions(ctx context.Context, p *plugins.Reflection
 		return !metav1.IsControlledBy(&r, p) || slices.Contains(used, r.Name)
 	})
 	slices.SortFunc(old, func(a, b plugins.PluginRevision) int {
-		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-			return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
-		}
-		return strings.Compare(b.Name, a.Name)
+		return cmp.Compare(b.Spec.Number, a.Spec.Number)
 	})
 	var errs []error
 	for i := int(p.Spec.RevisionHistoryLimit); i < len(old); i++ {

@@ -44,7 +44,7 @@ func start(t *testing.T, change ...func(*plugin.Options)) *controllertest.Manage
 	require.NoError(t, cluster.Grant(t.Context(), manager.Plugins()...))
 	return cluster.StartManager(t, func(o *controllers.Options) {
 		o.Installation = installation
-		o.Plugins = plugin.Options{Enabled: true, Sources: pluginsource.Options{StallTimeout: 2 * time.Second}}
+		o.Plugins = plugin.Options{Enabled: true, Sources: pluginsource.Options{StallTimeout: 20 * time.Second}}
 		for _, apply := range change {
 			apply(&o.Plugins)
 		}

@@ -84,6 +84,9 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 	revision.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: plugins.GroupVersion.String(), Kind: plugins.ReflectionPluginKind, Name: p.Name, UID: p.UID, Controller: &isController,
 	}}
+	if revision.Spec.Number, err = c.nextNumber(ctx, p); err != nil {
+		return nil, err
+	}
 	revision.Spec.Size, revision.Spec.Parts = int64(len(wasm)), int32(parts)
 	revision.Spec.Source, revision.Spec.Signer = m.resolved, m.signer
 	revision.Spec.Manifest = plugins.PluginManifest{
@@ -94,6 +97,21 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 		return nil, fmt.Errorf("creating PluginRevision %s, %w", revision.Name, err)
 	}
 	return revision, nil
+}
+
+// nextNumber returns the number of the next revision of a plugin. It reads past the cache, which may not have the last one.
+func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin) (int64, error) {
+	all := &plugins.PluginRevisionList{}
+	if err := c.live.List(ctx, all); err != nil {
+		return 0, fmt.Errorf("listing PluginRevisions, %w", err)
+	}
+	next := int64(1)
+	for i := range all.Items {
+		if metav1.IsControlledBy(&all.Items[i], p) {
+			next = max(next, all.Items[i].Spec.Number+1)
+		}
+	}
+	return next, nil
 }
 
 // storeModule creates the parts of a module, and returns their number. Parts that are there already are kept if the module they make is this one.

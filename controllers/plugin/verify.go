@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,7 @@ func (c *Controller) decide(p *plugins.ReflectionPlugin) (signature.Decision, er
 	return policy.For(name), nil
 }
 
-// verify sets the condition Verified, and returns the key that has signed the module, if one has. An error is that of a module that is not accepted.
+// verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, if any. An error means that the module is not accepted.
 func (c *Controller) verify(ctx context.Context, p *plugins.ReflectionPlugin, m *module, decision signature.Decision) (signer string, err error) {
 	result, err := c.check(ctx, m, decision)
 	switch {
@@ -37,18 +38,17 @@ func (c *Controller) verify(ctx context.Context, p *plugins.ReflectionPlugin, m 
 	case decision.Mode == signature.Off:
 		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionUnknown, notRequiredReason, "the policy of signatures is Off for this source")
 		return "", nil
-	case decision.Mode == signature.Require:
+	}
+	var refused *refusal
+	switch isRefusal := errors.As(err, &refused); {
+	// Signatures that could not be read are read again later, also under Warn.
+	case !isRefusal, decision.Mode == signature.Require, refused.reason == notVerifiableReason:
 		return "", err
+	case refused.reason == notSignableReason:
+		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionUnknown, refused.reason, err.Error())
+	default:
+		c.setFailed(p, plugins.VerifiedCondition, metav1.ConditionFalse, refused.reason, err.Error()+" (accepted nevertheless: the policy for this source is Warn)")
 	}
-	reason := notVerifiableReason
-	if refused, ok := err.(*refusal); ok { //nolint:errorlint // it is made here
-		reason = refused.reason
-	}
-	if reason == notSignableReason {
-		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionUnknown, reason, err.Error())
-		return "", nil
-	}
-	c.setFailed(p, plugins.VerifiedCondition, metav1.ConditionFalse, reason, err.Error()+" (accepted nevertheless: the policy for this source is Warn)")
 	return "", nil
 }
 

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cosign makes the signatures with which the verification of plugins is tested: those of a real cosign, in both of its layouts.
+// Command cosign has a real cosign sign images in both of its layouts, as fixtures for the verification of plugins.
 //
 //	go -C hack/cosign run . $PWD/internal/pluginsource/signature/testdata
 //

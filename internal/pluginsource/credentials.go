@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// credentialsFor returns those of a .dockerconfigjson for a repository: of the entry with the longest path, as the kubelet does. Others are not sent.
+// credentialsFor returns the credentials of a repository in a .dockerconfigjson: as in the kubelet, the entry with the longest matching path.
 func credentialsFor(repository name.Repository, dockerConfig []byte) (authn.Authenticator, error) {
 	if dockerConfig == nil {
 		return authn.Anonymous, nil

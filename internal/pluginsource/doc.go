@@ -3,10 +3,9 @@
 
 // Package pluginsource fetches the modules of plugins from registries and web servers, which it does not trust.
 //
-// Sizes are limited before and while something is read, also of what is decompressed. A server that sends nothing for StallTimeout has failed.
-// Connections use TLS, except to registries that are configured as insecure. A redirect leads to https only: that of a web server to
-// the same host, that of a blob of a registry to any host (registries store blobs elsewhere), without credentials. Nothing is tried twice: the caller
-// does that, later.
+// Sizes are limited before and during reads, and during decompression. A fetch fails if a server sends nothing for StallTimeout.
+// Connections use TLS, except to registries that are configured as insecure. Redirects must lead to https: web servers may redirect to the same
+// host only, registries also to other hosts, where many store their blobs, without credentials. The caller retries, later.
 //
 // Errors are of type *Error, with a Reason for a condition.
 package pluginsource

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Reason says in CamelCase why a source could not be fetched.
+// Reason is the reason of an Error, in CamelCase.
 type Reason string
 
 // The reasons.
@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// remedies say what to do; errors of other reasons say it themselves.
+// remedies by reason. The messages of other reasons contain theirs.
 var remedies = map[Reason]string{
 	Unauthorized:         "set pullSecret to a Secret of type kubernetes.io/dockerconfigjson with credentials that may pull the image",
 	NotFound:             "correct the name in spec.source, or publish the module there",
@@ -81,7 +81,8 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &certificate): // before others: registries with private addresses are then asked by HTTP, which fails, too
+	// Before other errors: after it, go-containerregistry tries HTTP for registries with private addresses, which fails as well.
+	case errors.As(err, &certificate):
 		return &Error{UntrustedCertificate, certificate}
 	case errors.As(err, &known):
 		return &Error{known.Reason, known.Err}
@@ -93,7 +94,8 @@ func classify(err error) error {
 		return &Error{Truncated, err}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return &Error{Stalled, err}
-	case strings.Contains(err.Error(), "error verifying"): // of go-containerregistry, which has no type for it
+	// go-containerregistry has no type for this error.
+	case strings.Contains(err.Error(), "error verifying"):
 		return &Error{DigestMismatch, err}
 	}
 	return &Error{Unavailable, err}

@@ -19,7 +19,7 @@ type HTTP struct {
 	URL string
 	// SHA256 of the module, in hexadecimal digits.
 	SHA256 string
-	// Authorities of the server in PEM; nil are those of the system.
+	// Authorities are the certificate authorities of the server in PEM. Nil: the authorities of the system.
 	Authorities []byte
 }
 
@@ -79,7 +79,7 @@ func redacted(u *url.URL) string {
 	return short.String()
 }
 
-// CheckDigest returns an error unless the sha256 of the module is that in hexadecimal digits.
+// CheckDigest returns an error unless the sha256 of the module is want, in hexadecimal digits.
 func CheckDigest(wasm []byte, want string) error {
 	if got := Digest(wasm); got != want {
 		return Errorf(DigestMismatch, "the sha256 of the module is %s, not %s", got, want)

@@ -29,14 +29,13 @@ type Registry struct {
 type OCI struct {
 	// Image with a tag or a digest.
 	Image string
-	// Credentials are the content of .dockerconfigjson, nil for none.
+	// Credentials are the content of .dockerconfigjson. Nil: access is anonymous.
 	Credentials []byte
-	// Authorities of the registry in PEM; nil are those of the system.
+	// Authorities are the certificate authorities of the registry in PEM. Nil: the authorities of the system.
 	Authorities []byte
 }
 
-// ParseImage returns the repository of an image, in the form in which it is compared with a policy, and its reference. The host is in lower
-// case, without a default port.
+// ParseImage parses an image. The host of the result is in lower case, without a default port, so that it can be compared with a policy.
 func ParseImage(image string) (name.Reference, error) {
 	host, rest, found := strings.Cut(image, "/")
 	if found {
@@ -77,7 +76,7 @@ func (o OCI) Open(options Options) (*Registry, error) {
 
 // Image is a resolved image.
 type Image struct {
-	// Digest of the manifest or index that the reference leads to: what is signed.
+	// Digest of the manifest or index. Signatures sign it.
 	Digest name.Digest
 
 	manifest  []byte
@@ -196,7 +195,7 @@ func (r *Registry) blob(ctx context.Context, repository name.Repository, blob v1
 	return data, err
 }
 
-// Attachment is what is attached to an image: the manifest that says so, and a layer of it.
+// Attachment is a layer of a manifest that is attached to an image, such as a signature.
 type Attachment struct {
 	Layer v1.Descriptor
 	read  func() ([]byte, error)
@@ -241,7 +240,7 @@ func (i *Image) referring(ctx context.Context) (attachments []Attachment, err er
 		if n == maxAttachments || !m.MediaType.IsImage() {
 			continue
 		}
-		// The artifact type of the list is that of the config in some registries, so each manifest is opened.
+		// Each manifest is opened: some registries list the type of its config as its artifact type.
 		layers, err := i.layersOf(ctx, i.Digest.Context().Digest(m.Digest.String()))
 		if err != nil {
 			return nil, err

@@ -20,7 +20,7 @@ import (
 const (
 	// MaxModuleBytes is the maximum size of a module, the default limit of the host.
 	MaxModuleBytes = 32 << 20
-	// maxManifestBytes limits what is no blob: manifests, indices, lists of referrers, tokens.
+	// maxManifestBytes limits responses other than blobs: manifests, indices, lists of referrers, tokens.
 	maxManifestBytes = 4 << 20
 	// maxArchiveBytes limits a layer, which may be a little larger than the module in it.
 	maxArchiveBytes = MaxModuleBytes + 1<<20
@@ -32,7 +32,7 @@ const (
 
 // Options configure fetches.
 type Options struct {
-	// InsecureRegistries are registries, as host or host:port, that are asked by HTTP.
+	// InsecureRegistries are the registries, as host or host:port, for which HTTP without TLS is allowed.
 	InsecureRegistries []string
 	// StallTimeout is how long a server may send nothing; 0 is 30 s.
 	StallTimeout time.Duration
@@ -45,10 +45,10 @@ func (o Options) stallTimeout() time.Duration {
 	return defaultStallTimeout
 }
 
-// isInsecure reports whether a host, with its port, may be asked by HTTP.
+// isInsecure reports whether HTTP without TLS is allowed for a host with its port.
 func (o Options) isInsecure(host string) bool { return slices.Contains(o.InsecureRegistries, host) }
 
-// base returns a transport that trusts the certificate authorities in the PEM text, or those of the system if there is none.
+// base returns a transport that trusts certificate authorities in PEM. Nil: the authorities of the system.
 func (o Options) base(authorities []byte) (*http.Transport, error) {
 	var roots *x509.CertPool
 	if authorities != nil {
@@ -65,8 +65,10 @@ func (o Options) base(authorities []byte) (*http.Transport, error) {
 		TLSHandshakeTimeout:    timeout,
 		ResponseHeaderTimeout:  timeout,
 		MaxResponseHeaderBytes: 1 << 20,
-		DisableCompression:     true, // what is hashed is what was sent
-		DisableKeepAlives:      true, // a fetch is rare
+		// Digests are those of the bytes on the wire.
+		DisableCompression: true,
+		// Fetches are rare.
+		DisableKeepAlives: true,
 	}, nil
 }
 
@@ -107,7 +109,7 @@ func withBlobLimit(request *http.Request) *http.Request {
 	return request.WithContext(context.WithValue(request.Context(), blobKey{}, true))
 }
 
-// limitOf returns the maximum size of the response. Redirects are those of blobs.
+// limitOf returns the maximum size of the response. Only requests for blobs are redirected.
 func limitOf(request *http.Request) int64 {
 	if request.Response != nil || request.Context().Value(blobKey{}) != nil || strings.Contains(request.URL.Path, "/blobs/") {
 		return maxArchiveBytes
@@ -163,7 +165,7 @@ func (b *limitedBody) Close() error {
 	return err
 }
 
-// readAll reads at most that many bytes. More is an error that says what has them.
+// readAll returns an error if the reader has more than that many bytes. what names its content.
 func readAll(r io.Reader, most int64, what string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=refract
 // +kubebuilder:printcolumn:name="Plugin",type=string,JSONPath=`.spec.plugin`
+// +kubebuilder:printcolumn:name="Number",type=integer,JSONPath=`.spec.number`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.manifest.version`
 // +kubebuilder:printcolumn:name="Source",type=string,priority=10,JSONPath=`.spec.source`
 // +kubebuilder:printcolumn:name="SHA256",type=string,priority=10,JSONPath=`.spec.sha256`
@@ -47,6 +48,11 @@ type PluginRevisionSpec struct {
 	//
 	// +kubebuilder:validation:MaxLength=40
 	Plugin string `json:"plugin"`
+
+	// Number of the revision, counted from 1 for each plugin.
+	//
+	// +kubebuilder:validation:Minimum=1
+	Number int64 `json:"number"`
 
 	// SHA256 of the module. The names of its PluginModules begin with it.
 	//

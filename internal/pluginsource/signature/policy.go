@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Mode says what happens to a module that none of the keys has signed.
+// Mode is the treatment of modules without a signature by one of the keys.
 type Mode string
 
 // The modes.
@@ -27,7 +27,7 @@ const (
 	Off Mode = "Off"
 )
 
-// Policy says which sources must be signed, and with which keys. The installation sets it, not the authors of plugins.
+// Policy lists the sources that must be signed, and their keys. It belongs to the installation, not to the authors of plugins.
 type Policy struct {
 	// Default is the mode of sources that no prefix matches.
 	Default Mode `json:"default"`
@@ -51,7 +51,7 @@ type Prefix struct {
 type Decision struct {
 	// Mode of the source.
 	Mode Mode
-	// Keys one of which must have signed it.
+	// Keys of the source. A signature by one of them is enough.
 	Keys []Key
 	// Prefix that decided; empty if none matches.
 	Prefix string
@@ -134,7 +134,7 @@ func (p *Prefix) parse(field string) error {
 	return nil
 }
 
-// normalizePrefix returns a prefix in the form in which images are named: the host in lower case, without a default port.
+// normalizePrefix returns a prefix with its host as in ParseImage: in lower case, without a default port.
 func normalizePrefix(prefix string) string {
 	scheme, rest, isURL := strings.Cut(prefix, "://")
 	if !isURL {

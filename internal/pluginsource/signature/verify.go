@@ -20,17 +20,17 @@ const (
 	bundleTypePrefix    = "application/vnd.dev.sigstore.bundle"
 	inTotoPayloadType   = "application/vnd.in-toto+json"
 	statementType       = "https://in-toto.io/Statement/v1"
-	// signPredicate is that of signatures. Attestations, whose bundles look the same, say something else about an image.
+	// signPredicate distinguishes signatures from attestations, which are in the same kind of bundle.
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"
 )
 
-// Result is what is known about the signatures of an image.
+// Result describes the signatures of an image.
 type Result struct {
 	// Signer is the fingerprint of the key that has signed the image; empty if none of the keys has.
 	Signer string
 	// Signatures is the number of signatures that were found, of any key.
 	Signatures int
-	// Unreadable says why the first one was ignored that could not be read.
+	// Unreadable is the reason why a signature was ignored, empty if none was.
 	Unreadable string
 }
 
@@ -164,7 +164,7 @@ func checkStatement(payload []byte, digest string) error {
 	return errors.New("a signed statement is not about this image")
 }
 
-// preAuthenticationEncoding returns what a signature of DSSE signs.
+// preAuthenticationEncoding returns the message that DSSE signs.
 func preAuthenticationEncoding(payloadType string, payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }
