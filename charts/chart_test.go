@@ -85,7 +85,7 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 		[]rbac.Object{consumer.TenantNamespace("liqo-tenant-rome")},
 		manager.Objects(),
 		manager.Provider("liqo-tenant-milan", "kubeconfig-milan"),
-		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(), manager.ResourceOffers(), manager.TenantAccess(), manager.ResourceRequests(),
+		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(), manager.ResourceOffers(), manager.TenantAccess(), manager.ResourceRequests(), manager.Plugins(),
 	)
 	expected, rendered := grants(want), map[string]any{}
 	for _, object := range objects(t, values(t, "pair")) {

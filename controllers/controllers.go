@@ -46,6 +46,7 @@ import (
 	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/objectquota"
+	"github.com/refract-project/refract/controllers/plugin"
 	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
@@ -104,6 +105,8 @@ type Options struct {
 	Negotiation negotiation.Options
 	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
 	VirtualNodes virtualnode.Options
+	// Plugins says whether and how the modules of ReflectionPlugins are fetched; Namespace, Mapper, Clock and what reports are set here.
+	Plugins plugin.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
 	// DenyDirectConnections keeps endpoints of third clusters out.
@@ -226,6 +229,10 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 		requests.Clock, requests.Failed = o.Clock, failed("resourcerequest", &auth.ResourceSlice{})
 		controllers = append(controllers, resourcerequest.NewController(c("resourcerequest"), recorder("resourcerequest"), requests))
 	}
+	if declared := o.Plugins; declared.Enabled && hasPlugins(mgr) {
+		declared.Namespace, declared.Mapper, declared.Clock, declared.Failed = o.Installation, mgr.GetRESTMapper(), o.Clock, failed("plugin", &plugins.ReflectionPlugin{})
+		controllers = append(controllers, plugin.NewController(c("plugin"), live, recorder("plugin"), declared))
+	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()
 		admission.ObjectCounts, admission.RecountDelay = o.ObjectCounts, o.RecountDelay
@@ -257,6 +264,18 @@ func hasKind(mgr manager.Manager, kind string) bool {
 	if apimeta.IsNoMatchError(err) {
 		log.Log.Info("CRD not found, its controllers are disabled; install the chart's CRDs", "kind", kind)
 		return false
+	}
+	return true
+}
+
+// hasPlugins reports whether the CRDs of declared plugins are installed. Helm adds none in an upgrade, and everything else works without them.
+func hasPlugins(mgr manager.Manager) bool {
+	for _, kind := range []string{plugins.ReflectionPluginKind, plugins.PluginRevisionKind, plugins.PluginModuleKind} {
+		_, err := mgr.GetRESTMapper().RESTMapping(plugins.GroupVersion.WithKind(kind).GroupKind(), plugins.GroupVersion.Version)
+		if apimeta.IsNoMatchError(err) {
+			log.Log.Info("CRD of declared plugins not found, ReflectionPlugins are not reconciled; install the chart's CRDs", "kind", kind)
+			return false
+		}
 	}
 	return true
 }

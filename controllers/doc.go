@@ -31,6 +31,7 @@
 //	podstatus            labels the pods of virtual nodes that are not ready
 //	podscheduling        is the admission webhook that lets pods run on virtual nodes
 //	webhookcert          issues the certificate of the webhooks
+//	plugin               fetches, verifies and stores the modules of ReflectionPlugins; off by default
 //
 // On both sides foreigncluster reports whether the other cluster is reachable.
 //

@@ -14,8 +14,7 @@ import (
 // ineffective lists what the configuration permits and the manifest does not: whoever wrote it expects more than there is.
 func (p *Plugin) ineffective() (warnings []string) {
 	for _, path := range p.writes {
-		overlaps := func(declared string) bool { return pathsOverlap(path, declared) }
-		if !slices.ContainsFunc(p.manifest.Writes, overlaps) {
+		if !p.manifest.MayWrite(path) {
 			warnings = append(warnings, fmt.Sprintf("writes: %s has no effect, the plugin declares %s", path, listOrNothing(p.manifest.Writes)))
 		}
 	}

@@ -27,6 +27,9 @@ func printColumns(t *testing.T, c discovery.DiscoveryInterface) {
 		"offloading.liqo.io/v1beta1/quotas":               {"Name", "Enforcement", "Cordoned", "Age", "|User"},
 		"offloading.liqo.io/v1beta1/vkoptionstemplates":   {"Name", "Age"},
 		"plugins.refract.io/v1alpha1/peernetworks":        {"Name", "Mode", "Local", "Remote", "Connected", "|Message", "Age"},
+		"plugins.refract.io/v1alpha1/reflectionplugins":   {"Name", "Revision", "Version", "Kinds", "|Priority", "Nodes", "Accepted", "Ready", "Reason", "|Message", "Age"},
+		"plugins.refract.io/v1alpha1/pluginrevisions":     {"Name", "Plugin", "Number", "Version", "|Source", "|SHA256", "State", "Age"},
+		"plugins.refract.io/v1alpha1/pluginmodules":       {"Name", "Part", "Parts", "|SHA256", "Age"},
 		"plugins.refract.io/v1alpha1/reflectedresources":  {"Name", "Version", "Policy", "Status Back", "Nodes", "Ready", "|Message", "Age"},
 	}
 	for path, columns := range want {

@@ -41,6 +41,7 @@ func TestCRDs(t *testing.T) {
 	t.Run("agree with the Go types", func(t *testing.T) { agreeWithTypes(t, c) })
 	t.Run("set defaults", func(t *testing.T) { setDefaults(t, c) })
 	t.Run("refuse what is wrong", func(t *testing.T) { refuse(t, c) })
+	t.Run("refuse wrong plugins", func(t *testing.T) { refusePlugins(t, c) })
 	t.Run("refuse forbidden changes", func(t *testing.T) { refuseChanges(t, c) })
 	t.Run("have status subresources", func(t *testing.T) { haveStatus(t, c) })
 }
@@ -85,7 +86,10 @@ func served(t *testing.T, c discovery.DiscoveryInterface) {
 		},
 		"plugins.refract.io/v1alpha1": {
 			{Plural: "peernetworks", Kind: "PeerNetwork", Namespaced: true, ShortNames: []string{"pnet"}, Status: true},
+			{Plural: "pluginmodules", Kind: "PluginModule"},
+			{Plural: "pluginrevisions", Kind: "PluginRevision", Status: true},
 			{Plural: "reflectedresources", Kind: "ReflectedResource", ShortNames: []string{"refl"}, Status: true},
+			{Plural: "reflectionplugins", Kind: "ReflectionPlugin", ShortNames: []string{"rp"}, Status: true},
 		},
 	}
 	for group, resources := range want {

@@ -21,12 +21,14 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/plugin"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/negotiation"
+	"github.com/refract-project/refract/internal/pluginsource"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/redirect"
 	"github.com/refract-project/refract/internal/rewind"
@@ -63,6 +65,9 @@ type options struct {
 	webhookPort                            int
 	webhookClientCAs                       string
 	runtimeClass                           string
+	declaredPlugins                        bool
+	pluginTrustPolicy                      string
+	insecureRegistries                     []string
 	podSecurity                            string
 	podSecurityOf                          map[string]string
 	reservedPrefixes                       []string
@@ -106,6 +111,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole bound to virtual kubelets in the namespaces offloaded to their providers; empty if they have it in all namespaces")
 	flags.DurationVar(&o.withdrawalGrace, "namespace-withdrawal-grace", time.Minute, "how long to keep the remote namespace on a provider that the clusterSelector no longer matches, before it is deleted with everything in it; deleting the NamespaceOffloading deletes it at once")
 	flags.StringSliceVar(&o.acceptedLabels, "accepted-offer-labels", nil, "labels that every provider may offer for its virtual nodes, as KEY or KEY=VALUE, separated by commas, in addition to those accepted with refractctl peer; a * in KEY matches any characters except /; by default none, because a clusterSelector could match them")
+	flags.BoolVar(&o.declaredPlugins, "enable-declared-plugins", false, "enable fetching, verifying, testing and storing the modules of ReflectionPlugins")
+	flags.StringVar(&o.pluginTrustPolicy, "plugin-trust-policy", "", "file with the policy of signatures of plugins, YAML: default (Require, Warn or Off), and prefixes with prefix, mode and keys (public keys, PEM); it is read before each verification; if empty, modules without a signature are accepted with a Warning")
+	flags.StringSliceVar(&o.insecureRegistries, "plugin-insecure-registries", nil, "registries, as HOST or HOST:PORT, separated by commas, that are asked for plugins by HTTP, without encryption; by default none")
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole bound to consumers in their namespaces of this cluster")
 	flags.StringVar(&o.podSecurity, "tenant-pod-security", "baseline", "Pod Security level of the namespaces of consumers: privileged, baseline or restricted; a namespace that has the label "+tenancy.EnforceLabel+" already keeps it")
 	flags.StringToStringVar(&o.podSecurityOf, "tenant-pod-security-of", nil, "Pod Security levels of single consumers, as cluster-id=level, separated by commas")
@@ -341,6 +349,13 @@ func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 		all[id] = append(all[id], ranges...)
 	}
 	return all, nil
+}
+
+// plugins returns how the modules of ReflectionPlugins are fetched.
+func (o *options) plugins() plugin.Options {
+	return plugin.Options{
+		Enabled: o.declaredPlugins, TrustPolicy: o.pluginTrustPolicy, Sources: pluginsource.Options{InsecureRegistries: o.insecureRegistries},
+	}
 }
 
 // tenancy returns what this cluster allows its consumers.

@@ -127,6 +127,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
+		Plugins:                    o.plugins(),
 		NamespaceWorkers:           o.spaceWorkers,
 		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,

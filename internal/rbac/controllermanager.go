@@ -335,6 +335,41 @@ func ControllerManagerNodeFailure() Role {
 	}
 }
 
+// ControllerManagerPlugins is what the controller manager needs in addition to fetch and store the modules of ReflectionPlugins. (The chart's admission
+// policies let nobody else create, change or delete revisions and modules.)
+func ControllerManagerPlugins() Role {
+	return Role{
+		Name:    "controller-manager-plugins",
+		Purpose: "the controller manager, where declared plugins are enabled",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to read the declarations of plugins",
+				"plugins.refract.io", on("reflectionplugins"), do("get", "list", "watch")),
+			grant("to report progress",
+				"plugins.refract.io", on("reflectionplugins/status"), do("patch")),
+			grant("to create the revisions of plugins, and to delete old ones",
+				"plugins.refract.io", on("pluginrevisions"), do("get", "list", "watch", "create", "delete")),
+			grant("to store their modules, and to delete those that no revision names",
+				"plugins.refract.io", on("pluginmodules"), do("get", "list", "create", "delete")),
+		},
+	}
+}
+
+// ControllerManagerPluginSources is what the controller manager needs in its own namespace to fetch the modules of ReflectionPlugins.
+func ControllerManagerPluginSources() Role {
+	return Role{
+		Name:    "controller-manager-plugin-sources",
+		Purpose: "the controller manager, in its own namespace, where declared plugins are enabled",
+		Scope:   NamespaceScope,
+		Rules: []Rule{
+			grant("to read modules, and to follow their changes",
+				"", on("configmaps"), do("get", "list", "watch")),
+			grant("to read the credentials and the certificate authorities of registries, whose names users choose",
+				"", on("secrets"), do("get")),
+		},
+	}
+}
+
 // ControllerManagerLeaderElection is what replicas of the controller manager
 // need in their own namespace to agree which one works.
 func ControllerManagerLeaderElection() Role {

@@ -231,6 +231,13 @@ func (m Manager) Authentication() []Object {
 	return objects
 }
 
+// Plugins returns the roles and the bindings with which the controller manager fetches and stores the modules of plugins. The namespace must exist.
+func (m Manager) Plugins() []Object {
+	sources := ControllerManagerPluginSources()
+	name := prefixed(m.Prefix, sources.Name)
+	return append(m.everywhere(ControllerManagerPlugins()), sources.role(m.Namespace, name, strings.NewReplacer()), roleBinding(m.Namespace, name, "Role", name, m.Subject))
+}
+
 // PeeringUsers returns the roles of the users that liqoctl generate peering-user creates, which binds them. The namespace must exist.
 func (m Manager) PeeringUsers() []Object {
 	tenant, installation, none := PeeringUserTenant(), PeeringUserInstallation(), strings.NewReplacer()

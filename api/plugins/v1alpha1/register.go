@@ -21,10 +21,20 @@ const ReflectedResourceKind = "ReflectedResource"
 // PeerNetworkKind is the kind of a PeerNetwork.
 const PeerNetworkKind = "PeerNetwork"
 
+// ReflectionPluginKind is the kind of a ReflectionPlugin.
+const ReflectionPluginKind = "ReflectionPlugin"
+
+// PluginRevisionKind is the kind of a PluginRevision.
+const PluginRevisionKind = "PluginRevision"
+
+// PluginModuleKind is the kind of a PluginModule.
+const PluginModuleKind = "PluginModule"
+
 // AddToScheme registers the kinds of this package with s. It never fails; the
 // error is for runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &ReflectedResource{}, &ReflectedResourceList{}, &PeerNetwork{}, &PeerNetworkList{})
+	s.AddKnownTypes(GroupVersion, &ReflectedResource{}, &ReflectedResourceList{}, &PeerNetwork{}, &PeerNetworkList{},
+		&ReflectionPlugin{}, &ReflectionPluginList{}, &PluginRevision{}, &PluginRevisionList{}, &PluginModule{}, &PluginModuleList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

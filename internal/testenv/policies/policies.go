@@ -110,6 +110,7 @@ func allEnabled(clusterID string) map[string]any {
 		"discovery":         map[string]any{"config": map[string]any{"clusterID": clusterID}},
 		"authentication":    map[string]any{"enabled": true},
 		"tenants":           map[string]any{"unlimitedResources": true},
+		"plugins":           map[string]any{"enabled": true},
 		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "virtual-kubelet"}},
 		"controllerManager": map[string]any{"image": map[string]any{"name": "controller-manager"}, "config": map[string]any{"enableNodeFailureController": true}},
 	}

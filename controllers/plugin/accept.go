@@ -1,0 +1,240 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/json"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/source"
+	defaults "github.com/refract-project/refract/plugins"
+)
+
+// accept returns the revision of a module with the settings of the plugin, after checking both.
+func (c *Controller) accept(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
+	if err := checkSettings(p); err != nil {
+		return nil, err
+	}
+	revision, err := c.existingRevision(ctx, p, m.digest)
+	if err != nil {
+		return nil, err
+	}
+	if revision == nil {
+		if revision, err = c.newRevision(ctx, p, m); err != nil {
+			return nil, err
+		}
+	}
+	return revision, c.checkKinds(p, &revision.Spec.Manifest)
+}
+
+// verdict is why a module was not accepted.
+type verdict struct {
+	plugin     types.UID
+	generation int64
+	digest     string
+	err        error
+}
+
+// newRevision loads the module with the settings, and stores it. A module that was refused is not loaded again until it, or the plugin, has changed.
+func (c *Controller) newRevision(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
+	if last, ok := c.refused.Load(p.Name); ok {
+		if v := last.(verdict); v.plugin == p.UID && v.generation == p.Generation && v.digest == m.digest {
+			return nil, v.err
+		}
+	}
+	wasm, err := m.wasm, error(nil)
+	if wasm == nil {
+		if wasm, err = c.readModule(ctx, m.digest); err != nil {
+			return nil, err
+		}
+	}
+	manifest, err := c.load(ctx, p, wasm)
+	var refused *refusal
+	if errors.As(err, &refused) {
+		c.refused.Store(p.Name, verdict{p.UID, p.Generation, m.digest, err})
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.refused.Delete(p.Name)
+	return c.createRevision(ctx, p, m, wasm, manifest)
+}
+
+// load loads a module with the settings of the plugin, as a virtual kubelet does, and returns its manifest.
+func (c *Controller) load(ctx context.Context, p *plugins.ReflectionPlugin, wasm []byte) (*host.Manifest, error) {
+	options, err := optionsOf(p)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := c.loader.load(ctx, p.Name, wasm, options.PluginConfig())
+	if err != nil {
+		return nil, refuseModule(err)
+	}
+	for _, path := range p.Spec.Writes {
+		if !manifest.MayWrite(path) {
+			return nil, refusef(writesNotAllowedReason, "spec.writes: the module does not write %s, it declares %s", path, listOrNothing(manifest.Writes))
+		}
+	}
+	for _, capability := range manifest.Capabilities {
+		if !slices.Contains(p.Spec.Capabilities, plugins.PluginCapability(capability)) {
+			return nil, refusef(capabilityReason, "spec.capabilities: the module asks for %q, which lets it remove objects from providers: add it if you agree", capability)
+		}
+	}
+	return manifest, nil
+}
+
+// refuseModule returns the refusal of a module that the host did not load, or err if the cause is the machine.
+func refuseModule(err error) error {
+	var failed *host.LoadError
+	if host.IsTransient(err) || !errors.As(err, &failed) {
+		return err
+	}
+	return refusef(reasonsOfStages[failed.Stage], "%v", err)
+}
+
+// reasonsOfStages are the reasons of the condition Accepted, by the stage at which the host refused the module.
+var reasonsOfStages = map[host.Stage]string{
+	host.StageSize:       "ModuleTooLarge",
+	host.StageInstrument: "InvalidModule",
+	host.StageCompile:    "InvalidModule",
+	host.StageImports:    "UnknownImports",
+	host.StageExports:    "InvalidExports",
+	host.StageStart:      "StartFailed",
+	host.StageVersion:    "WrongABIVersion",
+	host.StageManifest:   "InvalidManifest",
+	host.StageConfig:     invalidConfigReason,
+}
+
+// optionsOf returns the settings as those of a module in a folder.
+func optionsOf(p *plugins.ReflectionPlugin) (source.Options, error) {
+	options := source.Options{
+		Priority: int(p.Spec.Priority), Kinds: p.Spec.Kinds, Writes: p.Spec.Writes, Replaces: p.Spec.Replaces,
+		IgnoreFailure: p.Spec.FailurePolicy == plugins.IgnorePluginPolicy, Capabilities: []string{},
+	}
+	for _, capability := range p.Spec.Capabilities {
+		options.Capabilities = append(options.Capabilities, string(capability))
+	}
+	if l := p.Spec.Limits; l != nil {
+		options.Limits = source.Limits{
+			Fuel: l.Fuel, MemoryPages: int(l.MemoryPages), OutputBytes: int(l.OutputBytes), CallDepth: int(l.CallDepth),
+			ModuleBytes: int(l.ModuleBytes), Handles: int(l.Handles),
+		}
+	}
+	config, err := decodeConfig(p.Spec.Config)
+	if err != nil {
+		return options, refusef(invalidConfigReason, "spec.config: %v", err)
+	}
+	options.Config = config
+	return options, nil
+}
+
+// decodeConfig keeps whole numbers whole.
+func decodeConfig(config *runtime.RawExtension) (decoded map[string]any, err error) {
+	if config == nil || len(config.Raw) == 0 {
+		return nil, nil
+	}
+	return decoded, json.UnmarshalCaseSensitivePreserveInts(config.Raw, &decoded)
+}
+
+// checkSettings checks what does not depend on the module.
+func checkSettings(p *plugins.ReflectionPlugin) error {
+	if match := p.Spec.Match; match != nil {
+		for field, selector := range map[string]*metav1.LabelSelector{"namespaceSelector": match.NamespaceSelector, "objectSelector": match.ObjectSelector} {
+			if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+				return refusef(invalidSelectorReason, "spec.match.%s: %v", field, err)
+			}
+		}
+	}
+	names := defaultPlugins()
+	switch {
+	case p.Spec.Replaces != "" && !slices.Contains(names, p.Spec.Replaces):
+		return refusef(unknownDefaultReason, "spec.replaces: there is no default plugin %q (there are %s)", p.Spec.Replaces, strings.Join(names, ", "))
+	case slices.Contains(names, p.Name) && p.Spec.Replaces != p.Name:
+		return refusef(nameTakenReason, "metadata.name: %s is also the name of a default plugin: use another name, or set spec.replaces to %s", p.Name, p.Name)
+	}
+	return nil
+}
+
+// defaultPlugins returns the names of the default plugins.
+func defaultPlugins() []string {
+	modules, err := fs.Glob(defaults.FS, "*/*.wasm")
+	if err != nil {
+		panic(err) // the pattern is valid
+	}
+	for i, module := range modules {
+		modules[i] = strings.TrimSuffix(path.Base(module), ".wasm")
+	}
+	return modules
+}
+
+// checkKinds checks that the module is for the kinds, and that this cluster serves them.
+func (c *Controller) checkKinds(p *plugins.ReflectionPlugin, manifest *plugins.PluginManifest) error {
+	options := source.Options{Kinds: p.Spec.Kinds}
+	declared := &host.Manifest{Kinds: manifest.Kinds, Hooks: manifest.Hooks}
+	for _, kind := range p.Spec.Kinds {
+		if kind == "*" {
+			continue
+		}
+		meant := kindsMeant(kind, options, declared)
+		if len(meant) == 0 {
+			return refusef(kindNotDeclaredReason, "spec.kinds: the module is not for %s, it is for %s", kind, listOrNothing(manifest.Kinds))
+		}
+		if served, err := c.isServed(meant); err != nil || !served {
+			if err == nil {
+				err = refusef(unknownKindReason, "spec.kinds: this cluster does not serve %s: install its CustomResourceDefinition, or name the kind with its API group, as in Ingress.networking.k8s.io", kind)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// kindsMeant returns the kinds that an entry of spec.kinds stands for and that the module is for.
+func kindsMeant(entry string, options source.Options, manifest *host.Manifest) (meant []schema.GroupKind) {
+	for _, candidate := range append([]string{entry}, manifest.Kinds...) {
+		name, group, _ := strings.Cut(candidate, ".")
+		if candidate == "*" || !host.MatchesKind([]string{entry}, name, group) {
+			continue
+		}
+		if options.MatchesManifest(manifest, candidate, host.Outgoing) || options.MatchesManifest(manifest, candidate, host.Incoming) {
+			meant = append(meant, schema.GroupKind{Group: group, Kind: name})
+		}
+	}
+	return meant
+}
+
+// isServed reports whether this cluster serves one of the kinds.
+func (c *Controller) isServed(kinds []schema.GroupKind) (bool, error) {
+	for _, kind := range kinds {
+		_, err := c.options.Mapper.RESTMapping(kind)
+		if err == nil {
+			return true, nil
+		}
+		if !apimeta.IsNoMatchError(err) {
+			return false, fmt.Errorf("looking for the kind %s, %w", kind, err)
+		}
+	}
+	return false, nil
+}
+
+func listOrNothing(list []string) string {
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,363 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/plugin"
+	"github.com/refract-project/refract/internal/pluginsource"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/wattest"
+)
+
+var cluster = controllertest.Cluster{ID: "rome", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
+
+func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
+
+const installation = metav1.NamespaceDefault
+
+// start starts a manager that may do what the chart allows it to.
+func start(t *testing.T, change ...func(*plugin.Options)) *controllertest.Manager {
+	t.Helper()
+	manager := rbac.Manager{Namespace: installation, Subject: rbac.User(controllertest.ManagerUser)}
+	require.NoError(t, cluster.Grant(t.Context(), manager.Plugins()...))
+	return cluster.StartManager(t, func(o *controllers.Options) {
+		o.Installation = installation
+		o.Plugins = plugin.Options{Enabled: true, Sources: pluginsource.Options{StallTimeout: 20 * time.Second}}
+		for _, apply := range change {
+			apply(&o.Plugins)
+		}
+	})
+}
+
+// manifest of a module for Services.
+const manifest = `{"name":"m","version":"1.2.3","kinds":["Service"],"hooks":["outgoing"],"writes":["metadata.labels"],` +
+	`"configSchema":{"type":"object","properties":{"size":{"type":"integer"}},"additionalProperties":false}}`
+
+const (
+	hook      = `(func (export "outgoing") (result i32) (i32.const 0))`
+	unlimited = `(func (export "_initialize") (loop (br 0)))`
+	trapping  = `(func (export "_initialize") unreachable)`
+)
+
+// assemble returns a module with a manifest and further fields. comment makes its bytes different.
+func assemble(t *testing.T, manifest, imports, fields string) []byte {
+	t.Helper()
+	wasm, err := wattest.Assemble(wattest.Plugin(manifest, imports, fields))
+	require.NoError(t, err)
+	return wasm
+}
+
+// configMap creates or updates a ConfigMap with a module.
+func configMap(t *testing.T, name string, wasm []byte) {
+	t.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: installation, Name: name}, BinaryData: map[string][]byte{"m.wasm": wasm}}
+	if cluster.Client.Create(t.Context(), object) != nil {
+		require.NoError(t, cluster.Client.Update(t.Context(), object))
+	}
+}
+
+// declare creates a plugin whose module is in the ConfigMap of its name.
+func declare(t *testing.T, wasm []byte, change func(*plugins.ReflectionPluginSpec)) *plugins.ReflectionPlugin {
+	t.Helper()
+	name := fmt.Sprintf("p%d", rand.Uint32())
+	p := &plugins.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec.Kinds = []string{"Service"}
+	p.Spec.Source.ConfigMap = &plugins.ConfigMapSource{Name: name, Key: "m.wasm"}
+	p.Spec.Rollout.Strategy = plugins.ImmediateRollout
+	if change != nil {
+		change(&p.Spec)
+	}
+	if wasm != nil {
+		configMap(t, name, wasm)
+	}
+	cluster.Create(t, p)
+	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), p) })
+	return p
+}
+
+// await waits until a condition of the plugin has a status and a reason.
+func await(t *testing.T, p *plugins.ReflectionPlugin, kind string, status metav1.ConditionStatus, reason string) *plugins.ReflectionPlugin {
+	t.Helper()
+	now := &plugins.ReflectionPlugin{}
+	controllertest.Eventually(t, fmt.Sprintf("%s=%s/%s", kind, status, reason), func() error {
+		if err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(p), now); err != nil {
+			return err
+		}
+		c := apimeta.FindStatusCondition(now.Status.Conditions, kind)
+		if c == nil || c.Status != status || c.Reason != reason || now.Status.ObservedGeneration != now.Generation || c.ObservedGeneration != now.Generation {
+			return fmt.Errorf("its conditions are %+v", now.Status.Conditions)
+		}
+		return nil
+	})
+	return now
+}
+
+// message returns the message of a condition.
+func message(p *plugins.ReflectionPlugin, kind string) string {
+	if c := apimeta.FindStatusCondition(p.Status.Conditions, kind); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+func modulesOf(t *testing.T, digest string) int {
+	t.Helper()
+	list := &plugins.PluginModuleList{}
+	require.NoError(t, cluster.Client.List(t.Context(), list))
+	return len(slices.DeleteFunc(list.Items, func(m plugins.PluginModule) bool { return m.Spec.SHA256 != digest }))
+}
+
+// A module in a ConfigMap becomes a revision with a stored module, and the next one replaces it; nothing is written when nothing changes.
+func TestAModuleIsStoredAndFollowed(t *testing.T) {
+	manager := start(t, func(o *plugin.Options) { o.Recheck = 100 * time.Millisecond })
+	first := assemble(t, manifest, "", hook)
+	p := declare(t, first, func(s *plugins.ReflectionPluginSpec) {
+		s.Config = &runtime.RawExtension{Raw: []byte(`{"size": 9007199254740993}`)}
+		s.Writes = []string{"metadata.labels.team"}
+	})
+	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+	assert.Equal(t, "1.2.3", p.Status.Version)
+	revision := &plugins.PluginRevision{}
+	cluster.Get(t, revision, "", p.Status.ActiveRevision)
+	assert.Equal(t, pluginsource.Digest(first), revision.Spec.SHA256)
+	assert.Equal(t, "configMap default/"+p.Name+"/m.wasm", revision.Spec.Source)
+	assert.JSONEq(t, `{"size": 9007199254740993}`, string(revision.Spec.Config.Raw))
+	assert.Equal(t, []string{"metadata.labels"}, revision.Spec.Manifest.Writes)
+	assert.EqualValues(t, 1, revision.Spec.Parts)
+	assert.Equal(t, 1, modulesOf(t, revision.Spec.SHA256))
+
+	// It is looked at again and again meanwhile.
+	before := len(manager.Writes.About("/plugins.refract.io/"))
+	time.Sleep(time.Second)
+	assert.Len(t, manager.Writes.About("/plugins.refract.io/"), before, "writes of an idle plugin")
+
+	configMap(t, p.Name, assemble(t, manifest, "", hook+`(func (export "another"))`))
+	controllertest.Eventually(t, "the new module to be active", func() error {
+		now := &plugins.ReflectionPlugin{}
+		cluster.Get(t, now, "", p.Name)
+		if now.Status.ActiveRevision == p.Status.ActiveRevision || now.Status.PreviousRevision != p.Status.ActiveRevision {
+			return fmt.Errorf("active is %q, previous %q", now.Status.ActiveRevision, now.Status.PreviousRevision)
+		}
+		return nil
+	})
+
+	// A source that fails leaves the active revision as it is.
+	require.NoError(t, cluster.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: installation, Name: p.Name}}))
+	now := await(t, p, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
+	assert.Contains(t, message(now, plugins.FetchedCondition), "next try at")
+	assert.NotEmpty(t, now.Status.ActiveRevision)
+	assert.Equal(t, "1.2.3", now.Status.Version)
+	cluster.AwaitEvent(t, installation, plugins.ReflectionPluginKind, p.Name, "NotFound")
+
+	// The pin works with the source away.
+	cluster.Patch(t, now, fmt.Sprintf(`{"spec":{"revision":%q}}`, now.Status.PreviousRevision))
+	controllertest.Eventually(t, "the rollback", func() error {
+		rolledBack := &plugins.ReflectionPlugin{}
+		cluster.Get(t, rolledBack, "", p.Name)
+		if rolledBack.Status.ActiveRevision != now.Status.PreviousRevision {
+			return fmt.Errorf("active is %q", rolledBack.Status.ActiveRevision)
+		}
+		return nil
+	})
+
+	// Everything goes with the plugin.
+	cluster.Delete(t, now)
+	controllertest.Eventually(t, "the modules to be gone", func() error {
+		if n := modulesOf(t, revision.Spec.SHA256); n > 0 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+}
+
+// What is wrong with a module or its settings is in the condition Accepted, with the path or the name.
+func TestWhatIsNotAccepted(t *testing.T) {
+	start(t)
+	skipping := strings.Replace(manifest, `"writes"`, `"capabilities":["skip"],"writes"`, 1)
+	for name, c := range map[string]struct {
+		wasm    []byte
+		change  func(*plugins.ReflectionPluginSpec)
+		reason  string
+		message string
+	}{
+		"traps":   {wasm: assemble(t, manifest, "", hook+trapping), reason: "StartFailed", message: "start"},
+		"loops":   {wasm: assemble(t, manifest, "", hook+unlimited), reason: "StartFailed", message: "fuel"},
+		"imports": {wasm: assemble(t, manifest, `(import "env" "steal" (func))`, hook), reason: "UnknownImports", message: "steal"},
+		"wrong ABI": {wasm: func() []byte {
+			wasm, err := wattest.Assemble(strings.Replace(wattest.Plugin(manifest, "", hook), "(i32.const 1))", "(i32.const 99))", 1))
+			require.NoError(t, err)
+			return wasm
+		}(), reason: "WrongABIVersion", message: "99"},
+		"no module": {wasm: []byte("a text"), reason: "InvalidModule", message: "format"},
+		"skip":      {wasm: assemble(t, skipping, "", hook), reason: "CapabilityNotGranted", message: "spec.capabilities"},
+		"config": {
+			wasm: assemble(t, manifest, "", hook), reason: "InvalidConfig", message: "size",
+			change: func(s *plugins.ReflectionPluginSpec) {
+				s.Config = &runtime.RawExtension{Raw: []byte(`{"size": "large"}`)}
+			},
+		},
+		"writes": {
+			wasm: assemble(t, manifest, "", hook), reason: "WritesNotDeclared", message: "spec.writes: the module does not write spec.type",
+			change: func(s *plugins.ReflectionPluginSpec) { s.Writes = []string{"metadata.labels", "spec.type"} },
+		},
+		"kind": {
+			wasm: assemble(t, manifest, "", hook), reason: "KindNotDeclared", message: "ConfigMap",
+			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Service", "ConfigMap"} },
+		},
+		"kind that nobody serves": {
+			wasm: assemble(t, strings.Replace(manifest, "Service", "Widget.example.com", 1), "", hook), reason: "UnknownKind", message: "Widget.example.com",
+			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Widget.example.com"} },
+		},
+		"replaces": {
+			wasm: assemble(t, manifest, "", hook), reason: "UnknownDefaultPlugin", message: `spec.replaces: there is no default plugin "services"`,
+			change: func(s *plugins.ReflectionPluginSpec) { s.Replaces = "services" },
+		},
+		"selector": {
+			wasm: assemble(t, manifest, "", hook), reason: "InvalidSelector", message: "spec.match.objectSelector",
+			change: func(s *plugins.ReflectionPluginSpec) {
+				s.Match = &plugins.PluginMatch{ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := await(t, declare(t, c.wasm, c.change), plugins.AcceptedCondition, metav1.ConditionFalse, c.reason)
+			assert.Contains(t, message(p, plugins.AcceptedCondition), c.message)
+			assert.Empty(t, p.Status.ActiveRevision)
+			assert.Empty(t, p.Status.CandidateRevision)
+			assert.Equal(t, c.reason, apimeta.FindStatusCondition(p.Status.Conditions, plugins.ReadyCondition).Reason)
+		})
+	}
+	t.Run("the consent to skip", func(t *testing.T) {
+		p := declare(t, assemble(t, skipping, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Capabilities = []plugins.PluginCapability{"skip"} })
+		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	})
+	t.Run("a kind without its group", func(t *testing.T) {
+		p := declare(t, assemble(t, strings.Replace(manifest, `["Service"]`, `["Ingress.networking.k8s.io"]`, 1), "", hook), func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Ingress"} })
+		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	})
+	t.Run("settings that are corrected", func(t *testing.T) {
+		p := declare(t, assemble(t, manifest, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Writes = []string{"spec"} })
+		p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, "WritesNotDeclared")
+		cluster.Patch(t, p, `{"spec":{"writes":[]}}`)
+		p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		revision := &plugins.PluginRevision{}
+		controllertest.Eventually(t, "the revision", func() error {
+			now := &plugins.ReflectionPlugin{}
+			cluster.Get(t, now, "", p.Name)
+			return cluster.Client.Get(t.Context(), client.ObjectKey{Name: now.Status.ActiveRevision}, revision)
+		})
+		assert.NotNil(t, revision.Spec.Writes, "an empty list allows nothing, no list allows what the manifest has")
+		assert.Empty(t, revision.Spec.Writes)
+	})
+}
+
+// Old revisions are deleted with their modules, but never the active, the previous and the pinned one. A paused plugin takes no new module.
+func TestHistoryAndPause(t *testing.T) {
+	start(t)
+	version := func(n int) []byte {
+		return assemble(t, manifest, "", hook+fmt.Sprintf(`(func (export "v%d"))`, n))
+	}
+	p := declare(t, version(0), func(s *plugins.ReflectionPluginSpec) { s.RevisionHistoryLimit = 1 })
+	active := func(n int) *plugins.ReflectionPlugin {
+		now := &plugins.ReflectionPlugin{}
+		controllertest.Eventually(t, fmt.Sprintf("version %d to be active", n), func() error {
+			cluster.Get(t, now, "", p.Name)
+			revision := &plugins.PluginRevision{}
+			if err := cluster.Client.Get(t.Context(), client.ObjectKey{Name: now.Status.ActiveRevision}, revision); err != nil {
+				return err
+			}
+			if revision.Spec.SHA256 != pluginsource.Digest(version(n)) {
+				return fmt.Errorf("%s is active", now.Status.ActiveRevision)
+			}
+			return nil
+		})
+		return now
+	}
+	active(0)
+	for n := 1; n < 5; n++ {
+		configMap(t, p.Name, version(n))
+		active(n)
+	}
+	controllertest.Eventually(t, "three revisions to be left", func() error {
+		list := &plugins.PluginRevisionList{}
+		require.NoError(t, cluster.Client.List(t.Context(), list))
+		left := slices.DeleteFunc(list.Items, func(r plugins.PluginRevision) bool { return r.Spec.Plugin != p.Name })
+		if len(left) != 3 {
+			return fmt.Errorf("there are %d", len(left))
+		}
+		return nil
+	})
+	for n, want := range []int{0, 0, 1, 1, 1} {
+		controllertest.Eventually(t, fmt.Sprintf("%d modules of version %d", want, n), func() error {
+			if got := modulesOf(t, pluginsource.Digest(version(n))); got != want {
+				return fmt.Errorf("there are %d", got)
+			}
+			return nil
+		})
+	}
+	now := active(4)
+	cluster.Patch(t, now, `{"spec":{"paused":true}}`)
+	await(t, now, plugins.ReadyCondition, metav1.ConditionUnknown, "Paused")
+	configMap(t, p.Name, version(5))
+	cluster.Patch(t, now, `{"spec":{"priority":7}}`) // observed after the ConfigMap
+	await(t, now, plugins.ReadyCondition, metav1.ConditionUnknown, "Paused")
+	active(4)
+	cluster.Patch(t, now, `{"spec":{"paused":false,"rollout":{"strategy":"Rehearse"}}}`)
+	waiting := await(t, now, plugins.ReadyCondition, metav1.ConditionUnknown, "WaitingForRehearsal")
+	active(4)
+	cluster.Patch(t, now, fmt.Sprintf(`{"spec":{"rollout":{"rehearsal":{"approved":%q}}}}`, waiting.Status.CandidateRevision))
+	active(5)
+}
+
+// Nobody but the controller manager creates, changes or deletes revisions and modules.
+func TestOnlyTheManagerWritesRevisions(t *testing.T) {
+	start(t)
+	p := declare(t, assemble(t, manifest, "", hook), nil)
+	await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	now := await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+	const user = "platform-admin"
+	require.NoError(t, cluster.Grant(t.Context(), rbac.Manager{Prefix: "other", Namespace: installation, Subject: rbac.User(user)}.Plugins()...))
+	config, err := cluster.ConfigFor(user)
+	require.NoError(t, err)
+	scheme, err := controllers.Scheme()
+	require.NoError(t, err)
+	other, err := client.New(config, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	revision := &plugins.PluginRevision{}
+	cluster.Get(t, revision, "", now.Status.ActiveRevision)
+	const says = "Only the controller manager"
+	require.ErrorContains(t, other.Delete(t.Context(), revision), says)
+	copied := &plugins.PluginRevision{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: revision.Spec}
+	require.ErrorContains(t, other.Create(t.Context(), copied), says)
+	module := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: plugins.PluginModuleName(revision.Spec.SHA256, 0)}}
+	require.ErrorContains(t, other.Delete(t.Context(), module), says)
+	// Not even an administrator, whom the policy of this test exempts, changes their content.
+	cluster.Get(t, module, "", module.Name)
+	module.Spec.Data = []byte("something else")
+	require.ErrorContains(t, cluster.Client.Update(t.Context(), module), "a module is never changed")
+	revision.Spec.SHA256 = strings.Repeat("0", 64)
+	require.ErrorContains(t, cluster.Client.Update(t.Context(), revision), "a revision is never changed")
+}

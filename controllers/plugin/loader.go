@@ -1,0 +1,48 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/refract-project/refract/host"
+)
+
+// loader loads modules for a test, one at a time: compiling a large one takes much memory. The zero value is ready.
+type loader struct {
+	mu   sync.Mutex
+	host *host.Host // made when it is first needed
+}
+
+// load returns the manifest of a module, which must not be modified.
+func (l *loader) load(ctx context.Context, name string, wasm []byte, config host.PluginConfig) (*host.Manifest, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.host == nil {
+		var err error
+		if l.host, err = host.New(context.WithoutCancel(ctx), host.NewConfig()); err != nil {
+			return nil, err
+		}
+	}
+	plugin, err := l.host.Load(ctx, name, wasm, config)
+	if err != nil {
+		return nil, err
+	}
+	return plugin.Manifest(), plugin.Close(context.WithoutCancel(ctx))
+}
+
+// Start implements manager.Runnable: it closes the host at the end.
+func (l *loader) Start(ctx context.Context) error {
+	<-ctx.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.host == nil {
+		return nil
+	}
+	err := l.host.Close(context.WithoutCancel(ctx))
+	l.host = nil
+	return errors.Join(err)
+}

@@ -1,0 +1,248 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/plugin"
+	"github.com/refract-project/refract/internal/pluginsource"
+)
+
+// images is a registry.
+type images struct{ host string }
+
+func newImages(t *testing.T) images {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	return images{strings.TrimPrefix(server.URL, "http://")}
+}
+
+// push stores a module and returns the digest of its image.
+func (i images) push(t *testing.T, image string, wasm []byte) name.Digest {
+	t.Helper()
+	made, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), static.NewLayer(wasm, "application/wasm"))
+	require.NoError(t, err)
+	reference, err := name.ParseReference(i.host + "/" + image)
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(reference, made))
+	digest, err := made.Digest()
+	require.NoError(t, err)
+	return reference.Context().Digest(digest.String())
+}
+
+// sign stores a signature as cosign 2 does.
+func sign(t *testing.T, image name.Digest, key *ecdsa.PrivateKey) {
+	t.Helper()
+	payload := fmt.Appendf(nil, `{"critical":{"type":"cosign container image signature","image":{"docker-manifest-digest":%q}}}`, image.DigestStr())
+	sum := sha256.Sum256(payload)
+	signature, err := ecdsa.SignASN1(rand.Reader, key, sum[:])
+	require.NoError(t, err)
+	signed, err := mutate.Append(mutate.MediaType(empty.Image, types.OCIManifestSchema1), mutate.Addendum{
+		Layer:       static.NewLayer(payload, "application/vnd.dev.cosign.simplesigning.v1+json"),
+		Annotations: map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(signature)},
+	})
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(image.Context().Tag(strings.Replace(image.DigestStr(), ":", "-", 1)+".sig"), v1.Image(signed)))
+}
+
+func newKey(t *testing.T) (*ecdsa.PrivateKey, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	require.NoError(t, err)
+	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+// An image is accepted as the policy of the installation says, which may change; a tag is resolved again at its interval.
+func TestImagesAndTheirSignatures(t *testing.T) {
+	i := newImages(t)
+	key, public := newKey(t)
+	stranger, _ := newKey(t)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	write := func(mode string) {
+		text := fmt.Sprintf("default: Require\nprefixes:\n- prefix: %s/required\n  mode: %s\n  keys: [%q]\n- prefix: %s/warned\n  mode: Warn\n  keys: [%q]\n- prefix: %s/off\n  mode: Off\n", i.host, mode, public, i.host, public, i.host)
+		require.NoError(t, os.WriteFile(policy, []byte(text), 0o600))
+	}
+	write("Require")
+	start(t, func(o *plugin.Options) {
+		o.TrustPolicy, o.Recheck, o.Sources.InsecureRegistries = policy, time.Second, []string{i.host}
+	})
+	wasm := assemble(t, manifest, "", hook)
+	for image, signer := range map[string]*ecdsa.PrivateKey{
+		"required/signed": key, "required/unsigned": nil, "required/wrong": stranger, "warned/unsigned": nil, "warned/wrong": stranger, "off/unsigned": nil, "other/signed": key,
+	} {
+		if digest := i.push(t, image+":1", wasm); signer != nil {
+			sign(t, digest, signer)
+		}
+	}
+	from := func(image string) *plugins.ReflectionPlugin {
+		return declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+			s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/" + image}}
+		})
+	}
+	for _, c := range []struct {
+		image      string
+		status     metav1.ConditionStatus
+		reason     string
+		isAccepted bool
+	}{
+		{"required/signed:1", metav1.ConditionTrue, "Signed", true},
+		{"required/unsigned:1", metav1.ConditionFalse, "Unsigned", false},
+		{"required/wrong:1", metav1.ConditionFalse, "WronglySigned", false},
+		{"warned/unsigned:1", metav1.ConditionFalse, "Unsigned", true},
+		{"warned/wrong:1", metav1.ConditionFalse, "WronglySigned", true},
+		{"off/unsigned:1", metav1.ConditionUnknown, "NotRequired", true},
+		{"other/signed:1", metav1.ConditionFalse, "Unsigned", false}, // required, and nobody's key is good for it
+	} {
+		t.Run(c.image, func(t *testing.T) {
+			p := await(t, from(c.image), plugins.VerifiedCondition, c.status, c.reason)
+			if c.isAccepted {
+				p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+				revision := &plugins.PluginRevision{}
+				cluster.Get(t, revision, "", p.Status.ActiveRevision)
+				assert.Contains(t, revision.Spec.Source, "@sha256:")
+				assert.Equal(t, c.reason == "Signed", revision.Spec.Signer != "")
+			} else {
+				p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, "NotVerified")
+				assert.Empty(t, p.Status.ActiveRevision)
+				assert.Contains(t, message(p, plugins.VerifiedCondition), "next try at")
+			}
+			if c.status == metav1.ConditionFalse {
+				cluster.AwaitEvent(t, installation, plugins.ReflectionPluginKind, p.Name, c.reason)
+			}
+		})
+	}
+	t.Run("other sources have no signatures", func(t *testing.T) {
+		await(t, declare(t, wasm, nil), plugins.VerifiedCondition, metav1.ConditionFalse, "NotSignable")
+	})
+	t.Run("a policy that changes", func(t *testing.T) {
+		p := await(t, from("required/wrong:1"), plugins.AcceptedCondition, metav1.ConditionFalse, "NotVerified")
+		write("Off")
+		defer write("Require")
+		p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		active := p.Status.ActiveRevision
+		write("Require")
+		p = await(t, p, plugins.VerifiedCondition, metav1.ConditionFalse, "WronglySigned")
+		assert.Equal(t, active, p.Status.ActiveRevision, "what is active stays")
+	})
+	t.Run("a policy that is broken", func(t *testing.T) {
+		require.NoError(t, os.WriteFile(policy, []byte("default: Perhaps"), 0o600))
+		defer write("Require")
+		await(t, from("required/signed:1"), plugins.VerifiedCondition, metav1.ConditionFalse, "InvalidTrustPolicy")
+	})
+	t.Run("a tag is pinned", func(t *testing.T) {
+		p := await(t, from("off/unsigned:1"), plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		i.push(t, "off/unsigned:1", assemble(t, manifest, "", hook+`(func (export "moved"))`))
+		cluster.Patch(t, p, `{"spec":{"priority":3}}`)
+		now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		assert.Equal(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
+	})
+	t.Run("an image that is not there", func(t *testing.T) {
+		p := await(t, from("off/absent:1"), plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
+		assert.EqualValues(t, 1, p.Status.Source.Failures)
+		await(t, p, plugins.AcceptedCondition, metav1.ConditionUnknown, "NotFetched")
+	})
+	t.Run("a Secret that is not there", func(t *testing.T) {
+		p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+			s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/off/unsigned:1", PullSecret: &plugins.SecretReference{Name: "absent"}}}
+		})
+		p = await(t, p, plugins.FetchedCondition, metav1.ConditionFalse, "InvalidSecret")
+		assert.Contains(t, message(p, plugins.FetchedCondition), "default/absent")
+	})
+	t.Run("a large module has several parts", func(t *testing.T) {
+		noise := make([]byte, 2_000_000)
+		_, _ = rand.Read(noise)
+		large := append(assemble(t, manifest, "", hook), custom(noise)...)
+		i.push(t, "off/large:1", large)
+		p := await(t, from("off/large:1"), plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		revision := &plugins.PluginRevision{}
+		controllertest.Eventually(t, "the revision", func() error {
+			cluster.Get(t, p, "", p.Name)
+			return cluster.Client.Get(t.Context(), client.ObjectKey{Name: p.Status.ActiveRevision}, revision)
+		})
+		assert.EqualValues(t, 3, revision.Spec.Parts)
+		assert.Equal(t, 3, modulesOf(t, revision.Spec.SHA256))
+		// Other settings of it need no registry: the stored module is read, and checked.
+		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"limits":{"fuel":%d}}}`, 12345))
+		now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
+	})
+}
+
+// A stored module that is not the one in its name is not used, but fetched again, and replaced.
+func TestADamagedModuleIsReplaced(t *testing.T) {
+	i := newImages(t)
+	start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.host} })
+	wasm := assemble(t, manifest, "", hook+`(func (export "damaged"))`)
+	i.push(t, "plugins/a:1", wasm)
+	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/plugins/a:1"}}
+	})
+	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	key := client.ObjectKey{Name: plugins.PluginModuleName(pluginsource.Digest(wasm), 0)}
+	damage := func() {
+		module := &plugins.PluginModule{}
+		cluster.Get(t, module, "", key.Name)
+		damaged := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: key.Name}, Spec: module.Spec}
+		cluster.Delete(t, module)
+		damaged.Spec.Data = append([]byte{}, module.Spec.Data[:len(module.Spec.Data)-20]...)
+		cluster.Create(t, damaged)
+	}
+	damage()
+	cluster.Patch(t, p, `{"spec":{"config":{"size":1}}}`)
+	now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
+	mended := &plugins.PluginModule{}
+	cluster.Get(t, mended, "", key.Name)
+	damage()
+	// Without the source nothing is accepted, and what is active stays.
+	cluster.Patch(t, now, `{"spec":{"config":{"size":2},"source":{"oci":{"image":"`+i.host+`/plugins/absent:1"}}}}`)
+	last := await(t, now, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
+	assert.Equal(t, now.Status.ActiveRevision, last.Status.ActiveRevision)
+}
+
+// custom returns a custom section of a module, which has no effect.
+func custom(content []byte) []byte {
+	body := append([]byte{1, 'n'}, content...)
+	section := []byte{0}
+	for size := len(body); ; size >>= 7 {
+		if size < 0x80 {
+			return append(append(section, byte(size)), body...)
+		}
+		section = append(section, byte(size&0x7f|0x80))
+	}
+}

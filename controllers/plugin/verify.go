@@ -1,0 +1,84 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/pluginsource/signature"
+)
+
+// decide returns the policy for the source of a plugin.
+func (c *Controller) decide(p *plugins.ReflectionPlugin) (signature.Decision, error) {
+	name, err := sourceName(p.Spec.Source)
+	if err != nil {
+		return signature.Decision{}, &stepError{plugins.FetchedCondition, err}
+	}
+	policy, err := signature.ReadPolicy(c.options.TrustPolicy)
+	if err != nil {
+		return signature.Decision{}, &stepError{plugins.VerifiedCondition, refusef(invalidPolicyReason,
+			"the policy of signatures (--plugin-trust-policy) cannot be used: %v. Correct plugins.trust in the values of the chart", err)}
+	}
+	return policy.For(name), nil
+}
+
+// verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, if any. An error means that the module is not accepted.
+func (c *Controller) verify(ctx context.Context, p *plugins.ReflectionPlugin, m *module, decision signature.Decision) (signer string, err error) {
+	result, err := c.check(ctx, m, decision)
+	switch {
+	case err == nil && result.Signer != "":
+		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionTrue, signedReason, "signed with the key "+result.Signer)
+		return result.Signer, nil
+	case decision.Mode == signature.Off:
+		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionUnknown, notRequiredReason, "the policy of signatures is Off for this source")
+		return "", nil
+	}
+	var refused *refusal
+	switch isRefusal := errors.As(err, &refused); {
+	// Signatures that could not be read are read again later, also under Warn.
+	case !isRefusal, decision.Mode == signature.Require, refused.reason == notVerifiableReason:
+		return "", err
+	case refused.reason == notSignableReason:
+		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionUnknown, refused.reason, err.Error())
+	default:
+		c.setFailed(p, plugins.VerifiedCondition, metav1.ConditionFalse, refused.reason, err.Error()+" (accepted nevertheless: the policy for this source is Warn)")
+	}
+	return "", nil
+}
+
+// check looks for a signature. A module without one is an error, except under Off.
+func (c *Controller) check(ctx context.Context, m *module, decision signature.Decision) (signature.Result, error) {
+	switch {
+	case decision.Mode == signature.Off:
+		return signature.Result{}, nil
+	case m.image == nil:
+		return signature.Result{}, refusef(notSignableReason, "a module of this kind of source has no signature: push it to a registry and sign it with cosign, or set the policy for this source to Off (plugins.trust)")
+	case len(decision.Keys) == 0:
+		return signature.Result{}, refusef(unsignedReason, "no key is configured for this image: list its public key in the values of the chart (plugins.trust)")
+	}
+	attachments, err := m.image.Attachments(ctx)
+	if err != nil {
+		return signature.Result{}, refusef(notVerifiableReason, "reading the signatures of %s, %v", m.resolved, err)
+	}
+	result, err := signature.Verify(m.image.Digest.DigestStr(), attachments, decision.Keys)
+	switch {
+	case err != nil:
+		return result, refusef(notVerifiableReason, "reading the signatures of %s, %v", m.resolved, err)
+	case result.Signer != "":
+		return result, nil
+	case result.Signatures == 0:
+		return result, refusef(unsignedReason, "%s is not signed: sign it with cosign sign --key", m.resolved)
+	}
+	detail := ""
+	if result.Unreadable != "" {
+		detail = fmt.Sprintf(" (%s)", result.Unreadable)
+	}
+	return result, refusef(wronglySignedReason, "%s has %d signatures, and none of them is of a key that is configured for it%s: sign it with cosign sign --key, or list the key in the values of the chart (plugins.trust)",
+		m.resolved, result.Signatures, detail)
+}

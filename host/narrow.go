@@ -1,0 +1,11 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import "slices"
+
+// MayWrite reports whether the manifest permits an edit at or below a path of a PluginConfig's writes. Without one, the path has no effect.
+func (m *Manifest) MayWrite(path string) bool {
+	return slices.ContainsFunc(m.Writes, func(declared string) bool { return pathsOverlap(path, declared) })
+}

@@ -1,0 +1,113 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginsource
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// Reason is the reason of an Error, in CamelCase.
+type Reason string
+
+// The reasons.
+const (
+	Unauthorized         Reason = "Unauthorized"
+	NotFound             Reason = "NotFound"
+	UntrustedCertificate Reason = "UntrustedCertificate"
+	Truncated            Reason = "Truncated"
+	Stalled              Reason = "Stalled"
+	TooLarge             Reason = "TooLarge"
+	ForbiddenRedirect    Reason = "ForbiddenRedirect"
+	WrongMediaType       Reason = "WrongMediaType"
+	DigestMismatch       Reason = "DigestMismatch"
+	InvalidSource        Reason = "InvalidSource"
+	InvalidSecret        Reason = "InvalidSecret"
+	Unavailable          Reason = "Unavailable"
+)
+
+// Error is returned if a source could not be fetched.
+type Error struct {
+	Reason Reason
+	Err    error
+}
+
+func (e *Error) Error() string {
+	text := strings.TrimSuffix(e.Err.Error(), ".")
+	if remedy := remedies[e.Reason]; remedy != "" {
+		text += ": " + remedy
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// remedies by reason. The messages of other reasons contain theirs.
+var remedies = map[Reason]string{
+	Unauthorized:         "set pullSecret to a Secret of type kubernetes.io/dockerconfigjson with credentials that may pull the image",
+	NotFound:             "correct the name in spec.source, or publish the module there",
+	UntrustedCertificate: "set caSecret to a Secret whose ca.crt has the certificate authority of the server, or correct the server's certificate",
+	Truncated:            "the server or a proxy closed the connection too early",
+	Stalled:              "the server or a proxy does not respond in time",
+	ForbiddenRedirect:    "set spec.source to where the server redirects, if that is meant",
+	DigestMismatch:       "the content was replaced or damaged; publish it again, or correct the digest in spec.source",
+}
+
+// Errorf returns an Error.
+func Errorf(reason Reason, format string, args ...any) error {
+	return &Error{Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
+// classify returns err as an Error.
+func classify(err error) error {
+	var (
+		known       *Error
+		response    *transport.Error
+		certificate *tls.CertificateVerificationError
+		authority   x509.UnknownAuthorityError
+		hostname    x509.HostnameError
+		timeout     net.Error
+	)
+	switch {
+	case err == nil:
+		return nil
+	// Before other errors: after it, go-containerregistry tries HTTP for registries with private addresses, which fails as well.
+	case errors.As(err, &certificate):
+		return &Error{UntrustedCertificate, certificate}
+	case errors.As(err, &known):
+		return &Error{known.Reason, known.Err}
+	case errors.As(err, &response):
+		return &Error{reasonOf(response.StatusCode), err}
+	case errors.As(err, &authority), errors.As(err, &hostname):
+		return &Error{UntrustedCertificate, err}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &Error{Truncated, err}
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return &Error{Stalled, err}
+	// go-containerregistry has no type for this error.
+	case strings.Contains(err.Error(), "error verifying"):
+		return &Error{DigestMismatch, err}
+	}
+	return &Error{Unavailable, err}
+}
+
+// reasonOf returns the reason of a status code.
+func reasonOf(code int) Reason {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return Unauthorized
+	case http.StatusNotFound, http.StatusGone:
+		return NotFound
+	}
+	return Unavailable
+}

@@ -1,0 +1,390 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginsource
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// stall is short, so that the test of a server that sends nothing is.
+const stall = 2 * time.Second
+
+var wasm = []byte("\x00asm\x01\x00\x00\x00 and more of it, so that it can be truncated")
+
+// reasonOfError returns the reason of an error, "" for none.
+func reasonOfError(err error) Reason {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	if err != nil {
+		return Reason("unclassified: " + err.Error())
+	}
+	return ""
+}
+
+func authoritiesOf(server *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+func TestHTTP(t *testing.T) {
+	other := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wasm) }))
+	defer other.Close()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/good", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wasm) })
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/good", http.StatusFound) })
+	mux.HandleFunc("/circle", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/circle", http.StatusFound) })
+	mux.HandleFunc("/plain", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://"+r.Host+"/good", http.StatusFound)
+	})
+	mux.HandleFunc("/other", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })
+	mux.HandleFunc("/secret", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	mux.HandleFunc("/truncated", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(wasm)))
+		_, _ = w.Write(wasm[:10])
+	})
+	mux.HandleFunc("/stalled", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(wasm[:10])
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", strconv.Itoa(200<<20)) })
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) {
+		for block := make([]byte, 1<<20); ; {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	bomb := gzipped(make([]byte, 64<<20))
+	mux.HandleFunc("/bomb", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(bomb)
+	})
+	server := httptest.NewTLSServer(mux)
+	defer server.Close()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	for path, want := range map[string]Reason{
+		"/good": "", "/moved": "", "/circle": ForbiddenRedirect, "/plain": ForbiddenRedirect, "/other": ForbiddenRedirect, "/secret": Unauthorized, "/absent": NotFound,
+		"/truncated": Truncated, "/stalled": Stalled, "/large": TooLarge, "/endless": TooLarge, "/bomb": DigestMismatch,
+	} {
+		t.Run(path, func(t *testing.T) {
+			got, err := HTTP{URL: server.URL + path, SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{StallTimeout: stall})
+			require.Equal(t, want, reasonOfError(err), "%v", err)
+			if want == "" {
+				assert.Equal(t, wasm, got)
+			}
+		})
+	}
+	t.Run("another digest", func(t *testing.T) {
+		_, err := HTTP{URL: server.URL + "/good", SHA256: Digest([]byte("other")), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{})
+		assert.Equal(t, DigestMismatch, reasonOfError(err))
+	})
+	t.Run("another authority", func(t *testing.T) {
+		_, err := HTTP{URL: server.URL + "/good", SHA256: Digest(wasm)}.Fetch(t.Context(), Options{})
+		assert.Equal(t, UntrustedCertificate, reasonOfError(err))
+	})
+	t.Run("another host", func(t *testing.T) {
+		_, err := HTTP{URL: strings.Replace(server.URL, "127.0.0.1", "localhost", 1) + "/good", SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{})
+		assert.Equal(t, UntrustedCertificate, reasonOfError(err))
+	})
+	t.Run("not encrypted", func(t *testing.T) {
+		_, err := HTTP{URL: "http://127.0.0.1:1/good", SHA256: Digest(wasm)}.Fetch(t.Context(), Options{InsecureRegistries: []string{"127.0.0.1:1"}})
+		assert.ErrorContains(t, err, "is not https")
+	})
+}
+
+func gzipped(data []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(data)
+	_ = w.Close()
+	return out.Bytes()
+}
+
+func tarred(files ...string) []byte {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, file := range files {
+		_ = w.WriteHeader(&tar.Header{Name: file, Mode: 0o644, Size: int64(len(wasm)), Typeflag: tar.TypeReg})
+		_, _ = w.Write(wasm)
+	}
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// fault is what a proxy in front of a registry does.
+type fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
+
+// faulty is a registry behind a proxy that injects faults.
+type faulty struct {
+	*httptest.Server
+	fault atomic.Pointer[fault]
+}
+
+func newRegistry(t *testing.T, withTLS bool) *faulty {
+	t.Helper()
+	f := &faulty{}
+	images := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if inject := f.fault.Load(); inject != nil {
+			(*inject)(w, r, images)
+			return
+		}
+		images.ServeHTTP(w, r)
+	})
+	f.Server = httptest.NewUnstartedServer(handler)
+	f.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if withTLS {
+		f.StartTLS()
+	} else {
+		f.Start()
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *faulty) host() string { return f.Listener.Addr().String() }
+
+// push stores an image, past the proxy's faults.
+func (f *faulty) push(t *testing.T, image string, img v1.Image) {
+	t.Helper()
+	reference, err := name.ParseReference(f.host() + "/" + image)
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(reference, img, f.trusting()))
+}
+
+func (f *faulty) trusting() remote.Option {
+	return remote.WithTransport(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}) //nolint:gosec // a test
+}
+
+func imageOf(t *testing.T, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.wasm.config.v0+json"), layers...)
+	require.NoError(t, err)
+	return image
+}
+
+func layerOf(data []byte, mediaType types.MediaType) v1.Layer {
+	return static.NewLayer(data, mediaType)
+}
+
+// fetch returns the module of an image.
+func fetch(t *testing.T, o OCI, options Options) ([]byte, error) {
+	t.Helper()
+	options.StallTimeout = stall
+	access, err := o.Open(options)
+	if err != nil {
+		return nil, err
+	}
+	image, err := access.Resolve(t.Context())
+	if err != nil {
+		return nil, err
+	}
+	return image.Module(t.Context())
+}
+
+func TestLayouts(t *testing.T) {
+	f := newRegistry(t, false)
+	insecure := Options{InsecureRegistries: []string{f.host()}}
+	bomb := append(tarred("a.wasm"), make([]byte, 64<<20)...)
+	for title, c := range map[string]struct {
+		layers []v1.Layer
+		want   Reason
+		says   string
+	}{
+		"module":            {layers: []v1.Layer{layerOf(wasm, "application/wasm")}},
+		"archive":           {layers: []v1.Layer{layerOf(tarred("README", "plugin.wasm"), types.OCIUncompressedLayer)}},
+		"compressed":        {layers: []v1.Layer{layerOf(gzipped(tarred("plugin.wasm")), types.DockerLayer)}},
+		"bomb":              {layers: []v1.Layer{layerOf(gzipped(bomb), types.OCILayer)}, want: TooLarge, says: "decompressed"},
+		"no module in it":   {layers: []v1.Layer{layerOf(tarred("README"), types.OCIUncompressedLayer)}, want: WrongMediaType, says: "*.wasm"},
+		"two modules in it": {layers: []v1.Layer{layerOf(tarred("a.wasm", "b.wasm"), types.OCIUncompressedLayer)}, want: WrongMediaType, says: "b.wasm"},
+		"other type":        {layers: []v1.Layer{layerOf(wasm, "application/zip")}, want: WrongMediaType, says: "application/zip"},
+		"two layers":        {layers: []v1.Layer{layerOf(wasm, "application/wasm"), layerOf([]byte("b"), "text/plain")}, want: WrongMediaType, says: "2 layers (application/wasm, text/plain)"},
+		"no layer":          {want: WrongMediaType, says: "0 layers"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			f.push(t, "plugins/a:1", imageOf(t, c.layers...))
+			got, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1"}, insecure)
+			require.Equal(t, c.want, reasonOfError(err), "%v", err)
+			if c.want == "" {
+				assert.Equal(t, wasm, got)
+			} else {
+				assert.ErrorContains(t, err, c.says)
+			}
+		})
+	}
+	for title, architecture := range map[string]string{"index": "wasm", "index without wasm": "amd64"} {
+		t.Run(title, func(t *testing.T) {
+			index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+				Add: imageOf(t, layerOf(wasm, "application/wasm")), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "wasip1", Architecture: architecture}},
+			})
+			reference, err := name.ParseReference(f.host() + "/plugins/index:1")
+			require.NoError(t, err)
+			require.NoError(t, remote.WriteIndex(reference, index))
+			_, err = fetch(t, OCI{Image: f.host() + "/plugins/index:1"}, insecure)
+			if architecture == "wasm" {
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, WrongMediaType, reasonOfError(err))
+				assert.ErrorContains(t, err, "wasip1/amd64")
+			}
+		})
+	}
+	t.Run("registry that is not insecure", func(t *testing.T) {
+		_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1"}, Options{})
+		require.Error(t, err)
+		assert.ErrorContains(t, err, "http")
+	})
+}
+
+func isBlob(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/")
+}
+
+// onBlobs is a fault in the response with a blob.
+func onBlobs(do http.HandlerFunc) fault {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if isBlob(r) {
+			do(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}
+}
+
+func TestFaultsOfRegistries(t *testing.T) {
+	plainHTTP := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wasm) }))
+	defer plainHTTP.Close()
+	for title, c := range map[string]struct {
+		fault fault
+		want  Reason
+	}{
+		"none": {want: ""},
+		"401": {want: Unauthorized, fault: func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="plugins"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}},
+		"404":     {want: NotFound, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })},
+		"500":     {want: Unavailable, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })},
+		"altered": {want: DigestMismatch, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.ToUpper(wasm)) })},
+		"200 MB":  {want: TooLarge, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", strconv.Itoa(200<<20)) })},
+		"redirect": {want: ForbiddenRedirect, fault: onBlobs(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, plainHTTP.URL, http.StatusTemporaryRedirect)
+		})},
+		"truncated": {want: Truncated, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(len(wasm)))
+			_, _ = w.Write(wasm[:10])
+		})},
+		"stalled": {want: Stalled, fault: onBlobs(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write(wasm[:10])
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		})},
+		"silent": {want: Stalled, fault: onBlobs(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
+	} {
+		t.Run(title, func(t *testing.T) {
+			f := newRegistry(t, true)
+			f.push(t, "plugins/a:1", imageOf(t, layerOf(wasm, "application/wasm")))
+			if c.fault != nil {
+				f.fault.Store(&c.fault)
+			}
+			_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}, Options{})
+			require.Equal(t, c.want, reasonOfError(err), "%v", err)
+		})
+	}
+	t.Run("another authority", func(t *testing.T) {
+		f := newRegistry(t, true)
+		_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1"}, Options{})
+		require.Equal(t, UntrustedCertificate, reasonOfError(err), "%v", err)
+	})
+	t.Run("large manifest", func(t *testing.T) {
+		f := newRegistry(t, true)
+		var large fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if strings.Contains(r.URL.Path, "/manifests/") {
+				w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+				_, _ = w.Write(make([]byte, maxManifestBytes+1))
+				return
+			}
+			next.ServeHTTP(w, r)
+		}
+		f.fault.Store(&large)
+		_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}, Options{})
+		require.Equal(t, TooLarge, reasonOfError(err), "%v", err)
+	})
+}
+
+// Credentials are sent to their registry alone, also if it redirects to another host.
+func TestCredentials(t *testing.T) {
+	var leaked atomic.Pointer[string]
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if header := r.Header.Get("Authorization"); header != "" {
+			leaked.Store(&header)
+		}
+		_, _ = w.Write(wasm)
+	}))
+	defer elsewhere.Close()
+	f := newRegistry(t, false)
+	f.push(t, "plugins/a:1", imageOf(t, layerOf(wasm, "application/wasm")))
+	var private fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if user, password, _ := r.BasicAuth(); user != "puller" || password != "secret" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="plugins"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if isBlob(r) {
+			http.Redirect(w, r, strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1), http.StatusTemporaryRedirect)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}
+	f.fault.Store(&private)
+	config := func(registry string) []byte {
+		return fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, registry, base64.StdEncoding.EncodeToString([]byte("puller:secret")))
+	}
+	options := Options{InsecureRegistries: []string{f.host(), strings.Replace(elsewhere.Listener.Addr().String(), "127.0.0.1", "localhost", 1)}}
+	image := f.host() + "/plugins/a:1"
+	got, err := fetch(t, OCI{Image: image, Credentials: config(f.host())}, options)
+	require.NoError(t, err)
+	assert.Equal(t, wasm, got)
+	if header := leaked.Load(); header != nil {
+		t.Errorf("another host got %q", *header)
+	}
+	_, err = fetch(t, OCI{Image: image, Credentials: config("https://" + f.host() + "/v2/")}, options)
+	require.NoError(t, err)
+	_, err = fetch(t, OCI{Image: image}, options)
+	assert.Equal(t, Unauthorized, reasonOfError(err))
+	_, err = fetch(t, OCI{Image: image, Credentials: config("registry.example.com")}, options)
+	assert.Equal(t, InvalidSecret, reasonOfError(err))
+	_, err = fetch(t, OCI{Image: image, Credentials: []byte(`{"auths": "secret-text"}`)}, options)
+	assert.Equal(t, InvalidSecret, reasonOfError(err))
+	assert.NotContains(t, err.Error(), "secret-text")
+}

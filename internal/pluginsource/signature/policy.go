@@ -1,0 +1,173 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package signature
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"sigs.k8s.io/yaml"
+)
+
+// Mode is the treatment of modules without a signature by one of the keys.
+type Mode string
+
+// The modes.
+const (
+	// Require refuses it.
+	Require Mode = "Require"
+	// Warn accepts it with a Warning.
+	Warn Mode = "Warn"
+	// Off accepts it, and reads no signatures.
+	Off Mode = "Off"
+)
+
+// Policy lists the sources that must be signed, and their keys. It belongs to the installation, not to the authors of plugins.
+type Policy struct {
+	// Default is the mode of sources that no prefix matches.
+	Default Mode `json:"default"`
+	// Prefixes of sources. The longest that matches decides.
+	Prefixes []Prefix `json:"prefixes,omitempty"`
+}
+
+// Prefix is the policy of the sources with a prefix.
+type Prefix struct {
+	// Prefix is the beginning of a repository, of an https URL, or of configMap/NAME, up to the end of a part of its path.
+	Prefix string `json:"prefix"`
+	// Mode of these sources.
+	Mode Mode `json:"mode"`
+	// Keys are public keys in PEM.
+	Keys []string `json:"keys,omitempty"`
+
+	keys []Key
+}
+
+// Decision is the policy of one source.
+type Decision struct {
+	// Mode of the source.
+	Mode Mode
+	// Keys of the source. A signature by one of them is enough.
+	Keys []Key
+	// Prefix that decided; empty if none matches.
+	Prefix string
+}
+
+// Fingerprint identifies the decision. A change of it calls for another verification.
+func (d Decision) Fingerprint() string {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\n", d.Mode)
+	for _, k := range d.Keys {
+		fmt.Fprintln(sum, k.Fingerprint())
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// DefaultPolicy warns of unsigned modules, and has no keys.
+func DefaultPolicy() *Policy { return &Policy{Default: Warn} }
+
+// ReadPolicy reads the policy in a YAML file; an empty path is DefaultPolicy.
+func ReadPolicy(path string) (*Policy, error) {
+	if path == "" {
+		return DefaultPolicy(), nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := ParsePolicy(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return policy, nil
+}
+
+// ParsePolicy reads a policy in YAML. Unknown fields are errors.
+func ParsePolicy(text []byte) (*Policy, error) {
+	p := &Policy{}
+	if err := yaml.UnmarshalStrict(text, p); err != nil {
+		return nil, err
+	}
+	if p.Default == "" {
+		p.Default = Warn
+	}
+	if err := p.Default.check("default"); err != nil {
+		return nil, err
+	}
+	for i := range p.Prefixes {
+		if err := p.Prefixes[i].parse(fmt.Sprintf("prefixes[%d]", i)); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (m Mode) check(field string) error {
+	switch m {
+	case Require, Warn, Off:
+		return nil
+	}
+	return fmt.Errorf("%s is %q: use Require, Warn or Off", field, m)
+}
+
+func (p *Prefix) parse(field string) error {
+	if p.Prefix = normalizePrefix(p.Prefix); p.Prefix == "" {
+		return fmt.Errorf("%s.prefix is empty: set default instead", field)
+	}
+	if err := p.Mode.check(field + ".mode"); err != nil {
+		return err
+	}
+	for i, text := range p.Keys {
+		key, err := ParseKey(text)
+		if err != nil {
+			return fmt.Errorf("%s.keys[%d]: %w", field, i, err)
+		}
+		p.keys = append(p.keys, key)
+	}
+	if p.Mode == Require && len(p.keys) == 0 {
+		return fmt.Errorf("%s requires signatures, and has no keys", field)
+	}
+	return nil
+}
+
+// normalizePrefix returns a prefix with its host as in ParseImage: in lower case, without a default port.
+func normalizePrefix(prefix string) string {
+	scheme, rest, isURL := strings.Cut(prefix, "://")
+	if !isURL {
+		rest = prefix
+	}
+	host, path, _ := strings.Cut(rest, "/")
+	if strings.ContainsAny(host, ".:") || host == "localhost" {
+		host = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(host), ":443"), ".")
+	}
+	if host == "docker.io" {
+		host = name.DefaultRegistry
+	}
+	rest = strings.TrimSuffix(host+"/"+path, "/")
+	if isURL {
+		return strings.ToLower(scheme) + "://" + rest
+	}
+	return rest
+}
+
+// For returns the policy of a source: a repository without a tag, an https URL, or configMap/NAME.
+func (p *Policy) For(source string) Decision {
+	source = normalizePrefix(source)
+	decision := Decision{Mode: p.Default}
+	for _, candidate := range p.Prefixes {
+		if len(candidate.Prefix) > len(decision.Prefix) && matches(source, candidate.Prefix) {
+			decision = Decision{Mode: candidate.Mode, Keys: candidate.keys, Prefix: candidate.Prefix}
+		}
+	}
+	return decision
+}
+
+// matches reports whether the source begins with the prefix, which ends where a part of the path does.
+func matches(source, prefix string) bool {
+	rest, ok := strings.CutPrefix(source, prefix)
+	return ok && (rest == "" || rest[0] == '/')
+}

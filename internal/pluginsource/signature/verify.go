@@ -1,0 +1,170 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package signature
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/refract-project/refract/internal/pluginsource"
+)
+
+const (
+	simpleSigningType   = "application/vnd.dev.cosign.simplesigning.v1+json"
+	signatureAnnotation = "dev.cosignproject.cosign/signature"
+	simpleSigningKind   = "cosign container image signature"
+	bundleTypePrefix    = "application/vnd.dev.sigstore.bundle"
+	inTotoPayloadType   = "application/vnd.in-toto+json"
+	statementType       = "https://in-toto.io/Statement/v1"
+	// signPredicate distinguishes signatures from attestations, which are in the same kind of bundle.
+	signPredicate = "https://sigstore.dev/cosign/sign/v1"
+)
+
+// Result describes the signatures of an image.
+type Result struct {
+	// Signer is the fingerprint of the key that has signed the image; empty if none of the keys has.
+	Signer string
+	// Signatures is the number of signatures that were found, of any key.
+	Signatures int
+	// Unreadable is the reason why a signature was ignored, empty if none was.
+	Unreadable string
+}
+
+// Verify looks for a signature of the image, with the digest sha256:<hex>, by one of the keys. An error is one of reading the signatures.
+func Verify(digest string, attachments []pluginsource.Attachment, keys []Key) (Result, error) {
+	result := Result{}
+	for _, a := range attachments {
+		verify := verifierOf(string(a.Layer.MediaType))
+		if verify == nil {
+			continue
+		}
+		content, err := a.Read()
+		if err != nil {
+			return result, err
+		}
+		result.Signatures++
+		signer, err := verify(content, a.Layer.Annotations, digest, keys)
+		if err != nil && result.Unreadable == "" {
+			result.Unreadable = err.Error()
+		}
+		if signer != "" {
+			result.Signer = signer
+			return result, nil
+		}
+	}
+	return result, nil
+}
+
+type verifier func(content []byte, annotations map[string]string, digest string, keys []Key) (signer string, err error)
+
+// verifierOf returns how a layer of the media type is verified, nil if it is no signature.
+func verifierOf(mediaType string) verifier {
+	switch {
+	case mediaType == simpleSigningType:
+		return verifySimpleSigning
+	case strings.HasPrefix(mediaType, bundleTypePrefix):
+		return verifyBundle
+	}
+	return nil
+}
+
+// signerOf returns the fingerprint of the key that has signed the message.
+func signerOf(message, signature []byte, keys []Key) string {
+	for _, k := range keys {
+		if k.verifies(message, signature) {
+			return k.Fingerprint()
+		}
+	}
+	return ""
+}
+
+// verifySimpleSigning verifies a signature in the layout of cosign 2.
+func verifySimpleSigning(content []byte, annotations map[string]string, digest string, keys []Key) (string, error) {
+	signature, err := base64.StdEncoding.DecodeString(annotations[signatureAnnotation])
+	if err != nil {
+		return "", fmt.Errorf("the annotation %s is not in base64", signatureAnnotation)
+	}
+	signer := signerOf(content, signature, keys)
+	if signer == "" {
+		return "", nil
+	}
+	var payload struct {
+		Critical struct {
+			Type  string `json:"type"`
+			Image struct {
+				Digest string `json:"docker-manifest-digest"`
+			} `json:"image"`
+		} `json:"critical"`
+	}
+	if err := json.Unmarshal(content, &payload); err != nil {
+		return "", fmt.Errorf("decoding the signed payload, %w", err)
+	}
+	if got := payload.Critical; got.Type != simpleSigningKind || got.Image.Digest != digest {
+		return "", fmt.Errorf("a signature is one of %q for %q, not for this image", got.Type, got.Image.Digest)
+	}
+	return signer, nil
+}
+
+// bundle is a Sigstore bundle, as far as signatures with keys need it.
+type bundle struct {
+	Envelope *struct {
+		Payload     []byte `json:"payload"`
+		PayloadType string `json:"payloadType"`
+		Signatures  []struct {
+			Sig []byte `json:"sig"`
+		} `json:"signatures"`
+	} `json:"dsseEnvelope"`
+}
+
+// verifyBundle verifies a signature in the layout of cosign 3.
+func verifyBundle(content []byte, _ map[string]string, digest string, keys []Key) (string, error) {
+	var b bundle
+	if err := json.Unmarshal(content, &b); err != nil {
+		return "", fmt.Errorf("decoding a Sigstore bundle, %w", err)
+	}
+	if b.Envelope == nil || b.Envelope.PayloadType != inTotoPayloadType {
+		return "", nil // no statement about an image
+	}
+	message := preAuthenticationEncoding(b.Envelope.PayloadType, b.Envelope.Payload)
+	for _, s := range b.Envelope.Signatures {
+		if signer := signerOf(message, s.Sig, keys); signer != "" {
+			if err := checkStatement(b.Envelope.Payload, digest); err != nil {
+				return "", err
+			}
+			return signer, nil
+		}
+	}
+	return "", nil
+}
+
+// checkStatement returns an error unless the statement is a signature of the image.
+func checkStatement(payload []byte, digest string) error {
+	var statement struct {
+		Type          string `json:"_type"`
+		PredicateType string `json:"predicateType"`
+		Subject       []struct {
+			Digest map[string]string `json:"digest"`
+		} `json:"subject"`
+	}
+	if err := json.Unmarshal(payload, &statement); err != nil {
+		return fmt.Errorf("decoding a signed statement, %w", err)
+	}
+	if statement.Type != statementType || statement.PredicateType != signPredicate {
+		return fmt.Errorf("a statement is of the predicate %q, which is no signature (%s)", statement.PredicateType, signPredicate)
+	}
+	for _, subject := range statement.Subject {
+		if "sha256:"+subject.Digest["sha256"] == digest {
+			return nil
+		}
+	}
+	return errors.New("a signed statement is not about this image")
+}
+
+// preAuthenticationEncoding returns the message that DSSE signs.
+func preAuthenticationEncoding(payloadType string, payload []byte) []byte {
+	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
+}
