@@ -59,7 +59,9 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 		}
 		watcher.Go(func() { c.offloadNamespaces(watching, c.logf) })
 	}
-	if err := c.runBatches(ctx, slices.Collect(slices.Chunk(together, o.batch)), o.parallel); err != nil {
+	// Few tests are spread over all processes.
+	batch := max(1, min(o.batch, len(together)/o.parallel))
+	if err := c.runBatches(ctx, slices.Collect(slices.Chunk(together, batch)), o.parallel); err != nil {
 		return nil, err
 	}
 	return c.results, c.runBatches(ctx, slices.Collect(slices.Chunk(alone, o.batch)), 1)

@@ -7,37 +7,40 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/hack"
 	"github.com/refract-project/refract/internal/nodelab"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// plainNode of the consumer, on which its control plane is, too.
-const plainNode = "rome-node-1"
+// The nodes of the consumer. Its control plane is on the plain one, too.
+const (
+	plainNode   = "rome-node-1"
+	virtualNode = "milan"
+)
 
 // runLabel is on each namespace that the suite creates.
 const runLabel = "e2e-run"
 
-// toleratePolicy lets the pods and DaemonSets of the suite onto the virtual node, also those that are created before their namespace is offloaded.
+// untaintPolicy takes the taint from virtual nodes, also when a virtual kubelet writes it again: the suite needs a node without.
 //
-//go:embed tolerate.yaml
-var toleratePolicy []byte
+//go:embed untaint.yaml
+var untaintPolicy []byte
 
 // lab is two joined clusters, of which the consumer has a plain node and a virtual one.
 type lab struct {
@@ -45,8 +48,6 @@ type lab struct {
 	client client.WithWatch
 	// suite and kubectl are binaries, kubeconfig is that of the consumer.
 	suite, kubectl, kubeconfig string
-	// nonBlocking are the taints of the nodes that the suite uses.
-	nonBlocking string
 }
 
 // command of the administrator's network, without a shell: signals reach the program itself.
@@ -64,7 +65,7 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{nonBlocking: "node-role.kubernetes.io/control-plane", suite: filepath.Join(tools, "e2e.test"), kubectl: kubectl}
+	l := &lab{suite: filepath.Join(tools, "e2e.test"), kubectl: kubectl}
 	if err := checkImages(ctx, l.suite); err != nil {
 		return nil, err
 	}
@@ -111,40 +112,31 @@ func (l *lab) connect() error {
 	return err
 }
 
-// steer leaves the virtual node alone for the pods of the suite. Without it they run on the plain node, since the virtual one has a taint.
+// steer leaves the virtual node alone for the pods of the suite. Before that they run on the plain node, since the virtual one has a taint.
 func (l *lab) steer(ctx context.Context) error {
-	l.nonBlocking = wire.VirtualNodeTaint
-	if err := os.WriteFile(l.Path("tolerate.yaml"), toleratePolicy, 0o600); err != nil {
+	if err := os.WriteFile(l.Path("untaint.yaml"), untaintPolicy, 0o600); err != nil {
 		return err
 	}
 	for _, line := range []string{
+		"kubectl apply --filename=" + l.Path("untaint.yaml"),
 		"kubectl taint node " + plainNode + " conformance=other:NoSchedule",
-		"kubectl apply --filename=" + l.Path("tolerate.yaml"),
-		"kubectl create namespace steered",
-		"kubectl label namespace steered " + runLabel + "=none",
 	} {
 		if _, err := l.Run(line); err != nil {
 			return err
 		}
 	}
-	if err := l.awaitToleration(ctx); err != nil {
-		return err
-	}
-	_, err := l.Run("kubectl delete namespace steered --wait=false")
-	return err
+	return l.awaitUntainted(ctx)
 }
 
-// awaitToleration waits until the API server applies the policy to pods.
-func (l *lab) awaitToleration(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the policy that lets pods onto the virtual node has no effect"))
+// awaitUntainted writes the virtual node until the policy removes its taint.
+func (l *lab) awaitUntainted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the policy that removes the taint of the virtual node has no effect"))
 	defer cancel()
-	for {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "steered", Name: "pod"},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "none", Image: "none"}}},
-		}
-		err := l.client.Create(ctx, pod, client.DryRunAll)
-		if err == nil && slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == wire.VirtualNodeTaint }) {
+	for i := 0; ; i++ {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: virtualNode}}
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"conformance":"%d"}}}`, i)
+		err := l.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch)))
+		if err == nil && len(node.Spec.Taints) == 0 {
 			return nil
 		}
 		select {

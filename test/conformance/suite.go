@@ -142,7 +142,7 @@ func (c *column) runTests(ctx context.Context, report string, tests []test) (map
 	}
 	defer func() { _ = log.Close() }()
 	limit := c.limit * time.Duration(len(tests))
-	cmd := c.command(c.suite, "--kubeconfig="+c.kubeconfig, "--kubectl-path="+c.kubectl, "--provider=local", "--allowed-not-ready-nodes=-1", "--non-blocking-taints="+c.nonBlocking,
+	cmd := c.command(c.suite, "--kubeconfig="+c.kubeconfig, "--kubectl-path="+c.kubectl, "--provider=local", "--allowed-not-ready-nodes=-1",
 		"--ginkgo.no-color", "--ginkgo.v", "--ginkgo.focus= ("+strings.Join(names, "|")+")$", "--ginkgo.junit-report="+report, "--ginkgo.timeout="+limit.String(), "--ginkgo.grace-period=20s")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
