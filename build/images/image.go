@@ -18,10 +18,10 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// user that the processes run as; that of the chart's securityContext.
+// user is the user of the processes, the same as in the chart's securityContext.
 const user = "65532:65532"
 
-// build an image of a command for all platforms.
+// build builds an image of a command for all platforms.
 func (o *options) build(ctx context.Context, command string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, text := range o.platforms {
@@ -42,7 +42,7 @@ func (o *options) build(ctx context.Context, command string) (v1.ImageIndex, err
 	return index, nil
 }
 
-// compile a command, static and without paths of this machine.
+// compile builds a static binary of a command without local paths.
 func compile(ctx context.Context, source, command string, platform *v1.Platform) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refract-images-")
 	if err != nil {
@@ -59,11 +59,12 @@ func compile(ctx context.Context, source, command string, platform *v1.Platform)
 	return os.ReadFile(binary)
 }
 
-// imageOf a command: one layer, with the command alone. The certificates of public authorities are part of the command.
+// imageOf returns an image with one layer that contains only the command. The public certificate authorities are part of
+// the command.
 func imageOf(command string, binary []byte, platform *v1.Platform) (v1.Image, error) {
 	path := "usr/bin/" + command
 	return image.New(image.Spec{
-		Platform: *platform, // Certificates and compiled modules go to /tmp, also if no volume is mounted there.
+		Platform: *platform, // certificates and compiled modules are written to /tmp, even without a mounted volume
 		Files:    []image.File{{Path: path, Mode: 0o755, Content: binary}, {Path: "tmp", Mode: 0o1777, Dir: true}}, Made: "go build ./cmd/" + command,
 		Config: v1.Config{
 			User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/", Env: []string{"PATH=/usr/bin"},

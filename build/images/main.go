@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/charts"
 )
 
-// commands that have an image of their own, under their name.
+// commands are the commands with an image under their name.
 var commands = []string{"controller-manager", "virtual-kubelet"}
 
 func main() {
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// options of a build.
+// options are the options of a build.
 type options struct {
 	source, output, push, tag string
 	platforms, only           []string
@@ -79,7 +79,7 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// make one image, for all platforms, and return its digest.
+// make builds one image for all platforms, and returns its digest.
 func (o *options) make(ctx context.Context, command string) (string, error) {
 	index, err := o.build(ctx, command)
 	if err != nil {
