@@ -34,16 +34,17 @@ import (
 )
 
 const (
-	// poll is how often a Renew is read. An answer takes less than a second.
+	// poll is how often a Renew is read. The provider signs it in less than a second.
 	poll = 250 * time.Millisecond
-	// tidyTimeout is for removing a Renew that was answered.
+	// tidyTimeout limits the deletion of a Renew after the certificate was issued.
 	tidyTimeout = 5 * time.Second
 )
 
-// subject of the certificates with which this cluster opens its providers.
+// subject returns the subject of the certificates that this cluster authenticates with at its providers.
 func (c *Controller) subject() clientcert.Subject { return clientcert.Consumer(c.options.ClusterID) }
 
-// nextCertificate has the provider sign one for a new key, which the key of the present one vouches for.
+// nextCertificate has the provider sign a certificate for a new key. The key of the current certificate authorizes the
+// request.
 func (c *Controller) nextCertificate(ctx context.Context, of access) (*next, error) {
 	present, err := presentKey(of.config)
 	if err != nil {
@@ -88,7 +89,7 @@ func presentKey(config *rest.Config) (crypto.Signer, error) {
 	return key, nil
 }
 
-// request is the Renew that asks for a certificate of a key.
+// request returns a Renew that requests a certificate for key, signed with the present key.
 func (c *Controller) request(tenant string, key, present crypto.Signer) (*auth.Renew, error) {
 	csr, err := clientcert.New(c.subject(), key)
 	if err != nil {
@@ -108,18 +109,18 @@ func (c *Controller) request(tenant string, key, present crypto.Signer) (*auth.R
 	}, nil
 }
 
-// ask the provider, and leave nothing there.
+// ask sends the Renew to the provider, waits for the certificate, and deletes the Renew.
 func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (signed []byte, err error) {
 	opened, err := c.renews(of)
 	if err != nil {
 		return nil, err
 	}
 	name := client.ObjectKeyFromObject(renew)
-	// That of an earlier attempt was interrupted: its key is lost.
+	// A Renew of an interrupted attempt is useless, because its key is lost.
 	if err := opened.Delete(ctx, renew.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		return nil, report.Errorf(report.Provider, "removing the former Renew %s at the provider, %w", name, err)
 	}
-	// A request whose answer was lost may have created it, too.
+	// The Renew may exist even if the response to its creation was lost.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 		defer cancel()
@@ -151,7 +152,7 @@ func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (sig
 	return signed, nil
 }
 
-// renews returns a client of the provider that knows Renews, and asks for nothing else.
+// renews returns a client of the provider that knows the kind Renew. It does no discovery.
 func (c *Controller) renews(of access) (client.Client, error) {
 	conn, err := connection.New(of.config, remote.SmallAnswers)
 	if err != nil {
