@@ -10,8 +10,8 @@
 // condition NetworkStatus reports whether addresses of the other cluster are reachable, if this is checked (see
 // networkOf). Other controllers use both conditions, for example for the readiness of endpoints and virtual nodes.
 //
-// What cannot be determined is left unchanged: conditions of other writers, and the whole status while an input
-// cannot be read.
+// Parts of the status that cannot be determined are left unchanged: the conditions of other writers, and the whole
+// status while an input cannot be read.
 package foreigncluster
 
 import (
@@ -47,13 +47,13 @@ type Options struct {
 	ClusterID string
 	// Workers is how many ForeignClusters are reconciled at once.
 	Workers int
-	// PingInterval is how often API servers are probed; with 0 they are not, and count as healthy.
+	// PingInterval is how often API servers are probed. With 0 they are not probed, and count as healthy.
 	PingInterval time.Duration
-	// PingTimeout is how long one has to answer.
+	// PingTimeout limits one probe.
 	PingTimeout time.Duration
 	// Clock returns the time.
 	Clock clock.WithTicker
-	// Observed is called whenever the state of a cluster was determined. nil is never called.
+	// Observed is called whenever the state of a cluster was determined, unless it is nil.
 	Observed func(cluster string, state metrics.Peer)
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -61,17 +61,20 @@ type Options struct {
 
 // Controller writes ForeignClusters.
 type Controller struct {
-	client  client.Client
-	live    client.Reader // Secrets by name, and Connections
-	report  *report.Reporter
-	tenants *report.Reporter // of their number alone: what is cleared of one is not of the other
-	expiry  *report.Reporter // of credentials, likewise
+	client client.Client
+	// live reads Secrets by name, and Connections.
+	live   client.Reader
+	report *report.Reporter
+	// tenants reports only the number of tenant namespaces, so that clearing it does not clear other reports.
+	tenants *report.Reporter
+	// expiry reports only the expiry of credentials.
+	expiry  *report.Reporter
 	options Options
 	probes  *probes
 	fabrics *fabrics
 	beats   heartbeats
 	absent  absences
-	// changed carries the clusters whose API servers have begun or ceased to answer.
+	// changed carries the clusters whose API server started or stopped responding.
 	changed chan event.GenericEvent
 }
 
@@ -106,7 +109,8 @@ func (c *Controller) warnOfIdle(f *facts) {
 		f.id, f.tenant, strings.Join(f.idle, ", "), wire.TenantNamespaceLabel))
 }
 
-// refresh is how often a status is determined if nothing happens: kubeconfigs of Secrets are not watched, nor are Connections.
+// refresh is how often a status is determined without an Event. The kubeconfigs in Secrets and Connections are not
+// watched.
 const refresh = 10 * time.Second
 
 // Reconcile determines the state of the cluster whose id is the name of the request.
@@ -147,19 +151,19 @@ func (c *Controller) observed(cluster string, state metrics.Peer) {
 	}
 }
 
-// facts are what is known of a peering here.
+// facts has the objects of this cluster that belong to one peering.
 type facts struct {
 	id           string
-	cluster      *core.ForeignCluster // nil without one
-	tenant       string               // namespace, "" without one
+	cluster      *core.ForeignCluster // nil if there is no ForeignCluster
+	tenant       string               // tenant namespace, empty if there is none
 	idle         []string             // further tenant namespaces, which are ignored
 	virtualNodes []offloading.VirtualNode
-	nodesReady   int  // of the virtual nodes
-	consumes     bool // the other cluster has asked for namespaces here
+	nodesReady   int  // number of ready virtual nodes
+	consumes     bool // the other cluster has requested namespaces here
 	heartbeat    *lease
 }
 
-// peered reports whether there is a peering at all.
+// peered reports whether the other cluster has a tenant namespace or a VirtualNode here.
 func (f *facts) peered() bool { return f.tenant != "" || len(f.virtualNodes) > 0 }
 
 func (f *facts) role() core.Role {
@@ -243,7 +247,8 @@ func (c *Controller) create(ctx context.Context, id string) (*core.ForeignCluste
 
 const fieldManager = wire.ForeignClusterFieldManager
 
-// write the status if it differs. The resource version is part of it: what others have written meanwhile is not overwritten.
+// write updates the status if it differs. The update contains the resource version, so it does not overwrite changes of
+// other clients.
 func (c *Controller) write(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {
 	if equality.Semantic.DeepEqual(&cluster.Status, status) {
 		return nil

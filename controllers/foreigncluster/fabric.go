@@ -19,15 +19,14 @@ import (
 	"github.com/refract-project/refract/internal/pinger"
 )
 
-// fabrics ask addresses of other clusters, across whatever connects their networks, whether they can be reached. Safe for concurrent
-// use.
+// fabrics probes addresses of other clusters across the network that connects the clusters. Safe for concurrent use.
 type fabrics struct {
 	running[*fabric]
 	options Options
 	changed chan<- event.GenericEvent
 }
 
-// fabric is the way to one cluster.
+// fabric probes the address of one cluster.
 type fabric struct {
 	target string
 	pinger *pinger.Pinger
@@ -40,7 +39,7 @@ func newFabrics(options Options, changed chan<- event.GenericEvent) *fabrics {
 	return &fabrics{running: newRunning[*fabric](), options: options, changed: changed}
 }
 
-// to returns the pinger of the target, which it starts.
+// to returns the pinger of the target, and starts it if necessary.
 func (f *fabrics) to(cluster, target string) (*pinger.Pinger, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +59,8 @@ func (f *fabrics) to(cluster, target string) (*pinger.Pinger, error) {
 	return started.pinger, nil
 }
 
-// announce has a cluster reconciled, without waiting for a reconciliation that is under way.
+// announce returns a function that triggers a reconciliation of the cluster. The function does not wait for a running
+// reconciliation.
 func announce(ctx context.Context, cluster string, changed chan<- event.GenericEvent) func() {
 	object := &core.ForeignCluster{}
 	object.Spec.ClusterID = core.ClusterID(cluster)
@@ -74,7 +74,8 @@ func announce(ctx context.Context, cluster string, changed chan<- event.GenericE
 	}
 }
 
-// reaching returns how a target is asked: tcp://HOST:PORT accepts connections, http(s)://HOST/PATH answers whatever is no server error.
+// reaching returns the probe of a target: tcp://HOST:PORT must accept connections, and http(s)://HOST/PATH must respond
+// without a server error.
 func reaching(target string) (func(context.Context) error, error) {
 	parsed, err := url.Parse(target)
 	if err != nil || parsed.Host == "" {
@@ -87,7 +88,8 @@ func reaching(target string) (func(context.Context) error, error) {
 		}
 		return func(ctx context.Context) error { return dialled(ctx, parsed.Host) }, nil
 	case "http", "https":
-		// A connection that is kept would not notice that no new one can be made. Any response shows that the address is reachable.
+		// A kept connection would hide that new ones cannot be established. Any response shows that the address is
+		// reachable.
 		client := &http.Client{
 			Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -120,7 +122,7 @@ func answered(ctx context.Context, client *http.Client, target string) error {
 	return errors.Join(err, response.Body.Close())
 }
 
-// probedNetwork asks the address that an annotation names; nil without one.
+// probedNetwork probes the address in the annotation of the ForeignCluster. It returns nil if there is no annotation.
 func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	id := string(cluster.Spec.ClusterID)
 	target, set := cluster.Annotations[wire.NetworkProbeAnnotation]
@@ -138,7 +140,8 @@ func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	case <-asking.Settled():
 	default:
 		if known := conditionOf(cluster.Status.Conditions, core.NetworkStatusCondition); known != nil && isNetworkProbeReason(known.Reason) {
-			return &network{status: known.Status, reason: known.Reason, message: known.Message} // this process has only begun to ask
+			// This process has not completed a probe yet, so the condition stays.
+			return &network{status: known.Status, reason: known.Reason, message: known.Message}
 		}
 		return &network{status: core.ConditionStatusPending, reason: probePendingReason, message: target + " has not answered yet"}
 	}

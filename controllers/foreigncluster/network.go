@@ -25,11 +25,12 @@ import (
 type network struct {
 	status          core.ConditionStatus
 	reason, message string
-	module          bool // it is Liqo's network module that says so
+	module          bool // reported by Liqo's network module
 }
 
 // networkOf reads the sources in order of precedence: the annotation that the operator of a network fabric sets on the
-// ForeignCluster, an address on the provider that another annotation names, the PeerNetwork, then the Connections of Liqo's network module.
+// ForeignCluster, a probe of the provider's address in another annotation, the PeerNetwork, and the Connections of
+// Liqo's network module.
 func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) {
 	if n := annotatedNetwork(f.cluster); n != nil {
 		return n, nil
@@ -43,7 +44,7 @@ func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) 
 	return c.connectedNetwork(ctx, f.id)
 }
 
-// declaredNetwork reads the PeerNetwork of a cluster; nil when there is none, or none that says whether it is up.
+// declaredNetwork reads the PeerNetwork of a cluster. It returns nil if there is none, or if its status is unknown.
 func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, error) {
 	now := c.options.Clock.Now()
 	if f.tenant == "" || c.absent.known(plugins.PeerNetworkKind, now) {
@@ -51,7 +52,8 @@ func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, e
 	}
 	declared := &plugins.PeerNetwork{}
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: f.tenant, Name: f.id}, declared)
-	c.absent.note(plugins.PeerNetworkKind, meta.IsNoMatchError(err), now) // the CRD of an older release
+	// An older release has no CRD of PeerNetworks.
+	c.absent.note(plugins.PeerNetworkKind, meta.IsNoMatchError(err), now)
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return nil, nil
@@ -115,17 +117,17 @@ func annotatedNetwork(cluster *core.ForeignCluster) *network {
 		wire.NetworkStatusAnnotation, value)}
 }
 
-// connections are the tunnels of Liqo's network module.
+// connections is the kind of the tunnels of Liqo's network module.
 var connections = schema.GroupVersionKind{Group: "networking.liqo.io", Version: "v1beta1", Kind: "ConnectionList"}
 
 const (
 	connectionUp = "Connected"
-	// stale is the age of the last measurement at which a Connection says nothing any more: its gateway refreshes it every ten
+	// stale is the age at which the last measurement of a Connection is ignored. Its gateway refreshes it every ten
 	// seconds.
 	stale = time.Minute
 )
 
-// connectedNetwork reads the Connection of a cluster; nil without any.
+// connectedNetwork reads the Connection of a cluster. It returns nil if there is none.
 func (c *Controller) connectedNetwork(ctx context.Context, id string) (*network, error) {
 	now := c.options.Clock.Now()
 	if c.absent.known(connections.Kind, now) {
@@ -136,7 +138,8 @@ func (c *Controller) connectedNetwork(ctx context.Context, id string) (*network,
 	err := c.live.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: id})
 	c.absent.note(connections.Kind, meta.IsNoMatchError(err), now)
 	switch {
-	case meta.IsNoMatchError(err): // no network module
+	// The network module is not installed.
+	case meta.IsNoMatchError(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing Connections of cluster %s, %w", id, err)

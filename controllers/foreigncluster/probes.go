@@ -20,25 +20,25 @@ import (
 	"github.com/refract-project/refract/internal/pinger"
 )
 
-// probes ask the API servers of providers whether they live. Safe for concurrent use.
+// probes checks whether the API servers of providers respond. Safe for concurrent use.
 type probes struct {
 	running[*probe]
 	options Options
 	changed chan<- event.GenericEvent
 }
 
-// probe asks one API server.
+// probe checks one API server.
 type probe struct {
 	kubeconfig []byte
 	validity   credentials.Validity
-	certified  bool // it opens with a certificate that refractctl peer has had signed
+	certified  bool // the kubeconfig has a certificate that refractctl peer requested
 	connection *connection.Connection
 	pinger     *pinger.Pinger
 	stop       context.CancelFunc
 
 	mu      sync.Mutex
-	latency time.Duration // of the last answer
-	noted   bool          // a latency was written to a status
+	latency time.Duration // latency of the last response
+	noted   bool          // a latency was written to the status
 }
 
 func (p *probe) end() { p.stop() }
@@ -47,8 +47,8 @@ func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
 	return &probes{running: newRunning[*probe](), options: options, changed: changed}
 }
 
-// with returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace on the provider, with
-// the Lease that has its id.
+// with returns the probe of a cluster, which uses the given kubeconfig from now on. tenant is this cluster's tenant
+// namespace on the provider, whose Lease has the ID of the provider.
 func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,8 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 			known.kubeconfig, known.validity, known.certified = kubeconfig, credentials.ValidityOf(config), p.isCertified(config)
 			return known, nil
 		}
-		p.end(cluster) // it is another API server: the state of the previous one does not apply
+		// The state of the previous API server does not apply to this one.
+		p.end(cluster)
 	}
 	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
@@ -98,14 +99,14 @@ func (p *probe) answered(after time.Duration) {
 	p.latency = after
 }
 
-// took returns how long the last answer took, 0 without one.
+// took returns the latency of the last response, 0 before the first one.
 func (p *probe) took() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latency
 }
 
-// note that a latency was written.
+// note records that a latency was written to the status.
 func (p *probes) note(cluster string) {
 	p.mu.Lock()
 	known := p.of[cluster]
@@ -123,7 +124,7 @@ func (p *probe) wasNoted() bool {
 	return p.noted
 }
 
-// settled reports whether it is known if the API server lives.
+// settled reports whether the first probe has completed.
 func (p *probe) settled() bool {
 	select {
 	case <-p.pinger.Settled():

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Reasons of the condition APIServerStatus. They also identify the source, after a restart.
+// Reasons of the condition APIServerStatus. After a restart, they also identify which source the condition came from.
 const (
 	answersReason           = "Answers"
 	noAnswerReason          = "DoesNotAnswer"
@@ -44,7 +44,8 @@ func isHeartbeatReason(reason string) bool {
 	return reason == heartbeatReason || reason == heartbeatLostReason
 }
 
-// status determines what to write, and when to determine it again. Unreadable parts stay unchanged.
+// status returns the status to write, and the delay until it is determined again. Parts that cannot be read stay
+// unchanged.
 func (c *Controller) status(ctx context.Context, f *facts) (*core.ForeignClusterStatus, time.Duration) {
 	status := f.cluster.Status.DeepCopy()
 	status.ObservedGeneration = f.cluster.Generation
@@ -75,8 +76,8 @@ func (c *Controller) describeOffloading(status *core.ForeignClusterStatus, f *fa
 	c.set(&status.Modules.Offloading.Conditions, condition)
 }
 
-// describeNetwork writes what is known of the network. Liqo's network module, which also maps addresses, has its own condition
-// besides. Without anybody who checks, what others say there is left.
+// describeNetwork writes the network conditions. Liqo's network module also maps addresses, and has a condition of its
+// own. If nothing checks the network, the conditions of other writers are left unchanged.
 func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (up *bool) {
 	n, err := c.networkOf(ctx, f)
 	if err != nil {
@@ -105,16 +106,17 @@ func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignCl
 	return &established
 }
 
-// verdict on an API server.
+// verdict is the state of an API server.
 type verdict struct {
-	condition *core.Condition // nil: the present one stays
+	condition *core.Condition // nil keeps the current condition
 	latency   time.Duration
-	// credentials that open it
+	// credentials is the validity of the credentials for the API server.
 	credentials credentials.Validity
-	again       time.Duration // when it may be another one
+	again       time.Duration // delay until the state may change
 }
 
-// describeAPIServer asks the API server, where there is a kubeconfig for it, else listens to the heartbeat of a consumer.
+// describeAPIServer probes the API server if there is a kubeconfig for it, and otherwise checks the heartbeat of the
+// consumer.
 func (c *Controller) describeAPIServer(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (up *bool, v verdict) {
 	v, err := c.probed(ctx, status, f)
 	switch {
@@ -138,7 +140,7 @@ func (c *Controller) describeAPIServer(ctx context.Context, status *core.Foreign
 	return nil, v
 }
 
-// probed asks the API server. The verdict is empty when there is no kubeconfig to ask with.
+// probed returns the state of the API server from its probe. The verdict is empty if there is no kubeconfig.
 func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (verdict, error) {
 	key, secret, err := c.identity(ctx, f)
 	switch {
@@ -172,7 +174,8 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 	}
 	c.warnOfExpiry(f, key, probe.validity, probe.certified && secret.Annotations[wire.RenewedAnnotation] != "true")
 	if !probe.settled() {
-		return verdict{credentials: probe.validity, again: refresh}, nil // its first answer brings us back here
+		// The first result of the probe triggers the next reconciliation.
+		return verdict{credentials: probe.validity, again: refresh}, nil
 	}
 	if down := probe.pinger.Unreachable(); down != nil {
 		reason := noAnswerReason
@@ -186,8 +189,9 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 		latency: probe.took(), credentials: probe.validity, again: refresh}, nil
 }
 
-// warnOfExpiry when less than a third of the life of the credentials is left. Every pod on the other cluster depends on them. Tokens of
-// ours are renewed before, and certificates where the provider does so. manual is whether it is a certificate of ours that it does not renew.
+// warnOfExpiry warns if less than a third of the lifetime of the credentials is left. Every pod on the other cluster
+// depends on them. Tokens, and certificates if the provider supports it, are renewed before. manual is true for a
+// certificate of refractctl peer that the provider does not renew.
 func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validity credentials.Validity, manual bool) {
 	name := types.NamespacedName{Name: f.cluster.Name}
 	left := validity.Until.Sub(c.options.Clock.Now())
@@ -207,12 +211,14 @@ func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validit
 		f.id, secret, verb, validity.Until.UTC().Format(time.RFC3339), remedy))
 }
 
-// listened judges the heartbeat of a consumer. A Lease that this process sees for the first time may be old, and one that is gone
-// may come back: until it had the time to be renewed, what is known stays.
+// listened returns the state of the API server from the heartbeat of the consumer. A Lease that this process sees for
+// the first time may be old, and a deleted one may be recreated, so the condition stays until the Lease could have been
+// renewed.
 func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdict {
 	known := conditionOf(status.Conditions, core.APIServerStatusCondition)
 	if f.heartbeat == nil && (known == nil || !isHeartbeatReason(known.Reason)) {
-		return verdict{again: refresh} // no heartbeat is expected
+		// No heartbeat is expected.
+		return verdict{again: refresh}
 	}
 	now := c.options.Clock.Now()
 	last := c.beats.lastBeat(f.id, f.heartbeat, now)
@@ -229,11 +235,11 @@ func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdi
 		Message: "The consumer renews Lease " + lease + ", last renewed at " + since.Format("2006-01-02 15:04Z")}, again: left}
 }
 
-// remeasure is how often the latency is written if it does not change by half.
+// remeasure is how often the latency is written if it changes by less than half.
 const remeasure = 10 * time.Minute
 
-// measured notes how long an answer took. A status that changed with every ping would cost more than it says; and where it was
-// written and is not there, the CRD is another implementation's, which has no such field.
+// measured writes the latency of the last response. A status that changes with every ping would cost too much. If a
+// latency was written and is missing, the CRD belongs to another implementation and has no such field.
 func (c *Controller) measured(status *core.ForeignClusterStatus, probe *probe) {
 	now := metav1.NewTime(c.options.Clock.Now().Truncate(time.Second))
 	latency := probe.took().Round(100 * time.Microsecond)
@@ -251,15 +257,15 @@ func (c *Controller) measured(status *core.ForeignClusterStatus, probe *probe) {
 	status.APIServerLatency = &core.Latency{Value: latency.String(), Timestamp: now}
 }
 
-// unusable is the verdict without a kubeconfig that can be used.
+// unusable returns the verdict for a kubeconfig that cannot be used, and reports it.
 func (c *Controller) unusable(f *facts, message string) verdict {
 	c.probes.stop(f.id)
 	c.report.Warn(f.cluster, unusableKubeconfigReason, probeAction, message)
 	return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: invalidKubeconfigReason, Message: message}, again: refresh}
 }
 
-// identity returns the Secret with the kubeconfig for the other cluster, nil without one: that of its VirtualNodes where it is a
-// provider, else the one that a consumer gave for this purpose.
+// identity returns the Secret with the kubeconfig for the other cluster, or nil if there is none. For a provider it is
+// the Secret of its VirtualNodes, otherwise the Secret that a consumer provided for the probe.
 func (c *Controller) identity(ctx context.Context, f *facts) (key types.NamespacedName, secret *corev1.Secret, err error) {
 	for i := range f.virtualNodes {
 		if reference := f.virtualNodes[i].Spec.KubeconfigSecretRef; reference != nil {
@@ -277,7 +283,8 @@ func (c *Controller) identity(ctx context.Context, f *facts) (key types.Namespac
 		return key, nil, nil
 	}
 	secret, err = c.secret(ctx, key)
-	none := apierrors.IsNotFound(err) || apierrors.IsForbidden(err) // which is the rule
+	// Usually a consumer provides no such Secret.
+	none := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 	c.absent.note(key.String(), none, now)
 	if none {
 		return key, nil, nil
@@ -293,10 +300,10 @@ func (c *Controller) secret(ctx context.Context, key types.NamespacedName) (*cor
 	return secret, nil
 }
 
-// mostMessage is how many bytes of a message are written: it may quote another cluster.
+// mostMessage is the maximum length of a message, in bytes. Messages may quote another cluster.
 const mostMessage = 4 << 10
 
-// set writes a condition; its time is that of the last change of its status.
+// set writes a condition. The transition time changes only with the status.
 func (c *Controller) set(conditions *[]core.Condition, next core.Condition) {
 	next.Message = printable.Shorten(printable.Text(next.Message), mostMessage)
 	next.LastTransitionTime = metav1.NewTime(c.options.Clock.Now().Truncate(time.Second))
@@ -311,7 +318,7 @@ func (c *Controller) set(conditions *[]core.Condition, next core.Condition) {
 	*known = next
 }
 
-// conditionOf returns nil when there is none.
+// conditionOf returns the condition of type t, or nil if there is none.
 func conditionOf(conditions []core.Condition, t core.ConditionType) *core.Condition {
 	for i := range conditions {
 		if conditions[i].Type == t {

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// CacheOptions restricts the manager's cache for this controller: of the Leases the heartbeats of consumers.
+// CacheOptions restricts the Leases in the manager's cache to the heartbeats of consumers.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.HeartbeatLease)},
@@ -70,7 +70,7 @@ func requestFor(id string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: id}}}
 }
 
-// ofTenant returns the cluster whose tenant namespace an object is in.
+// ofTenant returns a request for the cluster whose tenant namespace contains the object.
 func (c *Controller) ofTenant(ctx context.Context, object client.Object) []reconcile.Request {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, types.NamespacedName{Name: object.GetNamespace()}, namespace); err != nil || namespace.Labels[wire.TenantNamespaceLabel] != "true" {
