@@ -11,11 +11,11 @@ import (
 
 // selector picks virtual nodes by their labels and name, as the scheduler does.
 type selector struct {
-	// terms is nil when every node is picked.
+	// terms is nil if every node is selected.
 	terms *nodeaffinity.NodeSelector
 }
 
-// newSelector returns an error that names the invalid requirement.
+// newSelector returns the selector for spec. Its error names the invalid requirement.
 func newSelector(spec *corev1.NodeSelector) (*selector, error) {
 	if len(spec.NodeSelectorTerms) == 0 {
 		return &selector{}, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// writeStatus sums up what the providers answered, and writes it if it differs.
+// writeStatus summarizes the status of all providers, and writes it if it differs.
 func (c *Controller) writeStatus(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	status := c.summarise(nso, providers)
 	if equality.Semantic.DeepEqual(nso.Status, status) {
@@ -63,7 +63,7 @@ func (c *Controller) summarise(nso *offloading.NamespaceOffloading, providers []
 	return status
 }
 
-// phaseOf: Liqo's phases, in its order.
+// phaseOf returns the phase, in Liqo's order of precedence.
 func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) offloading.OffloadingPhaseType {
 	switch {
 	case nso.DeletionTimestamp != nil:
@@ -87,7 +87,7 @@ func isValid(clusterSelector *corev1.NodeSelector) bool {
 	return err == nil
 }
 
-// requires reports whether there is to be a remote namespace, requested already or not.
+// requires reports whether the remote namespace should exist, requested or not.
 func (p *provider) requires(namespace string) bool {
 	return p.picked || p.wishes(namespace) && p.leaves.IsZero()
 }
@@ -100,7 +100,7 @@ func (p *provider) wishes(namespace string) bool {
 	return ok
 }
 
-// requested returns the name of the remote namespace, "" when none is requested.
+// requested returns the name of the remote namespace, or an empty string if none is requested.
 func (p *provider) requested(namespace string) string {
 	if p.mapping == nil {
 		return ""
@@ -108,8 +108,8 @@ func (p *provider) requested(namespace string) string {
 	return p.mapping.Spec.DesiredMapping[namespace]
 }
 
-// conditions returns those of the remote namespace on one provider, none when it neither
-// exists nor will, and its phase there.
+// conditions returns the conditions of the remote namespace on one provider, and its phase there. There are none if it
+// neither exists nor will exist.
 func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider) (offloading.RemoteNamespaceConditions, offloading.MappingPhase) {
 	var current *offloading.RemoteNamespaceStatus
 	if p.mapping != nil {
@@ -188,7 +188,7 @@ func readyCondition(phase offloading.MappingPhase) offloading.RemoteNamespaceCon
 	return condition
 }
 
-// since dates the condition: as before, when its status has not changed.
+// since sets the transition time of the condition. It changes only with the status.
 func (c *Controller) since(before offloading.RemoteNamespaceConditions, condition offloading.RemoteNamespaceCondition) offloading.RemoteNamespaceCondition {
 	condition.LastTransitionTime = metav1.NewTime(c.options.Clock.Now()).Rfc3339Copy()
 	for i := range before {

@@ -30,9 +30,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// CacheOptions restricts the manager's cache for this controller: of the
-// Nodes the virtual ones, and of their status whether they are ready, which
-// package podstatus asks.
+// CacheOptions restricts the Nodes in the manager's cache to virtual nodes, and their status to the condition Ready,
+// which package podstatus reads.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}: {
@@ -69,7 +68,7 @@ func inNamespace(_ context.Context, namespace client.Object) []reconcile.Request
 	return []reconcile.Request{requestFor(namespace.GetName())}
 }
 
-// ofBinding returns the NamespaceOffloading of the namespace whose binding it is.
+// ofBinding returns a request for the NamespaceOffloading in the namespace of the RoleBinding.
 func (c *Controller) ofBinding(_ context.Context, binding client.Object) []reconcile.Request {
 	if binding.GetName() != c.options.ExtendedClusterRole {
 		return nil
@@ -81,12 +80,12 @@ func requestFor(namespace string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
 }
 
-// all returns every NamespaceOffloading: any of them may select a node.
+// all returns requests for every NamespaceOffloading, because any of them may select a node.
 func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	return c.offloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
 }
 
-// offloadings returns the NamespaceOffloadings that match.
+// offloadings returns requests for the NamespaceOffloadings that match.
 func (c *Controller) offloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {
@@ -102,9 +101,8 @@ func (c *Controller) offloadings(ctx context.Context, match func(*offloading.Nam
 	return requests
 }
 
-// mapHandler looks, after a change of a NamespaceMap, only at the namespaces
-// whose entries have changed, at those that share a remote namespace with them, and at
-// those that may have waited for a name.
+// mapHandler reconciles only some namespaces after a change of a NamespaceMap: the namespaces whose entries have
+// changed, the namespaces that share a remote namespace with them, and the namespaces that may wait for a name.
 func (c *Controller) mapHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	everybody := func(ctx context.Context, obj client.Object, q queue) {
@@ -116,7 +114,8 @@ func (c *Controller) mapHandler() handler.EventHandler {
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			everybody(ctx, e.Object, q)
 			for namespace := range e.Object.(*offloading.NamespaceMap).Spec.DesiredMapping {
-				q.Add(requestFor(namespace)) // also without a NamespaceOffloading
+				// An entry may have no NamespaceOffloading.
+				q.Add(requestFor(namespace))
 			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { everybody(ctx, e.Object, q) },
@@ -132,7 +131,7 @@ func (c *Controller) mapHandler() handler.EventHandler {
 	}
 }
 
-// concerned returns those whom a change of a NamespaceMap concerns.
+// concerned returns requests for the namespaces that a change of a NamespaceMap affects.
 func (c *Controller) concerned(ctx context.Context, before, now *offloading.NamespaceMap) (requests []reconcile.Request) {
 	sharing, free := namesakes(now), map[string]bool{}
 	for namespace := range changedEntries(before, now) {
@@ -159,7 +158,7 @@ func changedEntries(before, now *offloading.NamespaceMap) map[string]bool {
 	return changed
 }
 
-// compare puts into changed the keys that a and b do not agree on.
+// compare adds the keys whose values differ between a and b to changed.
 func compare[V comparable](changed map[string]bool, a, b map[string]V) {
 	for key, value := range a {
 		if other, ok := b[key]; !ok || other != value {
