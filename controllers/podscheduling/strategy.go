@@ -18,14 +18,14 @@ import (
 
 // placement is where the pods of a namespace may run.
 type placement struct {
-	// extended: virtual nodes are among those places.
+	// extended is true if pods may run on virtual nodes.
 	extended bool
-	// terms of the node affinity, one of which must hold; nil: any node.
+	// terms of the node affinity. One of them must match; nil matches any node.
 	terms []term
 }
 
-// placementOf follows Liqo: Namespace offloading, pod offloading strategy. An
-// error names the invalid requirement of the cluster selector.
+// placementOf follows Liqo's pod offloading strategies (Liqo: Namespace offloading). Its error names the invalid
+// requirement of the cluster selector.
 func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	selected, err := selectedNodes(&spec.ClusterSelector)
 	if err != nil {
@@ -45,7 +45,7 @@ func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	return placement{}, fmt.Errorf("podOffloadingStrategy: %q is none of Local, Remote and LocalAndRemote", spec.PodOffloadingStrategy)
 }
 
-// selectedNodes returns the terms of a cluster selector; nil selects every node.
+// selectedNodes returns the terms of a cluster selector. nil selects every node.
 func selectedNodes(selector *corev1.NodeSelector) ([]term, error) {
 	if len(selector.NodeSelectorTerms) == 0 {
 		return nil, nil
@@ -64,8 +64,7 @@ func selectedNodes(selector *corev1.NodeSelector) ([]term, error) {
 	return terms, nil
 }
 
-// validate refuses what Kubernetes would not take in a pod: it must not get
-// into one.
+// validate rejects selectors that Kubernetes would not accept in a pod.
 func validate(selector *corev1.NodeSelector) error {
 	for i, t := range selector.NodeSelectorTerms {
 		for j, requirement := range t.MatchFields {
@@ -78,8 +77,8 @@ func validate(selector *corev1.NodeSelector) error {
 	return err
 }
 
-// virtual restricts the selected nodes to virtual ones. A selector of nothing
-// but empty terms selects no node, and neither does the result.
+// virtual restricts the selected nodes to virtual ones. If all terms of a selector are empty, it selects no node, and
+// neither does the result.
 func virtual(selected []term) []term {
 	if selected == nil {
 		return []term{nodeType(corev1.NodeSelectorOpIn)}
@@ -94,7 +93,7 @@ func virtual(selected []term) []term {
 	return []term{{}}
 }
 
-// distinct drops terms that change nothing: empty ones, and repetitions.
+// distinct removes empty and duplicate terms.
 func distinct(terms []term) []term {
 	kept := []term{}
 	for _, t := range terms {
@@ -105,7 +104,7 @@ func distinct(terms []term) []term {
 	return kept
 }
 
-// nodeType is a term about nodes being virtual.
+// nodeType returns a term that matches nodes by whether they are virtual.
 func nodeType(operator corev1.NodeSelectorOperator) term {
 	return term{expressions: []any{
 		map[string]any{"key": wire.TypeLabel, "operator": string(operator), "values": []any{wire.VirtualNodeType}},

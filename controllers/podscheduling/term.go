@@ -10,17 +10,16 @@ import (
 	"slices"
 )
 
-// term is one alternative of a node affinity as it is written, so that fields
-// which only a newer API server knows survive.
+// term is one alternative of a node affinity in its stored form, so that fields of newer API servers are kept.
 type term map[string]any
 
-// The fields of a term that hold requirements; all of them must be met.
+// The fields of a term that contain requirements. A node must meet all of them.
 const (
 	expressions = "matchExpressions"
 	fields      = "matchFields"
 )
 
-// empty terms match no node, other than an empty label selector would.
+// empty reports whether the term has no requirements. Unlike an empty label selector, it matches no node.
 func (t term) empty() bool {
 	return len(t.list(expressions)) == 0 && len(t.list(fields)) == 0
 }
@@ -30,7 +29,7 @@ func (t term) list(field string) []any {
 	return requirements
 }
 
-// keys returns the requirements of a field in a form that can be compared.
+// keys returns the requirements of a field as comparable keys.
 func (t term) keys(field string) map[string]bool {
 	keys := map[string]bool{}
 	for _, requirement := range t.list(field) {
@@ -39,8 +38,7 @@ func (t term) keys(field string) map[string]bool {
 	return keys
 }
 
-// key is the same for requirements that mean the same: the order of the values
-// does not matter.
+// key returns a string that is equal for equivalent requirements. The order of the values does not matter.
 func key(requirement any) string {
 	if content, ok := requirement.(map[string]any); ok {
 		if values, ok := content["values"].([]any); ok {
@@ -61,8 +59,7 @@ func key(requirement any) string {
 	return string(text)
 }
 
-// implies reports whether whatever satisfies t satisfies other too: t has all of
-// its requirements.
+// implies reports whether every node that matches t also matches other, because t has all of its requirements.
 func (t term) implies(other term) bool {
 	if t.empty() || other.empty() {
 		return false
@@ -82,7 +79,7 @@ func (t term) same(other term) bool {
 	return t.empty() && other.empty() || t.implies(other) && other.implies(t)
 }
 
-// and returns a term that is satisfied by what satisfies both.
+// and returns a term that matches the nodes that match both t and other.
 func (t term) and(other term) term {
 	if t.empty() || other.empty() {
 		return term{}
@@ -103,10 +100,9 @@ func (t term) and(other term) term {
 	return both
 }
 
-// combine returns terms that are satisfied by the nodes that satisfy one of the
-// pod's and one of ours. The pod's come first, and a term that is strict enough
-// stays as it is: to combine the result again changes nothing, which matters
-// because the API server may ask twice about one pod.
+// combine returns terms that match the nodes that match one term of the pod and one of ours. The pod's terms come first,
+// and a term that already implies one of ours stays unchanged. So combining the result again changes nothing, which
+// matters because the API server may call the webhook twice for one pod.
 func combine(pods, ours []term) []term {
 	var combined []term
 	add := func(t term) {
