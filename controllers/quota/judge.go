@@ -21,7 +21,8 @@ import (
 	"github.com/refract-project/refract/controllers/tenancy"
 )
 
-// judge returns why a request must not be carried out, nil if it may, and whether a Quota limits it. The lock must be held.
+// judge returns the reason why a request is refused, or nil, and reports whether a Quota limits it. The lock must be
+// held.
 func (l *Ledger) judge(ctx context.Context, request Request, announced bool) (refusal *Refusal, limited bool, err error) {
 	if l.options.Off {
 		return nil, false, nil
@@ -36,7 +37,8 @@ func (l *Ledger) judge(ctx context.Context, request Request, announced bool) (re
 		refusal, err := l.judgeUnlimited(ctx, who, request, demand, present)
 		return refusal, false, err
 	}
-	// The creator of a ShadowPod that was written while no webhook responded, or before there were Quotas, is unknown: all Quotas count it.
+	// The creator of a ShadowPod is unknown if it was written while no webhook responded, or before there were Quotas.
+	// All Quotas count such a pod.
 	applied := slices.DeleteFunc(slices.Clone(quotas), func(q offloading.Quota) bool { return who.creator != "" && Escape(q.Spec.User) != who.creator })
 	switch {
 	case len(applied) == 0 && !isNew(request, demand, present):
@@ -55,7 +57,7 @@ func (l *Ledger) judge(ctx context.Context, request Request, announced bool) (re
 	return refusal, true, err
 }
 
-// present returns what the pod of a request counts already, nil if there is none.
+// present returns the amount that the pod of a request already counts, or nil if there is no pod.
 func (l *Ledger) present(request Request) corev1.ResourceList {
 	if request.Present == nil {
 		return nil
@@ -67,7 +69,7 @@ func (l *Ledger) present(request Request) corev1.ResourceList {
 	return present
 }
 
-// grows reports whether a request is for more than the pod has.
+// grows reports whether a request demands more than the pod has.
 func grows(demand, present corev1.ResourceList) bool {
 	for name, wants := range demand {
 		if wants.Cmp(present[name]) > 0 {
@@ -77,7 +79,7 @@ func grows(demand, present corev1.ResourceList) bool {
 	return false
 }
 
-// isNew reports whether a request is for something that did not run yet: a pod, another one in place of a pod, or a larger one.
+// isNew reports whether a request would start something new: a pod, another pod in place of one, or a larger pod.
 func isNew(request Request, demand, present corev1.ResourceList) bool {
 	switch {
 	case request.Returns:
@@ -88,7 +90,8 @@ func isNew(request Request, demand, present corev1.ResourceList) bool {
 	return grows(demand, present)
 }
 
-// judgeBy judges a request by one Quota. What ran and is to stay as it is, or gets smaller, is asked for room alone, and not for what it has.
+// judgeBy checks a request against one Quota. A pod that was running and does not grow is only checked for available
+// resources, and not for its declarations.
 func (l *Ledger) judgeBy(q *offloading.Quota, request Request, demand, present, used corev1.ResourceList) *Refusal {
 	remedy := fmt.Sprintf("ask an administrator of this cluster to change Quota %s/%s", q.Namespace, q.Name)
 	if ptr.Deref(q.Spec.Cordoned, false) && isNew(request, demand, present) {
@@ -118,7 +121,7 @@ func refuse(field, rule, remedy string) *Refusal {
 	return &Refusal{Refusal: tenancy.Refusal{Field: field, Rule: rule, Remedy: remedy}}
 }
 
-// judgeUnlimited refuses what is new of a consumer without any Quota, if it must have one.
+// judgeUnlimited refuses new pods of a consumer without any Quota if a Quota is required.
 func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request, demand, present corev1.ResourceList) (*Refusal, error) {
 	required := l.options.Required
 	if !required && l.options.OfTenants {
@@ -128,7 +131,7 @@ func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request,
 		}
 	}
 	if !required || !isNew(request, demand, present) {
-		return nil, nil //nolint:nilnil // it is not refused
+		return nil, nil //nolint:nilnil // not refused
 	}
 	return refuse("metadata.labels["+wire.CreatorUserLabel+"]", fmt.Sprintf("consumer %s has no Quota, so its pods may only stay as they are, or shrink", who.origin),
 		fmt.Sprintf("ask an administrator of this cluster to accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)), nil
@@ -161,7 +164,7 @@ func QuotasOf(ctx context.Context, reader client.Reader, consumer string) ([]off
 	}), nil
 }
 
-// strictness returns how strictly a Quota asks pods to say what they use.
+// strictness returns which requests and limits a Quota requires pods to declare.
 func (l *Ledger) strictness(q *offloading.Quota) offloading.LimitsEnforcement {
 	if q.Spec.LimitsEnforcement != "" {
 		return q.Spec.LimitsEnforcement
@@ -169,8 +172,8 @@ func (l *Ledger) strictness(q *offloading.Quota) offloading.LimitsEnforcement {
 	return l.options.Limits
 }
 
-// declared refuses a pod that does not say what it uses, as far as the Quota asks for it. Zero says nothing: a container that requests zero may
-// use what it likes, and a limit of zero is none.
+// declared returns a Refusal if a pod lacks a request or limit that the Quota requires. Zero counts as missing: a
+// container that requests zero may use any amount, and a limit of zero is no limit.
 func (l *Ledger) declared(spec *corev1.PodSpec, q *offloading.Quota) *Refusal {
 	strict := l.strictness(q)
 	ask := declaration{limits: map[corev1.ResourceName]bool{}, equal: strict == offloading.HardLimitsEnforcement}
@@ -179,7 +182,8 @@ func (l *Ledger) declared(spec *corev1.PodSpec, q *offloading.Quota) *Refusal {
 	}
 	for name := range limitsOf(q.Spec.Resources) {
 		if bare, ok := strings.CutPrefix(string(name), limitsPrefix); ok {
-			ask.limits[corev1.ResourceName(bare)] = true // which could not be counted otherwise
+			// Without a limit the resource could not be counted.
+			ask.limits[corev1.ResourceName(bare)] = true
 		}
 		if name == corev1.ResourceEphemeralStorage && len(ask.requests) > 0 {
 			ask.requests = append(ask.requests, name)
@@ -192,17 +196,17 @@ func (l *Ledger) declared(spec *corev1.PodSpec, q *offloading.Quota) *Refusal {
 	return refuse("spec.pod."+field, rule, fmt.Sprintf("set it in the pod (limitsEnforcement of Quota %s/%s is %s)", q.Namespace, q.Name, strict))
 }
 
-// declaration is what a Quota wants pods to say.
+// declaration has the resources that a Quota requires pods to declare.
 type declaration struct {
 	// requests are mandatory.
 	requests []corev1.ResourceName
 	// limits are mandatory as well.
 	limits map[corev1.ResourceName]bool
-	// equal: what is requested is limited to the same.
+	// equal requires each limit to equal its request.
 	equal bool
 }
 
-// missing returns the first field that does not say what is asked for, and the rule, "" if there is none.
+// missing returns the first required field that a pod lacks, and the rule, or empty strings if there is none.
 func (d *declaration) missing(spec *corev1.PodSpec) (field, rule string) {
 	said := ptr.Deref(spec.Resources, corev1.ResourceRequirements{})
 	for _, list := range []struct {
@@ -219,7 +223,7 @@ func (d *declaration) missing(spec *corev1.PodSpec) (field, rule string) {
 	return "", ""
 }
 
-// undeclared returns what a container does not say, unless it is said for its pod as a whole.
+// undeclared returns the first required field that a container lacks, unless the pod declares it as a whole.
 func (d *declaration) undeclared(container, pod *corev1.ResourceRequirements) string {
 	for _, name := range d.requests {
 		if !positive(container.Requests, name) && !positive(pod.Requests, name) {
@@ -239,7 +243,7 @@ func (d *declaration) undeclared(container, pod *corev1.ResourceRequirements) st
 	return ""
 }
 
-// unequal returns which limit differs from its request.
+// unequal returns the first limit that differs from its request.
 func (d *declaration) unequal(resources *corev1.ResourceRequirements) string {
 	if !d.equal {
 		return ""
