@@ -28,18 +28,18 @@ func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
 	return remote.NewPool(remote.Options{
 		Scheme: scheme, Kind: offloading.GroupVersion.WithKind(offloading.NamespaceMapKind),
 		Selector: labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
-		SameName: true, // as the original
+		SameName: true, // the same name as the original
 		Observe:  options.Observe,
 	})
 }
 
-// copies are the NamespaceMaps of this cluster on one provider.
+// copies accesses the NamespaceMaps of this cluster on one provider.
 type copies struct {
 	*remote.Remote
 	origin core.ClusterID
 }
 
-// get returns the object of that name on the provider, nil when there is none.
+// get returns the object with that name on the provider, or nil if there is none.
 func (r copies) get(ctx context.Context, name string) (*offloading.NamespaceMap, error) {
 	copied := &offloading.NamespaceMap{}
 	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, copied)
@@ -94,8 +94,9 @@ func (r copies) update(ctx context.Context, desired offloading.NamespaceMapSpec,
 	return nil
 }
 
-// remove withdraws all entries of our copy but those that are kept, and deletes it if there are none. It reports whether nothing else is left
-// of it. The entries are withdrawn before, because the provider deletes no data with a NamespaceMap that still requests it.
+// remove withdraws all entries of the copy except the kept ones, and deletes the copy if there are none. It reports
+// whether nothing else is left of it. The entries are withdrawn first, because the provider deletes no data of a
+// NamespaceMap that still requests it.
 func (r copies) remove(ctx context.Context, name string, kept map[string]string) (bool, error) {
 	copied, err := r.get(ctx, name)
 	if err != nil {
