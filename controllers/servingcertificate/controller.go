@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servingcertificate approves the certificates with which virtual kubelets serve logs, exec, attach and
+// Package servingcertificate approves the serving certificates of virtual kubelets for logs, exec, attach and
 // port-forward.
 //
 // A virtual kubelet requests a certificate like a kubelet, with a CertificateSigningRequest for the signer
@@ -52,7 +52,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller approves requests.
+// Controller approves CertificateSigningRequests.
 type Controller struct {
 	client   client.Client
 	live     client.Reader
@@ -74,7 +74,7 @@ const (
 	approveAction     = "Approve"
 )
 
-// Reconcile approves the request of a virtual kubelet, if it requests only what that may have.
+// Reconcile approves the request of a virtual kubelet if it requests only permitted names and addresses.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := c.client.Get(ctx, request.NamespacedName, csr); err != nil {
@@ -109,7 +109,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.approve(ctx, csr, vn)
 }
 
-// realNodes returns the nodes that are not virtual. Whoever may create a VirtualNode and pods in one namespace has no right to theirs.
+// realNodes returns the nodes that are not virtual. Permission to create a VirtualNode and pods in one namespace gives
+// no right to their names and addresses.
 func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	nodes := &corev1.NodeList{}
 	if err := c.live.List(ctx, nodes); err != nil {
@@ -118,7 +119,8 @@ func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	return slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Labels[wire.TypeLabel] == wire.VirtualNodeType }), nil
 }
 
-// addresses of the pods that run as the service account of a virtual node, in a network namespace of their own.
+// addresses returns the addresses of the pods that run as the service account of a virtual node, without those on the
+// host network.
 func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	pods := &corev1.PodList{}
 	err := c.live.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: vn.Name})
@@ -138,18 +140,19 @@ func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) 
 }
 
 const (
-	// patience with the status of a pod, which has its address a moment after the pod has begun to use it.
+	// patience is how long to wait for the address in the status of a pod, which appears a moment after the pod has
+	// started to use it.
 	patience = 30 * time.Second
 	again    = time.Second
 )
 
 var errAddress = errors.New("it requests an address that no pod of the virtual kubelet has")
 
-// usages are those of a certificate that a kubelet serves with: RSA keys also encipher keys.
+// usages are the usages of the serving certificate of a kubelet. RSA keys also need key encipherment.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
 
-// verify returns an error if a request exceeds what the virtual kubelet of the node may have: the name of that node, unless it is a real
-// one, and addresses of its pods, unless a real node has them.
+// verify returns an error if a request exceeds the rights of the virtual kubelet. It may have the name of its node
+// unless it is a real one, and the addresses of its pods unless a real node has them.
 func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string, realNodes []corev1.Node) error {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
@@ -187,7 +190,7 @@ func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresse
 	return nil
 }
 
-// ownerOf returns the name of the node that has an address, "" if none has.
+// ownerOf returns the name of the node with the given address, or an empty string if there is none.
 func ownerOf(ip net.IP, nodes []corev1.Node) string {
 	for i := range nodes {
 		for _, address := range nodes[i].Status.Addresses {
@@ -207,7 +210,8 @@ func (c *Controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 	})
 	err := c.client.SubResource("approval").Update(ctx, csr)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // there will be another reconciliation, or nothing to approve
+		// Another reconciliation follows, or there is nothing to approve.
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("approving CertificateSigningRequest %s, %w", csr.Name, err)
@@ -217,7 +221,7 @@ func (c *Controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 	return nil
 }
 
-// open reports whether a request may be one of a virtual kubelet, and is not decided yet.
+// open reports whether a request may come from a virtual kubelet and is not decided yet.
 func open(object client.Object) bool {
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Certificate) > 0 {
