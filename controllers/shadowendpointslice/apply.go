@@ -29,19 +29,18 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// errForeign is of EndpointSlices that stand where ours should.
+// errForeign is returned for existing EndpointSlices with another owner.
 var errForeign = report.Errorf(report.Foreign, "an EndpointSlice of this name exists that is not ours")
 
-// refusal is what of a slice still differed right after it was written: the
-// API server knows better. It is not sent a second time before until.
+// refusal has the differences that the API server restored when a slice was written. They are not written again before
+// until.
 type refusal struct {
 	slice types.UID
 	patch string
 	until time.Time
 }
 
-// apply makes the EndpointSlice what is desired, with at most one write, and
-// none when it is so already.
+// apply makes the EndpointSlice equal to desired with at most one write. If it is equal already, it does not write.
 func (c *Controller) apply(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	actual := newSlice()
@@ -53,7 +52,8 @@ func (c *Controller) apply(ctx context.Context, shadow, desired *unstructured.Un
 		return fmt.Errorf("getting EndpointSlice %s, %w", key, err)
 	}
 	if actual, err = shadows.Whole(ctx, c.uncached, actual, contentFields...); err != nil || actual == nil {
-		return err // of one that is gone the event comes
+		// The deletion triggers the next reconciliation.
+		return err
 	}
 	return c.update(ctx, shadow, desired, actual)
 }
@@ -63,7 +63,7 @@ func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.U
 	if err := c.brake.MayCreate(ctx, shadow, createAction); err != nil {
 		return err
 	}
-	// The client puts what the server made of it into the object it is given.
+	// The client stores the response of the server in the object that it is given.
 	created := &unstructured.Unstructured{Object: maps.Clone(desired.Object)}
 	err := c.client.Create(ctx, created, client.FieldOwner(wire.ShadowEndpointSliceFieldManager))
 	switch {
@@ -78,14 +78,15 @@ func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.U
 	}
 	c.report.Warn(shadow, failedCreateReason, createAction, "creating the EndpointSlice: "+err.Error())
 	err = fmt.Errorf("creating EndpointSlice %s, %w", key, err)
-	if apierrors.IsInvalid(err) { // which admission of this cluster may have caused
+	// Admission policies of this cluster may also return this error.
+	if apierrors.IsInvalid(err) {
 		return report.Later(err, c.invalid.Next(key, textOf(desired.Object)))
 	}
 	return err
 }
 
-// meet handles a slice that exists though the cache, which holds only slices
-// with our label, does not know it.
+// meet handles a slice that exists but is not in the cache, which only contains slices with the label of this
+// controller.
 func (c *Controller) meet(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	actual := newSlice()
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), actual); err != nil {
@@ -111,7 +112,8 @@ func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstru
 			"an EndpointSlice %s exists that does not belong to this ShadowEndpointSlice; it was left unchanged: delete or rename it", key))
 		return fmt.Errorf("creating EndpointSlice %s, %w", key, errForeign)
 	case actual.GetDeletionTimestamp() != nil:
-		return nil // the Event of its deletion brings us back here
+		// The deletion triggers the next reconciliation.
+		return nil
 	}
 	changes := difference(desired, actual)
 	if len(changes) == 0 {
@@ -157,7 +159,7 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 	return fmt.Errorf("updating EndpointSlice %s, %w", key, err)
 }
 
-// settle remembers what the server made different of what was written.
+// settle records the fields that the server has changed in a written slice.
 func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured) {
 	key := client.ObjectKeyFromObject(shadow)
 	rest := difference(desired, written)
@@ -170,21 +172,22 @@ func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured)
 		"writing the EndpointSlice: the API server or a webhook of this cluster modified the EndpointSlice on write; differing: "+rest.String())
 }
 
-// refuseUntil remembers that changes of a slice were refused, and returns after which time to try them again.
+// refuseUntil records that changes of a slice were refused, and returns the delay until they are tried again.
 func (c *Controller) refuseUntil(key types.NamespacedName, slice *unstructured.Unstructured, changes jsonpatch.Patch) time.Duration {
 	wait := c.invalid.Next(key, string(slice.GetUID())+changes.String())
 	c.refused.Set(key, refusal{slice.GetUID(), changes.String(), time.Now().Add(wait)})
 	return wait
 }
 
-// accepted forgets refusals of a slice.
+// accepted clears the recorded refusals of a slice.
 func (c *Controller) accepted(key types.NamespacedName) {
 	c.refused.Drop(key)
 	c.invalid.Drop(key)
 }
 
-// difference returns what must change in actual. What is asked for as before is left as others have changed it: see package asked. Of a slice
-// without a record every field is compared, since endpoints must not stay what they were.
+// difference returns the necessary changes of actual. Fields whose desired value has not changed are left as others have
+// changed them (see package asked). In a slice without a record every field is compared, because outdated endpoints must
+// not stay.
 func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	owned := sync.OnceValue(func() ownedfields.Metadata {
 		return ownedfields.Of(actual.GetManagedFields(), wire.ShadowEndpointSliceFieldManager)
@@ -202,7 +205,8 @@ func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 		}
 	}
 	merged := last.Merge(asked.Annotations, annotations, desired.GetAnnotations(), ownsAnnotation)
-	if last == nil { // it gets a record with its next change
+	// The record is added with the next change.
+	if last == nil {
 		delete(merged, asked.Annotation)
 	}
 	changes := jsonpatch.Strings("/metadata/annotations", annotations, merged, ownsAnnotation)
@@ -213,10 +217,11 @@ func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	return append(patch, changes...)
 }
 
-// setRecord records in desired, once it is complete, what is asked for with it.
+// setRecord records the content of the complete slice desired in its annotations.
 func setRecord(desired *unstructured.Unstructured) {
 	annotations := desired.GetAnnotations()
-	delete(annotations, asked.Annotation) // that of a consumer
+	// A consumer may have set this annotation.
+	delete(annotations, asked.Annotation)
 	record := asked.Record{Metadata: asked.MetadataValues(desired.GetLabels(), annotations), Content: asked.Values{}}
 	for _, field := range contentOf(desired) {
 		record.Content.Set(textOf(desired.Object[field]), field)
@@ -246,7 +251,7 @@ func textOf(value any) string {
 	return string(text)
 }
 
-// same treats null, an absent field and an empty list alike.
+// same compares two values. null, an absent field and an empty list are equal.
 func same(a, b any) bool {
 	if isNothing(a) && isNothing(b) {
 		return true

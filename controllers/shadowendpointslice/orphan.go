@@ -18,7 +18,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
-// endOrphan deletes the EndpointSlice of that name if its ShadowEndpointSlice is gone. It returns after which time to call it again, 0 for never.
+// endOrphan deletes the EndpointSlice with that name if its ShadowEndpointSlice is gone. It returns the delay until the
+// next call, or 0 if none is needed.
 func (c *Controller) endOrphan(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	slice := newSlice()
 	err := c.client.Get(ctx, key, slice)
@@ -48,11 +49,12 @@ func (c *Controller) endPredecessor(ctx context.Context, slice *unstructured.Uns
 	if err := c.gone.Check(ctx, client.ObjectKeyFromObject(slice), owner.UID); err != nil {
 		return err
 	}
-	_, err := shadows.Delete(ctx, c.client, slice) // the caller tries again in any case
+	_, err := shadows.Delete(ctx, c.client, slice) // the caller retries in any case
 	return err
 }
 
-// endDependent deletes the EndpointSlice of a ShadowEndpointSlice that is being deleted in the foreground: it waits for the EndpointSlice.
+// endDependent deletes the EndpointSlice of a ShadowEndpointSlice that is being deleted in the foreground, which waits
+// for the deletion of the EndpointSlice.
 func (c *Controller) endDependent(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
 	slice := newSlice()
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(shadow), slice)
