@@ -9,7 +9,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// checkClaims checks the claims of ephemeral volumes: a controller of this cluster creates them, with its own rights.
+// checkClaims checks the claims of ephemeral volumes, because a controller of this cluster creates them with its own
+// permissions.
 func (c *podCheck) checkClaims() *Refusal {
 	for i := range c.spec.Volumes {
 		ephemeral := c.spec.Volumes[i].Ephemeral
@@ -25,12 +26,13 @@ func (c *podCheck) checkClaims() *Refusal {
 	return nil
 }
 
-// claimCheck holds the spec of a claim to the limits of its consumer. The admission policies of the chart decide the same.
+// claimCheck checks the spec of a claim against the limits of its consumer. The chart's admission policies enforce the
+// same rules.
 type claimCheck struct {
 	limits    tenantlimits.Limits
 	namespace string
 	claim     *corev1.PersistentVolumeClaimSpec
-	field     string // path of the spec in that of the pod, with a dot
+	field     string // path of the claim's spec in the pod's spec, with a trailing dot
 }
 
 // firstRefusal returns nil if the claim is allowed.
@@ -57,8 +59,9 @@ func (c *claimCheck) checkVolume() *Refusal {
 	return nil
 }
 
-// checkClass refuses the empty class, with which a claim binds volumes that were created for another purpose. Without a class a claim gets the
-// default class of this cluster, which only the policy for claims knows; where no class is allowed, the default is not either.
+// checkClass refuses the empty class, because such a claim binds volumes that were created for another purpose. A claim
+// without a class gets the default class of this cluster, which only the admission policy for claims can check. If no
+// class is allowed, the default class is not allowed either.
 func (c *claimCheck) checkClass() *Refusal {
 	switch class := c.claim.StorageClassName; {
 	case class == nil && len(c.limits.List(tenantlimits.StorageClasses)) == 0:

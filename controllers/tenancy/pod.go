@@ -14,12 +14,13 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// podCheck holds the spec of a pod to the limits of its consumer. The admission policies of the chart decide the same.
+// podCheck checks the spec of a pod against the limits of its consumer. The chart's admission policies enforce the same
+// rules.
 type podCheck struct {
 	limits    tenantlimits.Limits
 	namespace string
 	spec      *corev1.PodSpec
-	stored    map[string]any // the spec as it is stored, with the fields that this version does not know
+	stored    map[string]any // the stored spec, with the fields that this version does not know
 }
 
 // firstRefusal returns nil if the pod is allowed.
@@ -44,7 +45,7 @@ func (c *podCheck) checkScheduling() *Refusal {
 	return nil
 }
 
-// checkNodeSelection ignores topology keys: pods are spread by them, and select no nodes.
+// checkNodeSelection ignores topology keys, because they spread pods but select no nodes.
 func (c *podCheck) checkNodeSelection() *Refusal {
 	const rule = "consumers must not select nodes by %q"
 	for _, key := range slices.Sorted(maps.Keys(c.spec.NodeSelector)) {
@@ -85,7 +86,8 @@ func (c *podCheck) checkTolerations() *Refusal {
 	return nil
 }
 
-// checkPodAffinity keeps a pod from the nodes of other tenants' pods, and, as anti-affinity is symmetric, other tenants' pods from its node.
+// checkPodAffinity keeps a pod from the nodes of other tenants' pods. Because anti-affinity is symmetric, it also
+// prevents pods from keeping other tenants' pods off their node.
 func (c *podCheck) checkPodAffinity() *Refusal {
 	if c.spec.Affinity == nil || c.limits.Enabled(tenantlimits.CrossNamespaceAffinity) {
 		return nil
@@ -118,7 +120,7 @@ func (c *podCheck) checkPodAffinity() *Refusal {
 	return nil
 }
 
-// checkClasses never allows the priority classes of the system: pods of those displace what keeps the cluster alive.
+// checkClasses never allows the system priority classes, because such pods preempt components that the cluster needs.
 func (c *podCheck) checkClasses() *Refusal {
 	priority, runtime := c.spec.PriorityClassName, c.spec.RuntimeClassName
 	switch {
@@ -132,7 +134,7 @@ func (c *podCheck) checkClasses() *Refusal {
 	return nil
 }
 
-// checkGracePeriods includes the grace periods of probes: a failed probe ends its container with them.
+// checkGracePeriods also checks the grace periods of probes, which apply when a failed probe ends a container.
 func (c *podCheck) checkGracePeriods() *Refusal {
 	limit, limited := c.limits.Number(tenantlimits.MaxTerminationGracePeriod)
 	if !limited {
@@ -185,7 +187,7 @@ func isCredential(source corev1.VolumeProjection) bool {
 	return source.ServiceAccountToken != nil || source.PodCertificate != nil
 }
 
-// checkVolumes looks at the types as they are stored, because later versions of Kubernetes have more of them.
+// checkVolumes reads the stored volume types, because later versions of Kubernetes may add types.
 func (c *podCheck) checkVolumes() *Refusal {
 	volumes, _ := c.stored["volumes"].([]any)
 	for _, item := range volumes {
@@ -207,7 +209,7 @@ func (c *podCheck) checkVolumes() *Refusal {
 	return nil
 }
 
-// refused returns a Refusal of a field of the pod because of a limit.
+// refused returns a Refusal for a field of the pod that a limit does not allow.
 func refused(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
 	return &Refusal{podField + field, fmt.Sprintf(rule, args...), limitRemedy(setting)}
 }
