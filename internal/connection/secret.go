@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Secret that holds a kubeconfig under the key "kubeconfig".
+// Secret is a Secret with a kubeconfig in the key "kubeconfig".
 type Secret struct {
 	Client          kubernetes.Interface
 	Namespace, Name string
@@ -42,9 +42,8 @@ func (s Secret) errEmpty() error {
 	return fmt.Errorf("Secret %s/%s has no kubeconfig of the provider: its key %q is empty", s.Namespace, s.Name, wire.KubeconfigSecretKey)
 }
 
-// Await reads the kubeconfig repeatedly until use accepts it:
-// a peering may still be in progress. Whenever the reason why use
-// fails changes, problem is called with it. Await returns only ctx's error.
+// Await reads the kubeconfig repeatedly until use accepts it, because the peering may still be in progress. problem is
+// called whenever the error of use changes. Await returns only the error of ctx.
 func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubeconfig []byte) error, problem func(error)) ([]byte, error) {
 	said := ""
 	for {
@@ -67,7 +66,7 @@ func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubecon
 	}
 }
 
-// explain whose kubeconfig an error is about.
+// explain adds the name of the Secret to an error.
 func (s Secret) explain(err error) error {
 	if err == nil {
 		return nil
@@ -75,9 +74,8 @@ func (s Secret) explain(err error) error {
 	return fmt.Errorf("using the kubeconfig of the provider in Secret %s/%s, %w", s.Namespace, s.Name, err)
 }
 
-// Follow calls use with every new content of the kubeconfig after known, until ctx
-// ends. What use cannot take, and a Secret that is deleted or emptied, changes
-// nothing but is a problem.
+// Follow calls use with every new content of the kubeconfig after known, until ctx is done. If use fails, or the Secret
+// is deleted or emptied, Follow only calls problem.
 func (s Secret) Follow(ctx context.Context, known []byte, use func(kubeconfig []byte) error, problem func(error)) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0,
 		informers.WithNamespace(s.Namespace),
