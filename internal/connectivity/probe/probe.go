@@ -26,7 +26,7 @@ const (
 	Get   = "get"
 )
 
-// Port that the server listens on, and what its answers and its log begin with.
+// Port is the port of the server. The other constants are prefixes of its responses and its log.
 const (
 	Port     = 8080
 	Greeting = "refract connectivity test, pod "
@@ -34,7 +34,7 @@ const (
 
 const timeout = 5 * time.Second
 
-// NewCommand returns the subcommand, which help does not show.
+// NewCommand returns the subcommand, which is hidden in the help.
 func NewCommand() *cobra.Command {
 	command := &cobra.Command{Use: Name, Short: "Serve and ask, in the pods of refractctl test", Hidden: true, Args: cobra.NoArgs}
 	command.AddCommand(
@@ -79,7 +79,7 @@ func get(ctx context.Context, out io.Writer, url string) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // nothing is lost when closing what was read fails
+	defer response.Body.Close() //nolint:errcheck // an error when closing is harmless, because the body was read
 	_, err = io.Copy(out, io.LimitReader(response.Body, 1<<10))
 	return err
 }
