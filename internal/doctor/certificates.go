@@ -31,7 +31,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// authorityOf the webhook's certificates is in a Secret, and in each webhook.
+// authorityOf checks the webhook CA in its Secret and in each webhook.
 func (p *Patient) authorityOf(ctx context.Context, configuration *admissionregistrationv1.MutatingWebhookConfiguration, installed *release.Installation) error {
 	secret := &corev1.Secret{}
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: installed.Namespace, Name: rbac.WebhookName}, secret)
@@ -44,7 +44,8 @@ func (p *Patient) authorityOf(ctx context.Context, configuration *admissionregis
 	return nil
 }
 
-// authority checks the CA bundle of a webhook against the CA that signs its certificates, which is empty if it is not known.
+// authority checks the CA bundle of a webhook against signs, the CA that signs its certificate. signs is empty if the CA
+// is not known.
 func (p *Patient) authority(webhook *admissionregistrationv1.MutatingWebhook, signs []byte, installed *release.Installation) {
 	subject, bundle := "webhook "+webhook.Name, webhook.ClientConfig.CABundle
 	restart := fmt.Sprintf("restart the controller manager, which renews it: kubectl -n %s rollout restart deployment %s-controller-manager", installed.Namespace, installed.Name)
@@ -64,8 +65,9 @@ func (p *Patient) authority(webhook *admissionregistrationv1.MutatingWebhook, si
 	}
 }
 
-// expiresSoon: a certificate that is renewed by itself should not get so close to its end. That of the webhook's CA is renewed when a third of its
-// life is left, those of virtual kubelets with a fifth of theirs left, of which a signer may give as little as a day.
+// expiresSoon is the remaining lifetime below which a certificate should have been renewed. The webhook CA is renewed
+// with a third of its lifetime left. The certificates of virtual kubelets are renewed with a fifth left, and may be
+// valid for as little as a day.
 const expiresSoon = 2 * time.Hour
 
 func earliest(certificates []*x509.Certificate) time.Time {
@@ -74,7 +76,7 @@ func earliest(certificates []*x509.Certificate) time.Time {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// servingCertificate of a virtual kubelet, which the API server connects to for logs and exec.
+// servingCertificate checks the certificate of a virtual kubelet, which the API server connects to for logs and exec.
 func (p *Patient) servingCertificate(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node) error {
 	requests := &certificatesv1.CertificateSigningRequestList{}
 	err := p.Client.List(ctx, requests)
@@ -90,13 +92,13 @@ func (p *Patient) servingCertificate(ctx context.Context, vn *offloading.Virtual
 	if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); p.Cluster == nil || ready == nil || ready.Status != corev1.ConditionTrue {
 		return nil
 	}
-	// By the way of logs and exec: the API server may verify the certificate.
+	// The request takes the same path as logs and exec, because the API server may verify the certificate.
 	answer, err := p.Cluster.Clientset.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").Do(ctx).Raw()
 	p.connection(vn, string(answer), err)
 	return nil
 }
 
-// latestFor returns the latest request of the virtual kubelet for a serving certificate, nil when there is none.
+// latestFor returns the latest request of the virtual kubelet for a serving certificate, or nil if there is none.
 func latestFor(vn *offloading.VirtualNode, requests []certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	var latest *certificatesv1.CertificateSigningRequest
 	user := "system:serviceaccount:" + vn.Namespace + ":" + vn.Name
@@ -110,10 +112,11 @@ func latestFor(vn *offloading.VirtualNode, requests []certificatesv1.Certificate
 	return latest
 }
 
-// signingTime is what a signer may take.
+// signingTime is the permitted delay of a signer.
 const signingTime = time.Minute
 
-// certificateRequest is nil when there is none: Kubernetes deletes them an hour after they were signed.
+// certificateRequest checks the request for a serving certificate. A nil request is no problem, because Kubernetes
+// deletes requests an hour after they were signed.
 func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certificatesv1.CertificateSigningRequest) {
 	if request == nil {
 		return
@@ -141,7 +144,7 @@ func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certif
 	}
 }
 
-// certificate that a virtual kubelet serves with.
+// certificate checks the certificate that a virtual kubelet serves.
 func (p *Patient) certificate(vn *offloading.VirtualNode, shown *x509.Certificate) {
 	restart := fmt.Sprintf("restart its virtual kubelet to request another one: kubectl -n %s rollout restart deployment vk-%s", vn.Namespace, vn.Name)
 	switch left := shown.NotAfter.Sub(p.Now); {
@@ -155,7 +158,7 @@ func (p *Patient) certificate(vn *offloading.VirtualNode, shown *x509.Certificat
 // dialTimeout is short: the user is often outside the network of the cluster.
 const dialTimeout = time.Second
 
-// shownBy returns the certificate that the virtual kubelet of a node shows, nil when it cannot be reached from here.
+// shownBy returns the certificate that the virtual kubelet of a node serves, or nil if it cannot be reached from here.
 func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	for _, address := range node.Status.Addresses {
@@ -177,7 +180,7 @@ func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 	return nil
 }
 
-// connection is how the API server has reached a virtual kubelet: its answer, which is a Status where it has not.
+// connection reports whether the API server has reached a virtual kubelet. The answer is a Status if it has not.
 func (p *Patient) connection(vn *offloading.VirtualNode, answer string, err error) {
 	subject, text, status := "node "+vn.Name, fmt.Sprint(err), &metav1.Status{}
 	if json.Unmarshal([]byte(answer), status) == nil && status.Message != "" {
@@ -187,7 +190,8 @@ func (p *Patient) connection(vn *offloading.VirtualNode, answer string, err erro
 	case err == nil:
 		p.add(subject, OK, "the API server reaches its virtual kubelet")
 	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTimeout(err):
-		// It has answered, the user may not ask, or the API server does not proxy to such addresses.
+		// The virtual kubelet has responded, the user has no permission, or the API server does not proxy to such
+		// addresses.
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		p.add(subject, Warning, "logs and exec fail, because the API server does not trust its serving certificate (%s): see kubectl get csr, and the Events of VirtualNode %s/%s", text, vn.Namespace, vn.Name)
 	default:

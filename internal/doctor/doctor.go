@@ -45,7 +45,7 @@ const (
 
 // Finding is the result of one check.
 type Finding struct {
-	// Subject is what was looked at: "node milan".
+	// Subject is the checked object: "node milan".
 	Subject string `json:"subject"`
 	Level   Level  `json:"level"`
 	// Message has the finding and, unless it is OK, the remedy.
@@ -55,11 +55,12 @@ type Finding struct {
 // Patient is the examined cluster.
 type Patient struct {
 	Client client.Client
-	// Now is when: certificates expire.
+	// Now is the time of the examination. Certificates expire.
 	Now time.Time
-	// Cluster is the same one, for what needs more than a client; nil leaves out clocks, rights and serving certificates.
+	// Cluster is the same cluster, for checks that need more than a client. If it is nil, the checks of clocks,
+	// permissions and serving certificates are skipped.
 	Cluster *peering.Cluster
-	// Peer is a peered cluster, nil for none. If set, both are compared.
+	// Peer is a peered cluster, or nil. If it is set, both clusters are compared.
 	Peer *peering.Cluster
 
 	found []Finding
@@ -89,7 +90,7 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 	return p.found
 }
 
-// notFound describes why release.Find returns no installation, with the remedy.
+// notFound describes an error of release.Find, with the remedy.
 func notFound(err error) string {
 	switch {
 	case errors.Is(err, release.ErrNotInstalled):
@@ -117,7 +118,7 @@ func (p *Patient) add(subject string, level Level, format string, arguments ...a
 	p.found = append(p.found, Finding{Subject: subject, Level: level, Message: fmt.Sprintf(format, arguments...)})
 }
 
-// deployments are the controller manager, and a virtual kubelet for each virtual node.
+// deployments checks the controller manager and the virtual kubelets.
 func (p *Patient) deployments(ctx context.Context, installed *release.Installation) error {
 	managers, kubelets := &appsv1.DeploymentList{}, &appsv1.DeploymentList{}
 	err := errors.Join(
@@ -145,14 +146,14 @@ func (p *Patient) deployments(ctx context.Context, installed *release.Installati
 	return nil
 }
 
-// startTime is what replicas may take to start before their absence is an error.
+// startTime is how long replicas may take to start before their absence is an error.
 const startTime = time.Minute
 
-// starting says whether a rollout has just begun or gone on.
+// starting reports whether a rollout has recently begun or made progress.
 func (p *Patient) starting(d *appsv1.Deployment) bool {
 	for _, condition := range d.Status.Conditions {
 		if condition.Type == appsv1.DeploymentProgressing {
-			// The other reason of a rollout that goes well is that it is over.
+			// A healthy rollout has another reason only when it is complete.
 			return condition.Status == corev1.ConditionTrue && condition.Reason != "NewReplicaSetAvailable" &&
 				p.Now.Sub(condition.LastUpdateTime.Time) < startTime
 		}
@@ -192,7 +193,7 @@ func (p *Patient) cluster(subject string, cluster *core.ForeignCluster) {
 	}
 }
 
-// clusterRemedy returns what to do about a condition of a ForeignCluster.
+// clusterRemedy returns the remedy for a condition of a ForeignCluster.
 func clusterRemedy(cluster *core.ForeignCluster, condition core.ConditionType) string {
 	id, tenant := string(cluster.Spec.ClusterID), cmp.Or(cluster.Status.TenantNamespace.Local, wire.TenantNamespace(string(cluster.Spec.ClusterID)))
 	switch name := string(condition); {
@@ -244,7 +245,7 @@ func (p *Patient) virtualNode(vn *offloading.VirtualNode) {
 	}
 }
 
-// nodeRemedy returns what to do about a condition of a VirtualNode.
+// nodeRemedy returns the remedy for a condition of a VirtualNode.
 func nodeRemedy(vn *offloading.VirtualNode, condition *offloading.VirtualNodeCondition) string {
 	switch {
 	case condition.Status == offloading.DrainingConditionStatus && vn.DeletionTimestamp == nil && ptr.Deref(vn.Spec.CreateNode, true):
@@ -276,7 +277,7 @@ func (p *Patient) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error 
 	return p.servingCertificate(ctx, vn, node)
 }
 
-// node is nil when there is none.
+// node checks the Node of a virtual node. It is nil if there is none.
 func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 	if node == nil {
 		p.add("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
@@ -295,7 +296,8 @@ func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 	p.providerVersion(node)
 }
 
-// providerVersion compares the versions of Kubernetes. A virtual node reports that of this cluster as its kubelet's.
+// providerVersion compares the Kubernetes versions of provider and consumer. A virtual node reports the version of this
+// cluster as its kubelet version.
 func (p *Patient) providerVersion(node *corev1.Node) {
 	provider, own := node.Labels[wire.ProviderVersionLabel], node.Status.NodeInfo.KubeletVersion
 	older, known := serverversion.IsOlder(provider, own)
@@ -309,7 +311,7 @@ func (p *Patient) providerVersion(node *corev1.Node) {
 	}
 }
 
-// readyRemedy returns what to do about a node that is not ready, by its other conditions.
+// readyRemedy returns the remedy for a node that is not ready, derived from its other conditions.
 func readyRemedy(vn *offloading.VirtualNode, node *corev1.Node) string {
 	is := func(kind corev1.NodeConditionType) bool {
 		_, condition := nodeutil.GetNodeCondition(&node.Status, kind)
@@ -324,7 +326,7 @@ func readyRemedy(vn *offloading.VirtualNode, node *corev1.Node) string {
 	return fmt.Sprintf("check that the API server of cluster %s answers, with refractctl info %s, and see kubectl -n %s logs deployment/vk-%s", vn.Spec.ClusterID, vn.Spec.ClusterID, vn.Namespace, vn.Name)
 }
 
-// credentials with which this cluster opens a provider.
+// credentials checks the credentials of this cluster for a provider.
 func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
 		return nil
@@ -347,7 +349,8 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, i
 	})
 }
 
-// access that a Secret gives; the Secret is nil when there is none. It returns nil unless the access can be used.
+// access checks the kubeconfig in a Secret, which is nil if there is none. It returns nil if the kubeconfig cannot be
+// used.
 func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
 	if secret == nil {
 		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)

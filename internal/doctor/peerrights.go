@@ -29,7 +29,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// mostMissing rights are listed: without its roles a virtual kubelet lacks a hundred.
+// mostMissing is how many missing permissions are listed. Without its roles, a virtual kubelet lacks a hundred.
 const mostMissing = 5
 
 func listed(missing []string) string {
@@ -39,7 +39,7 @@ func listed(missing []string) string {
 	return strings.Join(missing, ", nor ")
 }
 
-// kubeletRights asks the API server of this cluster for each right of a virtual kubelet.
+// kubeletRights reviews each permission of a virtual kubelet in this cluster.
 func (p *Patient) kubeletRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
 		return nil // no virtual kubelet can run
@@ -55,7 +55,7 @@ func (p *Patient) kubeletRights(ctx context.Context, vn *offloading.VirtualNode,
 		"run refractctl install, which updates the roles of all virtual nodes, and refractctl peer, which updates those of this one")
 }
 
-// mostOffloaded namespaces are examined: the controller manager binds the same role in all of them.
+// mostOffloaded is how many namespaces are examined. The controller manager binds the same role in all of them.
 const mostOffloaded = 5
 
 // offloaded returns some of the namespaces that are offloaded to the provider of a virtual node.
@@ -67,7 +67,8 @@ func (p *Patient) offloaded(ctx context.Context, vn *offloading.VirtualNode) ([]
 	var names []string
 	for i := range maps.Items {
 		if maps.Items[i].Labels[wire.ReplicatedLabel] == "true" {
-			continue // that of the peer, as a consumer of this cluster
+			// The map of the peer, which is a consumer of this cluster, is skipped.
+			continue
 		}
 		for name, status := range maps.Items[i].Status.CurrentMapping {
 			if status.Phase == offloading.MappingAccepted {
@@ -79,8 +80,8 @@ func (p *Patient) offloaded(ctx context.Context, vn *offloading.VirtualNode) ([]
 	return names[:min(len(names), mostOffloaded)], nil
 }
 
-// kubeletRightsOf returns the rights of a virtual kubelet in its own cluster, with those in namespaces that are offloaded to its provider.
-// Tokens are left out: whether it requests any depends on its flags.
+// kubeletRightsOf returns the permissions of a virtual kubelet in its own cluster, including its permissions in the
+// offloaded namespaces. Permissions for tokens are omitted, because they depend on its flags.
 func kubeletRightsOf(kubelet rbac.Kubelet, offloaded []string) []authorizationv1.ResourceAttributes {
 	rights := sets.New[authorizationv1.ResourceAttributes]()
 	for _, object := range kubelet.Objects() {
@@ -99,21 +100,22 @@ func kubeletRightsOf(kubelet rbac.Kubelet, offloaded []string) []authorizationv1
 	return sorted(rights)
 }
 
-// provider is how this cluster opens one.
+// provider has the access of this cluster to a provider.
 type provider struct {
-	// subject of the findings: the Secret with the kubeconfig.
+	// subject is the subject of the findings: the Secret with the kubeconfig.
 	subject string
 	config  *rest.Config
-	// tenant is the namespace of this cluster there.
+	// tenant is the namespace of this cluster on the provider.
 	tenant string
 }
 
-// answerPatience is how long a provider may take to answer: from the user's computer it is often out of reach.
+// answerPatience limits a request to a provider, which is often unreachable from the user's computer.
 const answerPatience = 5 * time.Second
 
-// remoteRights asks the API server of a provider for each right of this cluster in its tenant namespace there. An error is one of this cluster.
+// remoteRights reviews each permission of this cluster in its tenant namespace on a provider. It returns only errors of
+// this cluster.
 func (p *Patient) remoteRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation, of *provider) error {
-	// A provider that runs Liqo grants what Liqo's own virtual kubelet needs.
+	// A provider that runs Liqo grants the permissions of Liqo's virtual kubelet.
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: vn.Namespace, Name: peering.KeysSecret}, &corev1.Secret{})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting Secret %s/%s, %w", vn.Namespace, peering.KeysSecret, err)
@@ -128,7 +130,8 @@ func (p *Patient) remoteRights(ctx context.Context, vn *offloading.VirtualNode, 
 	}
 	rights := rbac.Attributes(of.tenant, rbac.RemoteControlPlane().PolicyRules(strings.NewReplacer()))
 	if liqo {
-		rights = rights[:1] // to hear whether it answers
+		// One review is enough to check that the API server responds.
+		rights = rights[:1]
 	}
 	missing, err := refused(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{

@@ -31,7 +31,8 @@ func (p *Patient) clock(ctx context.Context, _ *release.Installation) error {
 	return nil
 }
 
-// skew is how far the clock of the API server is ahead of that of this computer.
+// skew reports the difference between the clock of the API server and the clock of this computer. A positive offset
+// means that the API server is ahead.
 func (p *Patient) skew(offset time.Duration, known bool) {
 	direction := "ahead of"
 	if offset < 0 {
@@ -50,7 +51,7 @@ func (p *Patient) skew(offset time.Duration, known bool) {
 func (p *Patient) networks(ctx context.Context, _ *release.Installation) error {
 	networks := &plugins.PeerNetworkList{}
 	if err := p.Client.List(ctx, networks); meta.IsNoMatchError(err) {
-		return nil // the CRD is missing, which has been said
+		return nil // the missing CRD was already reported
 	} else if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (p *Patient) networks(ctx context.Context, _ *release.Installation) error {
 	return nil
 }
 
-// refreshed is how long the condition Connected counts after it was found, where it says when that was.
+// refreshed is how long the condition Connected counts after its last observation, if it has a time.
 const refreshed = time.Minute
 
 func (p *Patient) network(network *plugins.PeerNetwork) {
@@ -88,7 +89,7 @@ func (p *Patient) network(network *plugins.PeerNetwork) {
 	}
 }
 
-// overlapping returns two ranges of pods that have addresses in common, unless they are remapped.
+// overlapping returns two pod ranges with common addresses, unless they are remapped.
 func overlapping(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap bool) {
 	if len(network.Spec.Remaps) > 0 {
 		return "", "", false
@@ -105,7 +106,7 @@ func overlapping(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap
 	return "", "", false
 }
 
-// peer is the cluster that was named.
+// peer compares this cluster with the given peer.
 func (p *Patient) peer(ctx context.Context, _ *release.Installation) error {
 	if p.Cluster == nil || p.Peer == nil {
 		return nil
@@ -135,12 +136,12 @@ func (p *Patient) peer(ctx context.Context, _ *release.Installation) error {
 		return err
 	}
 	if p.Peer.IsInvited() {
-		return nil // a consumer may not look
+		return nil // a consumer may not read it
 	}
 	return p.known(ctx, p.Peer, p.Cluster)
 }
 
-// known looks for a cluster in another one.
+// known checks that one cluster has a ForeignCluster for the other one.
 func (p *Patient) known(ctx context.Context, in, of *peering.Cluster) error {
 	clusters := &core.ForeignClusterList{}
 	if err := in.Client.List(ctx, clusters); err != nil {
@@ -148,7 +149,8 @@ func (p *Patient) known(ctx context.Context, in, of *peering.Cluster) error {
 	}
 	for i := range clusters.Items {
 		if found := &clusters.Items[i]; string(found.Spec.ClusterID) == of.ID() {
-			if in != p.Cluster { // those of this one have had their turn
+			// The ForeignClusters of this cluster have already been checked.
+			if in != p.Cluster {
 				p.cluster("ForeignCluster "+found.Name+" in "+in.Name, found)
 			}
 			return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// pullSecrets checks that the image pull Secrets of virtual kubelets exist and match those they were copied from. A stale copy does no
-// harm until a virtual kubelet is started on another node.
+// pullSecrets checks that the image pull Secrets of virtual kubelets exist and match their sources. An outdated copy
+// does no harm until a virtual kubelet is started on another node.
 func (p *Patient) pullSecrets(ctx context.Context, installed *release.Installation) error {
 	kubelets := &appsv1.DeploymentList{}
 	if err := p.Client.List(ctx, kubelets, client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent}); err != nil {

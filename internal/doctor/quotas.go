@@ -17,7 +17,8 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// quotas looks for the Quotas of the consumers of this cluster. Without one a consumer is not limited, or, where Quotas are required, gets no pods.
+// quotas checks that the consumers of this cluster have Quotas. A consumer without a Quota is unlimited, or gets no pods
+// if Quotas are required.
 func (p *Patient) quotas(ctx context.Context, _ *release.Installation) error {
 	clusters := &core.ForeignClusterList{}
 	if err := p.Client.List(ctx, clusters); err != nil {

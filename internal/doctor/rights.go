@@ -36,14 +36,14 @@ func (p *Patient) userRights(ctx context.Context, _ *release.Installation) error
 	return nil
 }
 
-// optional are the roles that the controller manager has with these flags.
+// optional has the roles that the controller manager gets with each of these flags.
 var optional = map[string]func(rbac.Manager) []rbac.Object{
 	"--vk-options-default-template":    rbac.Manager.VirtualNodes,
 	"--approve-serving-certificates":   rbac.Manager.ServingCertificates,
 	"--enable-node-failure-controller": rbac.Manager.NodeFailure,
 }
 
-// managerRights asks the API server for each right of the controller manager, because a role can lack it, or its binding can be missing.
+// managerRights reviews each permission of the controller manager, because its roles may be incomplete or not bound.
 func (p *Patient) managerRights(ctx context.Context, installed *release.Installation) error {
 	const subject = "permissions of the controller manager"
 	managers := &appsv1.DeploymentList{}
@@ -61,7 +61,7 @@ func (p *Patient) managerRights(ctx context.Context, installed *release.Installa
 	return p.reviewed(subject, installed.Namespace+"/"+installed.ServiceAccount, missing, err, "run refractctl install, which updates its roles and bindings")
 }
 
-// reviewed adds the result of refused for a ServiceAccount, with the remedy if permissions are missing.
+// reviewed adds a finding about the missing permissions of a ServiceAccount, with the remedy.
 func (p *Patient) reviewed(subject, account string, missing []string, err error, remedy string) error {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -76,7 +76,7 @@ func (p *Patient) reviewed(subject, account string, missing []string, err error,
 	return nil
 }
 
-// rightsOf a controller manager with these arguments.
+// rightsOf returns the permissions of a controller manager with these arguments.
 func rightsOf(manager rbac.Manager, arguments []string) []authorizationv1.ResourceAttributes {
 	objects := manager.Objects()
 	for flag, roles := range optional {
@@ -106,7 +106,7 @@ func sorted(rights sets.Set[authorizationv1.ResourceAttributes]) []authorization
 	return slices.SortedFunc(maps.Keys(rights), func(a, b authorizationv1.ResourceAttributes) int { return strings.Compare(describe(a), describe(b)) })
 }
 
-// describe a right: "patch shadowpods/status".
+// describe returns a readable permission: "patch shadowpods/status".
 func describe(r authorizationv1.ResourceAttributes) string {
 	text := strings.TrimSuffix(r.Verb+" "+r.Resource+"/"+r.Subresource, "/")
 	if r.Group != "" {
@@ -121,12 +121,12 @@ func describe(r authorizationv1.ResourceAttributes) string {
 	return text
 }
 
-// atOnce rights are asked for.
+// atOnce is the number of concurrent reviews.
 const atOnce = 8
 
-// refused returns those of the rights that a ServiceAccount has not in this cluster.
+// refused returns the permissions that a ServiceAccount lacks in this cluster.
 func (p *Patient) refused(ctx context.Context, user string, rights []authorizationv1.ResourceAttributes) (missing []string, err error) {
-	// A ServiceAccount has the rights of these groups, too.
+	// A ServiceAccount also has the permissions of these groups.
 	groups := append(serviceaccount.MakeGroupNames(strings.Split(user, ":")[2]), "system:authenticated")
 	return refused(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: right}}

@@ -46,7 +46,7 @@ func (p *Patient) version(_ context.Context, installed *release.Installation) er
 	return nil
 }
 
-// versions compares what this program installs with what is installed.
+// versions compares the version of this program with the installed version.
 func (p *Patient) versions(own, installed string) {
 	switch difference, known := compareVersions(own, installed); {
 	case !known:
@@ -60,7 +60,7 @@ func (p *Patient) versions(own, installed string) {
 	}
 }
 
-// compareVersions returns a positive number when the first one is later. It is not known for versions of the user's own.
+// compareVersions returns a positive number if the first version is later. known is false for custom versions.
 func compareVersions(one, other string) (difference int, known bool) {
 	parsed, err := version.ParseGeneric(one)
 	if err != nil {
@@ -70,7 +70,7 @@ func compareVersions(one, other string) (difference int, known bool) {
 	return difference, err == nil
 }
 
-// definitions are the CRDs.
+// definitions checks the CRDs.
 func (p *Patient) definitions(ctx context.Context, installed *release.Installation) error {
 	own, err := Version()
 	if err != nil {
@@ -91,13 +91,13 @@ func (p *Patient) definitions(ctx context.Context, installed *release.Installati
 			return err
 		}
 		liqos := liqo != nil && strings.HasSuffix(want.GetName(), ".liqo.io")
-		// That refractctl is older has been said.
+		// The older version of refractctl was already reported.
 		p.schema(want, got, !liqos && (!known || difference >= 0))
 	}
 	return nil
 }
 
-// schema compares a CRD, nil when there is none, with the embedded one if its schema is to be the same.
+// schema compares a CRD with the embedded one. got is nil if there is none. same requires equal schemas.
 func (p *Patient) schema(want, got *unstructured.Unstructured, same bool) {
 	subject := "CRD " + want.GetName()
 	switch {
@@ -110,7 +110,7 @@ func (p *Patient) schema(want, got *unstructured.Unstructured, same bool) {
 	}
 }
 
-// definition returns a CRD, nil when there is none.
+// definition returns a CRD, or nil if there is none.
 func (p *Patient) definition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(release.DefinitionKind)
@@ -145,7 +145,7 @@ func embedded() (crds []*unstructured.Unstructured, err error) {
 	return crds, nil
 }
 
-// plain has numbers of one type, whichever decoder has read them.
+// plain normalizes the types of numbers, which depend on the decoder.
 func plain(value any) (decoded any) {
 	data, err := json.Marshal(value)
 	if err != nil || json.Unmarshal(data, &decoded) != nil {
@@ -154,7 +154,8 @@ func plain(value any) (decoded any) {
 	return decoded
 }
 
-// lacking returns the path of a field that is missing or different in got; "" when there is none. Additional fields of got come from the API server.
+// lacking returns the path of the first field that is missing or different in got, or an empty string. Additional fields
+// of got come from the API server.
 func lacking(want, got any, path string) string {
 	switch want := want.(type) {
 	case map[string]any:

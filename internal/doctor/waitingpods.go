@@ -19,11 +19,11 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// shownOwners is how many owners of waiting pods are listed for one node.
+// shownOwners is how many owners of waiting pods are listed for each node.
 const shownOwners = 10
 
-// waitingPods lists the pods that are bound to virtual nodes and are not offloaded: they wait there for ever, such as those of a DaemonSet that
-// tolerates every taint, in a namespace that is not offloaded.
+// waitingPods lists the pods that are bound to virtual nodes but not offloaded. They wait forever, like the pods of a
+// DaemonSet that tolerates every taint, in a namespace that is not offloaded.
 func (p *Patient) waitingPods(ctx context.Context, _ *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {
@@ -42,7 +42,7 @@ func (p *Patient) waitingPods(ctx context.Context, _ *release.Installation) erro
 	return nil
 }
 
-// waitingOwners returns the owners of the pods that wait, each with the number of its pods.
+// waitingOwners returns the owners of the waiting pods with the numbers of their pods.
 func waitingOwners(pods []corev1.Pod) map[string]int {
 	owners := map[string]int{}
 	for i := range pods {

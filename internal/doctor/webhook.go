@@ -34,7 +34,7 @@ func IsRejection(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), fmt.Sprintf("failed calling webhook %q", podWebhook))
 }
 
-// podWebhook is the name, in the configuration, of the webhook that new pods are sent to.
+// podWebhook is the name of the webhook for new pods in the webhook configuration.
 const podWebhook = "pods.scheduling.refract.io"
 
 func (p *Patient) webhook(ctx context.Context, installed *release.Installation) error {
@@ -80,13 +80,14 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 	return nil
 }
 
-// WebhookCalled reports whether the API server calls the webhook for a new pod of an offloaded namespace. It creates one with dry run.
+// WebhookCalled reports whether the API server calls the webhook for a new pod of an offloaded namespace. It creates the
+// pod with dry run.
 func WebhookCalled(ctx context.Context, c client.Client, namespace string) (bool, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "refract-doctor-"},
 		Spec: corev1.PodSpec{
 			AutomountServiceAccountToken: ptr.To(false),
-			// The strictest Pod Security level allows it.
+			// The pod is valid in the strictest Pod Security level.
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
 				Name: "none", Image: "registry.invalid/none",
