@@ -15,19 +15,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// lenient accepts what client-go accepts: the last of two equal keys counts, and bytes that are no text are replaced.
+// lenient accepts the same input as client-go: the last of two equal keys counts, and invalid UTF-8 is replaced.
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 var errNotAnObject = errors.New("not a JSON object")
 
-// parsers are used again for the sake of the keys that they know: the objects of a kind have the same ones, and a cache full
-// of objects then holds each once. It is safe for concurrent use.
+// parsers reuses parsers for their known keys. Objects of a kind have the same keys, and a cache full of objects then
+// contains each key once. It is safe for concurrent use.
 type parsers struct {
 	options Options
 	idle    sync.Pool
 }
 
-// parse reads one JSON object as unstructured objects hold it: numbers are int64 where they are whole and fit, else float64.
+// parse decodes one JSON object to an unstructured object. Numbers are int64 if they are whole and fit, otherwise
+// float64.
 func (s *parsers) parse(data []byte) (map[string]any, error) {
 	p := s.take(data)
 	defer s.idle.Put(p)
@@ -42,7 +43,7 @@ func (s *parsers) parse(data []byte) (map[string]any, error) {
 	return object, err
 }
 
-// take returns a parser of data, to be put back.
+// take returns a parser for data, which must be put back after use.
 func (s *parsers) take(data []byte) *parser {
 	p, ok := s.idle.Get().(*parser)
 	if !ok || len(p.keys) > maxKeys {
@@ -53,26 +54,26 @@ func (s *parsers) take(data []byte) *parser {
 	return p
 }
 
-// maxKeys bounds what a parser remembers: keys of labels and annotations are arbitrary. Fewer are forgotten, and
-// allocated again, while an ordinary mix of kinds comes in.
+// maxKeys limits the keys that a parser remembers, because keys of labels and annotations are arbitrary. With fewer
+// keys, an ordinary mix of kinds would evict and reallocate keys.
 const maxKeys = 2048
 
-// maxKeyBytes bounds each of them: whoever writes an object chooses its keys.
+// maxKeyBytes limits the length of a remembered key, because the author of an object chooses its keys.
 const maxKeyBytes = 128
 
-// parser builds values from tokens. It is not for concurrent use.
+// parser builds values from tokens. It is not safe for concurrent use.
 type parser struct {
 	decoder *jsontext.Decoder
-	// keys were met before; "name" and its like come dozens of times in an object.
+	// keys has the known keys. Keys like "name" occur dozens of times in an object.
 	keys map[string]string
-	// options say what is skipped: managedFields are two fifths of an ordinary pod.
+	// options selects the skipped fields. managedFields are two fifths of an ordinary pod.
 	options *Options
-	// managed is the size of the managedFields of the object, in bytes, and excess how its metadata exceed the limits.
+	// managed is the size of the managedFields of the object, in bytes, and excess the limit that its metadata exceed.
 	managed int64
 	excess  string
 }
 
-// place is where an object is that is being read.
+// place is the position of an object in the document.
 type place int
 
 const (
@@ -152,7 +153,7 @@ func (p *parser) object(at place) (map[string]any, error) {
 	return object, err
 }
 
-// managedFields reads those of the object, or skips them.
+// managedFields decodes or skips the managedFields of the object.
 func (p *parser) managedFields() (value any, err error) {
 	begin := p.decoder.InputOffset()
 	if p.options.DropManagedFields {
