@@ -47,7 +47,7 @@ func load() (*chartv2.Chart, error) {
 	return chart, nil
 }
 
-// Render returns the objects that the embedded chart installs, without its CRDs and NOTES.
+// Render returns the objects of the embedded chart without its CRDs and NOTES.
 func Render(name, namespace string, values map[string]any) (objects []*unstructured.Unstructured, err error) {
 	chart, err := load()
 	if err != nil {

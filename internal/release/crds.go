@@ -14,17 +14,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldOwner of what this program applies.
+// fieldOwner is the field owner of applied objects.
 const fieldOwner = client.FieldOwner("refractctl")
 
-// LiqoDefinition is a CRD that every installation of Liqo has, with its network module or without, and this chart has not.
+// LiqoDefinition is a CRD that is part of every installation of Liqo, with or without its network module, but not of
+// this chart.
 const LiqoDefinition = "gatewayservers.networking.liqo.io"
 
-// DefinitionKind is that of a CRD.
+// DefinitionKind is the kind of CRDs.
 var DefinitionKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition"}
 
-// applyCRDs creates the CRDs and brings those up to date that are there. Where Liqo is installed they are Liqo's: only those that are
-// missing are created.
+// applyCRDs creates missing CRDs and updates existing ones. If Liqo is installed, the existing CRDs belong to Liqo, and
+// only missing ones are created.
 func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	beside, err := i.exists(ctx, LiqoDefinition)
 	if err != nil {
@@ -66,7 +67,7 @@ func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstruct
 	return nil
 }
 
-// sayApplied names a CRD that was created, or whose spec was changed: objects of it are stored already. In a dry run it would have been.
+// sayApplied reports a CRD that was created or updated, or would be in a dry run.
 func (i *Installer) sayApplied(before, after *unstructured.Unstructured, existed bool) {
 	done := map[bool]string{true: "updated", false: "created"}[existed]
 	switch {
@@ -78,7 +79,7 @@ func (i *Installer) sayApplied(before, after *unstructured.Unstructured, existed
 	}
 }
 
-// Definitions returns the names of the CRDs that an installation has.
+// Definitions returns the names of the CRDs of an installation.
 func Definitions() (names []string, err error) {
 	chart, err := load()
 	if err != nil {
@@ -108,7 +109,7 @@ func (i *Installer) exists(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// established returns what is missing until objects of the kind can be created.
+// established returns the missing condition until objects of the kind can be created, and then an empty string.
 func (i *Installer) established(ctx context.Context, name string) (missing string, err error) {
 	crd, err := i.crd(ctx, name)
 	if err != nil {

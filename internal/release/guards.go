@@ -23,11 +23,12 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// clusterIDPath is the value of the chart with the id of the cluster, which has no default.
+// clusterIDPath is the value of the chart with the cluster ID, which has no default.
 const clusterIDPath = "discovery.config.clusterID"
 
-// noDowngrade fails if the release was installed from a later version of the chart: its CRDs may have fields, and objects values, that the
-// controllers of this one drop. Versions that are not semantic, of development builds, are not compared.
+// noDowngrade fails if the release was installed from a later version of the chart, because the controllers of this
+// version would drop unknown fields of CRDs and objects. Versions of development builds, which are not semantic, are not
+// compared.
 func (i *Installer) noDowngrade(config *action.Configuration, chart *chartv2.Chart) error {
 	if i.AllowDowngrade {
 		return nil
@@ -44,7 +45,7 @@ func (i *Installer) noDowngrade(config *action.Configuration, chart *chartv2.Cha
 		i.Name, i.Namespace, last.Chart.Metadata.Version, chart.Metadata.Version, last.Chart.Metadata.Version)
 }
 
-// earlier reports whether a version comes before another one, false if either is not a semantic version.
+// earlier reports whether one version is earlier than another one. It returns false if either is not a semantic version.
 func earlier(own, other string) bool {
 	parsed, err := version.ParseSemantic(own)
 	if err != nil {
@@ -54,8 +55,8 @@ func earlier(own, other string) bool {
 	return err == nil && difference < 0
 }
 
-// keepsID fails if a release would give the cluster another id while it is joined: its peers have tenant namespaces, credentials and remote
-// namespaces for the present one.
+// keepsID fails if a release would change the ID of a peered cluster, because its peers have tenant namespaces,
+// credentials and remote namespaces for the current ID.
 func (i *Installer) keepsID(ctx context.Context, planned *releasev1.Release) error {
 	found, err := Find(ctx, i.Client)
 	if errors.Is(err, ErrNotInstalled) {
@@ -79,7 +80,7 @@ func (i *Installer) keepsID(ctx context.Context, planned *releasev1.Release) err
 		found.ClusterID, id, clusterIDPath, strings.Join(peers, ", "), wire.TenantNamespaceLabel)
 }
 
-// peers returns the ids of the clusters for which there is a tenant namespace, or a ForeignCluster.
+// peers returns the IDs of the clusters with a tenant namespace or a ForeignCluster.
 func (i *Installer) peers(ctx context.Context) (ids []string, err error) {
 	tenants := &corev1.NamespaceList{}
 	if err := i.Client.List(ctx, tenants, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}); err != nil {

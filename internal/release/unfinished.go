@@ -16,13 +16,14 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 )
 
-// unfinishedPatience is how long another program may take until its operation counts as interrupted. It is the default timeout of helm and
-// of refractctl install: with less, a release that is being installed would be taken over; with more, users wait longer after an interruption.
+// unfinishedPatience is how long an operation may take until it counts as interrupted. It is the default timeout of helm
+// and of refractctl install. With a shorter time, a running installation would be taken over; with a longer one, users
+// wait longer after an interruption.
 const unfinishedPatience = 5 * time.Minute
 
-// takeOver prepares for an upgrade of a release whose last operation has not ended: its process was killed, or lost the API server. Helm
-// refuses such a release until its Secret is edited. Its last revision is marked as failed, in dry runs in memory alone. takeOver fails
-// while the operation may still be in progress.
+// takeOver prepares the upgrade of a release whose last operation was interrupted, because its process was killed or
+// lost the API server. Helm refuses such a release until its Secret is edited. takeOver marks its last revision as
+// failed, in a dry run only in memory. It fails while the operation may still be running.
 func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	history, err := revisions(config, i.Name)
 	if err != nil {
@@ -36,7 +37,7 @@ func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	if !status.IsPending() && status != common.StatusUninstalling {
 		return nil
 	}
-	// A time in the future, from a clock that is ahead, counts as recent until it is over.
+	// A time in the future, from a clock that is ahead, counts as recent until it has passed.
 	if until := begun.Add(unfinishedPatience); time.Now().Before(until) {
 		return fmt.Errorf("release %s/%s: another installation is in progress since %s (revision %d is %s): wait for it, or run the command again after %s if it was interrupted",
 			i.Namespace, i.Name, begun.UTC().Format(time.RFC3339), last.Version, status, until.UTC().Format(time.RFC3339))
@@ -60,7 +61,7 @@ func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	return nil
 }
 
-// revisions returns those of a release, the last one last. There are none when the release does not exist.
+// revisions returns the revisions of a release in ascending order. There are none if the release does not exist.
 func revisions(config *action.Configuration, name string) ([]*releasev1.Release, error) {
 	stored, err := config.Releases.History(name)
 	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {

@@ -13,9 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Uninstall removes the release, and with definitions the CRDs, too, unless they are Liqo's. It removes nothing and fails if the cluster
-// has another release instead, with InUseError while anything in the cluster needs the controllers, and, with definitions, while users
-// have written objects that would be deleted with them. With force it removes a release that is in use, and leaves the CRDs.
+// Uninstall removes the release. With withCRDs it also removes the CRDs, unless they belong to Liqo. It fails without
+// removing anything in three cases: the cluster has another release instead; anything in the cluster needs the
+// controllers, which is an InUseError; or user objects would be deleted with the CRDs. With force it removes a release
+// that is in use, but not the CRDs.
 func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	config, err := i.configuration()
 	if err != nil {
@@ -31,7 +32,8 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	err = i.unused(ctx, withCRDs)
 	if used := (*InUseError)(nil); force && errors.As(err, &used) {
 		i.say("warning: %v", err)
-		withCRDs, err = false, nil // with the CRDs the objects would go
+		// Deleting the CRDs would delete the objects.
+		withCRDs, err = false, nil
 	}
 	if err != nil {
 		return err
@@ -52,8 +54,8 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	return nil
 }
 
-// removable fails when the cluster has an installation that is not this release: to report success would be wrong, and its CRDs are in use.
-// there is whether the release exists.
+// removable fails if the cluster has an installation other than this release, because success would be misleading, and
+// its CRDs are in use. there reports whether the release exists.
 func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
 	found, err := managers(ctx, i.Client)
 	if err != nil {
@@ -63,7 +65,8 @@ func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
 		manager := &found[n]
 		name, namespace := manager.Labels[InstanceLabel], manager.Namespace
 		switch same := name == i.Name && namespace == i.Namespace; {
-		case manager.DeletionTimestamp != nil: // it is being uninstalled
+		// The manager is being uninstalled.
+		case manager.DeletionTimestamp != nil:
 		case same && !there:
 			return fmt.Errorf("the controller manager %s/%s is not of a Helm release: remove it with the tool that has installed it", namespace, manager.Name)
 		case !there:
@@ -75,7 +78,7 @@ func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
 	return nil
 }
 
-// deleteCRDs deletes the CRDs of the chart, unless Liqo is installed, to which they belong then.
+// deleteCRDs deletes the CRDs of the chart, unless they belong to Liqo because it is installed.
 func (i *Installer) deleteCRDs(ctx context.Context) error {
 	beside, err := i.exists(ctx, LiqoDefinition)
 	if err != nil {
