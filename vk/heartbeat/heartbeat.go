@@ -26,31 +26,33 @@ import (
 )
 
 const (
-	// beatsPerLease is how many heartbeats may be lost until the Lease expires: a provider that is busy is no reason to take
-	// endpoints away from it.
+	// beatsPerLease is the number of heartbeats that may be lost until the Lease expires, because endpoints should not
+	// become unready when a provider is busy.
 	beatsPerLease = 4
-	// failedRetry is when the next heartbeat is due after one that got no answer: until then no traffic comes.
+	// failedRetry is the delay after a heartbeat without a response. Until the next one succeeds, the provider sends no
+	// traffic.
 	failedRetry = 2 * time.Second
-	// deniedRetry is when a provider is asked again at the latest that allows no heartbeat: an upgrade brings the right. An API
-	// server that has just started denies what it allows a moment later, so the first denials say little.
+	// deniedRetry is the maximum delay until a forbidden heartbeat is retried, because an upgrade of the provider may
+	// grant the permission. An API server that has just started may temporarily deny requests, so the first denials are
+	// retried earlier.
 	deniedRetry  = 10 * time.Minute
 	fieldManager = wire.HeartbeatFieldManager
 )
 
-// Options of a Heartbeat.
+// Options are the settings of the heartbeats.
 type Options struct {
-	// ClusterID of this cluster.
+	// ClusterID is the ID of this cluster.
 	ClusterID string
-	// Leases are those of the tenant namespace on the provider.
+	// Leases accesses the Leases in the tenant namespace on the provider.
 	Leases coordinationclient.LeaseInterface
-	// Ready asks this cluster's API server whether it is ready.
+	// Ready checks whether this cluster's API server is ready.
 	Ready func(context.Context) error
-	// Interval of the heartbeats; 0 sends none.
+	// Interval is the time between heartbeats; 0 disables them.
 	Interval time.Duration
 	Clock    clock.Clock
 }
 
-// Run sends heartbeats until ctx ends.
+// Run sends heartbeats until ctx is done.
 func Run(ctx context.Context, o Options) {
 	if o.Interval == 0 {
 		return
@@ -67,11 +69,11 @@ func Run(ctx context.Context, o Options) {
 
 type heart struct {
 	Options
-	trouble string // of the last heartbeat
-	denied  int    // grows with every denial in a row
+	trouble string // error of the last heartbeat, empty after a success
+	denied  int    // number of consecutive denials
 }
 
-// beat sends one heartbeat and returns when the next one is due.
+// beat sends one heartbeat, and returns the delay until the next one.
 func (h *heart) beat(ctx context.Context) time.Duration {
 	attempt, cancel := context.WithTimeout(ctx, h.Interval)
 	defer cancel()
@@ -92,7 +94,7 @@ func (h *heart) beat(ctx context.Context) time.Duration {
 	return h.Interval
 }
 
-// report logs what has changed.
+// report logs a change of the error.
 func (h *heart) report(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil {
