@@ -11,15 +11,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// attributes returns what a caller must be allowed to do on the Node for the
-// request to be served; any one of the answers is enough. They are those of a
-// kubelet with fine-grained authorization (Kubernetes 1.33 and later): nodes/stats, nodes/metrics,
-// nodes/log and nodes/checkpoint, nodes/pods, nodes/healthz and nodes/configz or else nodes/proxy, and nodes/proxy alone
-// for all the rest.
+// attributes returns the permissions on the Node that allow the request. One of them is sufficient. They are the same as
+// in a kubelet with fine-grained authorization (Kubernetes 1.33 and later): nodes/stats, nodes/metrics, nodes/log and
+// nodes/checkpoint; nodes/pods, nodes/healthz and nodes/configz or else nodes/proxy; and only nodes/proxy for all other
+// paths.
 //
-// It differs from a kubelet in one point, to the stricter: whatever enters a
-// container needs the verb create. WebSocket upgrades are GET requests, and a
-// permission that reads like "get nodes" should not be one to run commands.
+// In one point it is stricter than a kubelet: requests that enter a container need the verb create. WebSocket upgrades
+// are GET requests, and a permission like "get nodes" should not allow running commands.
 func attributes(nodeName string, caller user.Info, r *http.Request) []authorizationv1.SubjectAccessReviewSpec {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range caller.GetExtra() {
@@ -35,7 +33,7 @@ func attributes(nodeName string, caller user.Info, r *http.Request) []authorizat
 	return found
 }
 
-// subresources of the Node that open a path, the narrowest first.
+// subresources returns the subresources of the Node that allow access to a path, the narrowest first.
 func subresources(path string) []string {
 	switch {
 	case within(path, "/stats"):
@@ -67,8 +65,7 @@ func within(path, root string) bool {
 	return found && (rest == "" || rest[0] == '/')
 }
 
-// verb of the Kubernetes API for a request. Unknown methods have
-// none, and are therefore never allowed.
+// verb returns the verb of the Kubernetes API for a request. Unknown methods have no verb, and are never allowed.
 func verb(r *http.Request) string {
 	switch {
 	case within(r.URL.Path, "/exec"), within(r.URL.Path, "/attach"), within(r.URL.Path, "/portForward"):

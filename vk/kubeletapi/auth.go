@@ -29,9 +29,8 @@ type Access struct {
 	reviews       *reviewer
 }
 
-// NewAccess delegates to the API server behind client: tokens by TokenReview,
-// permissions by SubjectAccessReview. Client certificates are verified here
-// against clientCA; nil means that only tokens are accepted.
+// NewAccess returns an Access that delegates to the API server of client, with TokenReviews and SubjectAccessReviews.
+// Client certificates are verified against clientCA. If it is nil, only tokens are accepted.
 func NewAccess(nodeName string, client kubernetes.Interface, clientCA dynamiccertificates.CAContentProvider) *Access {
 	reviews := newReviewer(client)
 	tokens := cache.New(reviews, false, tokenCacheTTL, tokenCacheTTL)
@@ -42,7 +41,7 @@ func NewAccess(nodeName string, client kubernetes.Interface, clientCA dynamiccer
 	return &Access{nodeName: nodeName, authenticator: group.NewAuthenticatedGroupAdder(union.New(known...)), reviews: reviews}
 }
 
-// guard lets only allowed requests through to next.
+// guard passes only allowed requests to next.
 func (a *Access) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, ok, err := a.authenticator.AuthenticateRequest(r)
@@ -66,7 +65,7 @@ func (a *Access) guard(next http.Handler) http.Handler {
 	})
 }
 
-// anyAllowed reports whether one of the reviews is answered with yes.
+// anyAllowed reports whether one of the reviews is allowed.
 func (a *Access) anyAllowed(ctx context.Context, asked []authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	for _, review := range asked {
 		if allowed, err := a.reviews.allows(ctx, review); allowed || err != nil {
@@ -76,7 +75,7 @@ func (a *Access) anyAllowed(ctx context.Context, asked []authorizationv1.Subject
 	return false, nil
 }
 
-// describe names what was asked for, in the terms that an RBAC rule needs.
+// describe returns the missing permissions in the terms of an RBAC rule.
 func describe(asked []authorizationv1.SubjectAccessReviewSpec) string {
 	var subresources []string
 	for _, review := range asked {

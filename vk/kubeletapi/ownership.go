@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// lookTimeout bounds the question whose pod it is.
+	// lookTimeout limits the request for the owner of the pod.
 	lookTimeout = 10 * time.Second
-	// maxMetadataBytes of a pod: labels and annotations, and its managed fields.
+	// maxMetadataBytes is the maximum size of a pod's metadata, including labels, annotations and managed fields.
 	maxMetadataBytes = 4 << 20
-	// metadataOnly asks the API server for no more than that.
+	// metadataOnly requests only the metadata from the API server.
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
@@ -34,7 +34,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.message }
 
-// codeOf an error: what is no refusal is trouble with the provider.
+// codeOf returns the HTTP status of an error. Errors other than a refusal are problems with the provider.
 func codeOf(err error) int {
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -43,9 +43,8 @@ func codeOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// checkOurs checks that the provider's pod is the copy of the
-// local pod. A pod that another client has put there under the same name is none
-// for our users: permission to create pods here would give a shell in it.
+// checkOurs checks that the provider's pod is the copy of the local pod. If another client has created the pod with that
+// name, users must not access it, because permission to create pods in this cluster would include a shell in it.
 func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -62,7 +61,7 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // nothing is lost when closing what was read fails
+	defer response.Body.Close() //nolint:errcheck // an error when closing is harmless, because the body was read
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxMetadataBytes))
 	if err != nil {
 		return fmt.Errorf("reading pod %s/%s of the provider, %w", remoteNamespace, name, err)
@@ -84,7 +83,7 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 	return nil
 }
 
-// explained is the message of a Status object, or else what the provider said.
+// explained returns the message of a Status object, or else the text of the response.
 func explained(body []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {

@@ -21,7 +21,7 @@ var meaningless = []struct{ path, reason string }{
 	{"/metrics", "/metrics, /metrics/resource, /metrics/cadvisor and /metrics/probes have its metrics"},
 }
 
-// refuse answers a request that no other handler takes, with the reason.
+// refuse responds to requests without another handler, with the reason.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request) {
 	reason := "it is not a path of the kubelet API, or the method is not"
 	for _, known := range meaningless {

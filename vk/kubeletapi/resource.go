@@ -18,7 +18,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Metrics of /metrics/resource, by the names of a kubelet: what metrics-server, and through it autoscalers and kubectl top, read.
+// Metrics of /metrics/resource with the names of a kubelet. metrics-server reads them, and through it autoscalers and
+// kubectl top.
 var (
 	containerLabels = []string{"container", "namespace", "pod"}
 	podLabels       = []string{"namespace", "pod"}
@@ -33,7 +34,7 @@ var (
 	resourceError   = prometheus.NewDesc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-// Metrics of /metrics/cadvisor, by the names of cAdvisor: those of its metrics that the metrics API measures, too.
+// Metrics of /metrics/cadvisor with the names of cAdvisor, as far as the metrics API measures them, too.
 var (
 	cadvisorLabels = []string{"container", "image", "namespace", "pod"}
 
@@ -42,22 +43,23 @@ var (
 	cadvisorError  = prometheus.NewDesc("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-// serveResource answers /metrics/resource from the provider's metrics API. That has the cores that a container uses, and a kubelet reports
-// the seconds used since its start: they are summed up here, from one request to the next, with the times of the
-// provider's measurements. Differences of these give what the provider has measured.
+// serveResource responds to /metrics/resource with data of the provider's metrics API. The API has the current CPU usage
+// of a container, in cores, while a kubelet reports the total CPU time in seconds. So the total is computed here, from
+// one request to the next, with the times of the provider's measurements. The rate of the total equals the provider's
+// measurements.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.read(r.Context()).resource())
 }
 
-// serveCAdvisor answers /metrics/cadvisor where the provider's kubelets are not asked, from the same measurements.
+// serveCAdvisor responds to /metrics/cadvisor from the same measurements if the provider's kubelets are not scraped.
 func (s *Server) serveCAdvisor(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.read(r.Context()).cadvisor())
 }
 
-// serveNone answers with no metrics at all.
+// serveNone responds without any metrics.
 func serveNone(w http.ResponseWriter, r *http.Request) { serveMetrics(w, r, nil) }
 
-// read the counters, after they have counted what the provider has measured since.
+// read updates the counters with the provider's latest measurements, and returns their values.
 func (s *Server) read(ctx context.Context) readings {
 	pods := s.config.Pods.Pods()
 	measured, complete := s.metricsOf(ctx, pods)
@@ -72,7 +74,7 @@ func serveMetrics(w http.ResponseWriter, r *http.Request, metrics []prometheus.M
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
-// collector of metrics that are there already.
+// collector exports existing metrics.
 type collector []prometheus.Metric
 
 // Describe implements prometheus.Collector. It sends nothing: the collector is unchecked.
@@ -85,14 +87,15 @@ func (c collector) Collect(into chan<- prometheus.Metric) {
 	}
 }
 
-// counter of the cpu time of something.
+// counter counts the CPU time of a container or node.
 type counter struct {
 	seconds float64
-	// since when it counts, and when it was measured last.
+	// since is the start of the count, and at the time of the last measurement.
 	since, at time.Time
 }
 
-// add a measurement: so many cores, on average over a window that ended at a moment. One that is not newer changes nothing.
+// add adds a measurement: the average number of cores in the window that ended at the given time. Measurements that are
+// not newer are ignored.
 func (c *counter) add(cores float64, at time.Time, window time.Duration) {
 	switch {
 	case c.at.IsZero():
@@ -105,7 +108,7 @@ func (c *counter) add(cores float64, at time.Time, window time.Duration) {
 	c.at = at
 }
 
-// counters are those of a node. Safe for concurrent use.
+// counters has the counters of a node. Safe for concurrent use.
 type counters struct {
 	clock clock.PassiveClock
 
@@ -114,20 +117,20 @@ type counters struct {
 	node       counter
 }
 
-// containerKey is one container of one pod: the next pod of the name has another UID.
+// containerKey identifies one container of one pod. A recreated pod has another UID.
 type containerKey struct {
 	pod  types.UID
 	name string
 }
 
-// readings has the values of all counters of a node. It is complete if the provider has answered for all namespaces.
+// readings has the values of all counters of a node. It is complete if the provider has responded for all namespaces.
 type readings struct {
 	pods     []podReading
 	node     reading
 	complete bool
 }
 
-// reading of something: the cpu time that it has used since a moment, and its memory. Each was measured at a moment of its own.
+// reading has the CPU time since a point in time, and the memory usage. Each was measured at its own time.
 type reading struct {
 	seconds          float64
 	since, countedAt time.Time
@@ -146,7 +149,7 @@ type containerReading struct {
 	reading
 }
 
-// count adds measurements to the counters, and returns their values. Containers of pods that are gone are forgotten. If the
+// count adds measurements to the counters, and returns their values. Containers of deleted pods are dropped. If the
 // measurements are complete and no pod is running, the usage of the node is zero.
 func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics, complete bool) (all readings) {
 	c.mu.Lock()
@@ -185,7 +188,7 @@ func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]p
 	return all
 }
 
-// container returns the counter of a container, a new one if there is none. c.mu is held.
+// container returns the counter of a container, and creates it if there is none. c.mu must be held.
 func (c *counters) container(key containerKey) *counter {
 	known, found := c.containers[key]
 	if !found {
@@ -195,7 +198,7 @@ func (c *counters) container(key containerKey) *counter {
 	return known
 }
 
-// read the counter, beside the memory that was measured last.
+// read returns the value of the counter, with the last measured memory usage.
 func (c *counter) read(used usage) reading {
 	return reading{seconds: c.seconds, since: c.since, countedAt: c.at, bytes: used.bytes, measuredAt: used.at.Time}
 }
@@ -249,7 +252,7 @@ func (r reading) start(labels ...string) prometheus.Metric {
 	return at(r.countedAt, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(r.since.UnixNano())/nano, labels...))
 }
 
-// forget the containers of pods that are gone. A pod that has not been measured this time is not gone.
+// forget drops the containers of deleted pods. A pod without a measurement is not necessarily deleted.
 func (c *counters) forget(pods []*corev1.Pod) {
 	present := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
@@ -260,10 +263,11 @@ func (c *counters) forget(pods []*corev1.Pod) {
 
 func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
-// mostSkew of the provider's clock. A measurement dated further ahead would stop the counters until then.
+// mostSkew is the maximum skew of the provider's clock. A measurement with a later time would stop the counters until
+// then.
 const mostSkew = time.Minute
 
-// nano of anything.
+// nano converts nanocores to cores.
 const nano = 1e9
 
 func at(when time.Time, metric prometheus.Metric) prometheus.Metric {
