@@ -29,29 +29,30 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// InvalidReason is the reason of the Events about maps that are invalid.
+// InvalidReason is the reason of the Events about invalid maps.
 const InvalidReason = "InvalidNamespaceMap"
 
-// Handler is called when namespaces start and stop. Calls come one at a time and must not block on the provider.
+// Handler is called when the reflection of a namespace starts or stops. Calls are sequential and must not block on the
+// provider.
 type Handler interface {
 	StartNamespace(local, remote string)
 	StopNamespace(local string)
-	// NamespacesChanged is called after each change of the map, when the calls above are done.
+	// NamespacesChanged is called after the other calls for a change of the map.
 	NamespacesChanged()
 }
 
-// Options of a Mapper; all but Log are required.
+// Options are the options of a Mapper. All except Log are required.
 type Options struct {
-	Client          dynamic.Interface // of this cluster
+	Client          dynamic.Interface // client of this cluster
 	TenantNamespace string
 	RemoteClusterID string
 	Handler         Handler
 	Events          record.EventRecorder
 	Log             *slog.Logger
-	// Grace is how long the silence of a new map about a namespace means nothing: a map that was deleted and made
-	// again is filled over time. 0 = one minute.
+	// Grace is how long a new map is ignored for namespaces that it lacks, because a recreated map is filled over time.
+	// 0 stands for one minute.
 	Grace time.Duration
-	Clock clock.Clock // nil = the real one
+	Clock clock.Clock // nil stands for the real clock
 }
 
 // Mapper follows the NamespaceMap. Safe for concurrent use.
@@ -63,18 +64,18 @@ type Mapper struct {
 	mu       sync.RWMutex
 	known    bool // there is exactly one usable map
 	table    table
-	uid      types.UID       // of that map
-	born     time.Time       // of that map
-	spoken   map[string]bool // the namespaces that this map has named
+	uid      types.UID       // UID of the current map
+	born     time.Time       // creation time of the current map
+	spoken   map[string]bool // namespaces that the current map has contained
 	running  map[string]string
 	reported map[types.UID]string
-	// evaluated are the versions of the maps that the namespaces which run are taken from
+	// evaluated has the versions of the maps that determined the running namespaces
 	evaluated map[types.UID]string
 
-	timers chan time.Duration // after which the grace of a new map ends
+	timers chan time.Duration // delay until the grace period of a new map ends
 }
 
-// New returns a mapper; Run starts it.
+// New returns a mapper, which Run starts.
 func New(options Options) (*Mapper, error) {
 	if options.Log == nil {
 		options.Log = slog.Default()
@@ -100,7 +101,7 @@ func New(options Options) (*Mapper, error) {
 	return m, nil
 }
 
-// Run follows the map until ctx ends.
+// Run follows the map until ctx is done.
 func (m *Mapper) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -108,7 +109,7 @@ func (m *Mapper) Run(ctx context.Context) {
 	m.informer.RunWithContext(ctx)
 }
 
-// endGraces evaluates the silence of a map again when the grace of the newest one ends.
+// endGraces evaluates the map again when the grace period of the newest map ends.
 func (m *Mapper) endGraces(ctx context.Context) {
 	var end <-chan time.Time
 	for {
@@ -127,7 +128,7 @@ func (m *Mapper) endGraces(ctx context.Context) {
 // Synced reports whether the map has been read and processed.
 func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
 
-// SyncedChecker is done when Synced.
+// SyncedChecker returns a checker that is done when Synced returns true.
 func (m *Mapper) SyncedChecker() cache.DoneChecker { return m.handled.HasSyncedChecker() }
 
 // Remote returns the remote namespace of a running namespace.
@@ -145,7 +146,7 @@ func (m *Mapper) Running() map[string]string {
 	return maps.Clone(m.running)
 }
 
-// State returns the state of a namespace, Unknown before the map has been read.
+// State returns the state of a namespace. It is Unknown before the map has been read.
 func (m *Mapper) State(local string) State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -159,8 +160,9 @@ func (m *Mapper) State(local string) State {
 	}
 }
 
-// Names asks the API server whether a map names the namespace, or may do so. Use it before an irreversible action because
-// the cached map lacks a namespace: after etcd was restored, the cache is outdated for some seconds.
+// Names reads the maps from the API server, and reports whether one of them contains the namespace or may contain it.
+// Use it before an irreversible action for a namespace that the cached map lacks, because after etcd was restored, the
+// cache is outdated for some seconds.
 func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 	maps, err := m.stored(ctx)
 	if err != nil {
@@ -182,7 +184,8 @@ func (m *Mapper) stored(ctx context.Context) (*unstructured.UnstructuredList, er
 	return maps, nil
 }
 
-// Behind lists the maps from the API server, and returns the name of one whose stored version was not evaluated; "" if all were.
+// Behind reads the maps from the API server, and returns the name of one whose stored version was not evaluated, or an
+// empty string.
 func (m *Mapper) Behind(ctx context.Context) (string, error) {
 	maps, err := m.stored(ctx)
 	if err != nil {
@@ -211,7 +214,7 @@ func (m *Mapper) Report() {
 	}
 }
 
-// read parses a map, and reports what is wrong with it.
+// read parses a map and reports problems with it.
 func (m *Mapper) read(object *unstructured.Unstructured) (table, error) {
 	parsed, problems, err := parse(object)
 	if err != nil {
@@ -221,18 +224,18 @@ func (m *Mapper) read(object *unstructured.Unstructured) (table, error) {
 	return parsed, err
 }
 
-// selector selects the NamespaceMap that goes to the provider. Those that come from it are in the same namespace if it is a consumer of this
-// cluster, too.
+// selector selects the NamespaceMap for the provider. If the provider is also a consumer of this cluster, its maps are
+// in the same namespace.
 func selector(remoteClusterID string) string {
 	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID, wire.RemoteIDLabel: remoteClusterID, wire.ReplicationLabel: "true"}.String()
 }
 
-// certain reports whether the map's silence about a namespace is final. The caller holds the lock.
+// certain reports whether it is final that the map lacks a namespace. m.mu must be held.
 func (m *Mapper) certain(local string) bool {
 	return m.known && !m.table.named[local] && (m.spoken[local] || m.options.Clock.Since(m.born) > m.options.Grace)
 }
 
-// evaluate compares what the store holds now with what runs. The informer calls it from one goroutine.
+// evaluate compares the maps in the store with the running namespaces. The informer calls it from one goroutine.
 func (m *Mapper) evaluate() {
 	defer m.options.Handler.NamespacesChanged()
 	defer m.noteEvaluated(m.versions())
@@ -268,7 +271,7 @@ func (m *Mapper) evaluate() {
 	m.notify(todo)
 }
 
-// versions of the maps in the store.
+// versions returns the versions of the maps in the store.
 func (m *Mapper) versions() map[types.UID]string {
 	versions := map[types.UID]string{}
 	for _, object := range m.all() {
@@ -293,9 +296,9 @@ func (m *Mapper) all() (all []*unstructured.Unstructured) {
 	return all
 }
 
-// remember notes which namespaces a map has named. The age of one that was there before us is that of its timestamp; one
-// that comes later is born when it is seen, whatever the API server's clock says. When the grace of a new map ends, its
-// silence is evaluated again.
+// remember records which namespaces a map has contained. The age of an initial map is determined by its creation
+// timestamp. A map that appears later counts as new, regardless of the API server's clock. When the grace period of a
+// new map ends, it is evaluated again.
 func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
 	if object.GetUID() != m.uid {
 		if m.born = m.options.Clock.Now(); !m.Synced() {
@@ -305,7 +308,8 @@ func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
 		clear(m.spoken)
 		if left := m.options.Grace - m.options.Clock.Since(m.born); left > 0 {
 			select {
-			case <-m.timers: // that of a map before
+			// Drop the timer of a previous map.
+			case <-m.timers:
 			default:
 			}
 			m.timers <- left + time.Second
@@ -327,7 +331,8 @@ func (m *Mapper) notify(todo change) {
 	}
 }
 
-// choose picks the map to follow: the one that bears the provider's id. Without it: nil, and absent reports whether there is none at all.
+// choose returns the map with the name of the provider. If there is no such map, it returns nil, and absent reports
+// whether there is no map at all.
 func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
 	all := m.all()
 	for _, object := range all {
@@ -343,7 +348,7 @@ func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
 	return chosen, len(all) == 0
 }
 
-// report writes one Event for the same problems on the same map, however often it is evaluated.
+// report writes one Event for the same problems of the same map, however often it is evaluated.
 func (m *Mapper) report(object *unstructured.Unstructured, problems []string) {
 	text := strings.Join(problems, "; ")
 	m.mu.Lock()
