@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// gatesNotReady is why a kubelet calls a pod not ready whose containers are.
+// gatesNotReady is the reason of a kubelet for a pod that is not ready although its containers are.
 const gatesNotReady = "ReadinessGatesNotReady"
 
-// ofKubelets are the conditions that a kubelet writes, here the provider's. All others belong to their writers.
-// (Kubernetes: conditions owned by the kubelet.)
+// ofKubelets has the conditions that a kubelet writes, here the provider's. Other conditions belong to their writers
+// (Kubernetes: conditions owned by the kubelet).
 var ofKubelets = []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady,
 	corev1.PodReadyToStartContainers, corev1.PodResizeInProgress, corev1.PodResizePending, corev1.AllContainersRestarting}
 
@@ -29,13 +29,15 @@ func ofKubelet(condition map[string]any) bool {
 	return slices.Contains(ofKubelets, corev1.PodConditionType(kind))
 }
 
-// Conditions merges the conditions of a pod that a kubelet does not write: readiness gates, evictions, preemptions, and custom
-// ones. Conditions written by clients of this cluster are never changed; those written on the provider are followed. The note
-// distinguishes the two: it lists the conditions that were taken over from the provider, with their content at that time.
+// Conditions merges the conditions of a pod that no kubelet writes: readiness gates, evictions, preemptions, and custom
+// conditions. Conditions written by clients of this cluster are never changed. Conditions written on the provider are
+// reflected. The note distinguishes the two: it contains the conditions that were reflected from the provider, with
+// their content at that time.
 //
-// next is the status from the provider, local the one shown, gates are the pod's readiness gates in their order, and followed
-// those of them, or "*", for which the provider's value is used: the others can be set only in this cluster. The
-// results are the status to show and the note to keep with it; now is for a condition that changes because of that.
+// next is the status from the provider, local the current local status, gates are the pod's readiness gates in order,
+// and followed contains the gates that use the provider's value, or "*" for all. Other gates can be set only in this
+// cluster. The results are the status to write and the note to store with it. now is the transition time of changed
+// conditions.
 func Conditions(next, local map[string]any, gates, followed []string, note string, now time.Time) (map[string]any, string) {
 	ignored := gates
 	if slices.Contains(followed, "*") {
@@ -48,7 +50,8 @@ func Conditions(next, local map[string]any, gates, followed []string, note strin
 		return next, ""
 	}
 	taken := map[string]string{}
-	_ = json.Unmarshal([]byte(note), &taken) // what is no note says nothing
+	// An invalid note is ignored.
+	_ = json.Unmarshal([]byte(note), &taken)
 	following, kept, judged := map[string]string{}, map[string]map[string]any{}, len(ignored) > 0
 	for _, kind := range types {
 		own, theirs := condition(local, kind), condition(next, kind)
@@ -77,7 +80,7 @@ func Conditions(next, local map[string]any, gates, followed []string, note strin
 	return merged, string(text)
 }
 
-// without returns the status without the conditions of some types.
+// without returns the status without the conditions of the given types.
 func without(status map[string]any, types []string) map[string]any {
 	conditions := listOf(status["conditions"])
 	strikes := func(item any) bool {
@@ -93,7 +96,7 @@ func without(status map[string]any, types []string) map[string]any {
 	return status
 }
 
-// contested are the types of the conditions that both sides may write.
+// contested returns the types of the conditions that both sides may write.
 func contested(next, local map[string]any, gates []string) []string {
 	types := slices.Clone(gates)
 	for _, status := range []map[string]any{next, local} {
@@ -108,7 +111,8 @@ func contested(next, local map[string]any, gates []string) []string {
 	return types
 }
 
-// merge returns the conditions of next with those kept, in the order of local: another one would be a change.
+// merge returns the conditions of next with the kept ones, in the order of local, because another order would be a
+// change.
 func merge(next, local map[string]any, kept map[string]map[string]any) (merged []any) {
 	for _, item := range listOf(local["conditions"]) {
 		own, _ := item.(map[string]any)
@@ -127,8 +131,8 @@ func merge(next, local map[string]any, kept map[string]map[string]any) (merged [
 	return merged
 }
 
-// judge makes a pod ready, or not, because of its gates, as a kubelet does that sees all of them. The provider's sees only
-// those on the provider.
+// judge sets the readiness of a pod from its gates, like a kubelet that knows all of them. The provider's kubelet knows
+// only the gates on the provider.
 func judge(status, local map[string]any, gates []string, now time.Time) {
 	ready := condition(status, string(corev1.PodReady))
 	closed := slices.IndexFunc(gates, func(gate string) bool { return !isTrue(condition(status, gate)) })
@@ -151,7 +155,7 @@ func judge(status, local map[string]any, gates []string, now time.Time) {
 	status["conditions"] = put(listOf(status["conditions"]), judged)
 }
 
-// Condition returns the condition of that type, nil when there is none.
+// Condition returns the condition of the given type, or nil if there is none.
 func Condition(status map[string]any, kind corev1.PodConditionType) map[string]any {
 	return condition(status, string(kind))
 }
@@ -169,7 +173,7 @@ func isTrue(condition map[string]any) bool {
 	return condition["status"] == string(corev1.ConditionTrue)
 }
 
-// put returns the conditions with one replaced or added.
+// put returns the conditions with one condition replaced or added.
 func put(conditions []any, one map[string]any) []any {
 	conditions = slices.Clone(conditions)
 	for i, item := range conditions {
@@ -181,7 +185,7 @@ func put(conditions []any, one map[string]any) []any {
 	return append(conditions, one)
 }
 
-// said distinguishes statements of a condition, "" of none. Fields that an API server may add say nothing.
+// said returns the relevant content of a condition, or an empty string for nil. Unknown fields are ignored.
 func said(condition map[string]any) string {
 	if condition == nil {
 		return ""

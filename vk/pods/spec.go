@@ -10,18 +10,18 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// containerSpecs are the lists whose images and resources may change while a pod lives.
+// containerSpecs are the container lists whose images and resources may change in a running pod.
 var containerSpecs = []string{"containers", "initContainers"}
 
-// mutable are the other fields of a pod's spec that may change while it lives.
+// mutable are the other fields of a pod's spec that may change in a running pod.
 var mutable = []string{"activeDeadlineSeconds", "tolerations"}
 
-// ephemeralContainers are added to a pod that lives, and then stay.
+// ephemeralContainers is the list of containers that may be added to a running pod, but not removed.
 const ephemeralContainers = "ephemeralContainers"
 
-// SpecChanged reports whether want differs from the present spec in what may still change: the image and the resources of a container of
-// the same name, the pod's own resources, activeDeadlineSeconds, tolerations, a further ephemeral container. Everything else was
-// decided when the pod was created. It reads the document without materialising it.
+// SpecChanged reports whether want differs from the present spec in a mutable field: the image and the resources of a
+// container with the same name, the pod's own resources, activeDeadlineSeconds, tolerations, or an additional ephemeral
+// container. All other fields are immutable. It reads the document without materializing it.
 func SpecChanged(want document.View, have map[string]any) bool {
 	for _, field := range mutable {
 		if !sameField(want.Field(field), have[field]) {
@@ -42,7 +42,8 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	return len(furtherEphemeral(want, have)) > 0
 }
 
-// Changeable returns the fields of a spec that SpecChanged compares. It shares them with spec, and does not modify it.
+// Changeable returns the fields of a spec that SpecChanged compares. The result shares memory with spec, which is not
+// modified.
 func Changeable(spec map[string]any) map[string]any {
 	kept := map[string]any{}
 	for _, field := range append([]string{"resources"}, mutable...) {
@@ -73,13 +74,15 @@ func Changeable(spec map[string]any) map[string]any {
 	return kept
 }
 
-// resized reports whether the sizes of a pod, or of a container, changed. Those it has may change; none appear that it had not, and none go.
+// resized reports whether the resources of a pod, or of a container, have changed. Existing resources may change, but
+// none can be added or removed.
 func resized(want document.View, have map[string]any) bool {
 	sizes, present := want.Field("resources"), have["resources"]
 	return !sameField(sizes, nil) && !isNothing(present) && !sameField(sizes, present)
 }
 
-// StartsContainer reports whether want has a container start that the present spec has not: one with another image, or a further ephemeral one.
+// StartsContainer reports whether want would start a container that the present spec lacks: one with another image, or
+// an additional ephemeral container.
 func StartsContainer(want document.View, have map[string]any) bool {
 	for _, list := range containerSpecs {
 		for i, item := range listOf(have[list]) {
@@ -105,7 +108,7 @@ func imageChanged(desired document.View, i int, present map[string]any) bool {
 	return ok && image != present["image"]
 }
 
-// furtherEphemeral returns the ephemeral containers that are not there yet.
+// furtherEphemeral returns the ephemeral containers that the present spec lacks.
 func furtherEphemeral(want document.View, have map[string]any) (further []any) {
 	desired := want.Field(ephemeralContainers)
 	if desired.Kind() != document.List {
@@ -125,7 +128,7 @@ func furtherEphemeral(want document.View, have map[string]any) (further []any) {
 	return further
 }
 
-// sameField treats an absent field, null, an empty list and an empty map alike.
+// sameField compares two values. An absent field, null, an empty list and an empty map are equal.
 func sameField(want document.View, have any) bool {
 	switch want.Kind() {
 	case document.Absent, document.Null:
@@ -150,7 +153,7 @@ func isNothing(value any) bool {
 	return false
 }
 
-// find returns a container, looking first where it is expected, then by name.
+// find returns the container with the given name. It first checks the expected index.
 func find(containers document.View, i int, name any) (document.View, bool) {
 	if container, ok := named(containers, i, name); ok {
 		return container, true
@@ -184,7 +187,7 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 	return updated
 }
 
-// UpdatePlain is UpdateSpec without the fields that need a subresource: resources and ephemeral containers.
+// UpdatePlain is like UpdateSpec, but omits the fields that need a subresource: resources and ephemeral containers.
 func UpdatePlain(want document.View, have map[string]any) map[string]any {
 	return update(want, have, false)
 }

@@ -15,13 +15,13 @@ import (
 // containerLists are the fields of a status that list containers.
 var containerLists = []string{"initContainerStatuses", "containerStatuses", ephemeralStatuses}
 
-// Phase returns the phase of a status, "" when there is none.
+// Phase returns the phase of a status, or an empty string if it has none.
 func Phase(status map[string]any) corev1.PodPhase {
 	phase, _ := status["phase"].(string)
 	return corev1.PodPhase(phase)
 }
 
-// Reason returns the reason of a status, "" when there is none.
+// Reason returns the reason of a status, or an empty string if it has none.
 func Reason(status map[string]any) string {
 	reason, _ := status["reason"].(string)
 	return reason
@@ -40,9 +40,9 @@ func Untouched(status map[string]any) bool {
 	return true
 }
 
-// Reject returns the status with the given phase and reason: no condition of a kubelet is True any more, no container is
-// ready, and in a final phase every container has ended. The IP, what containers had already said about their end, and the
-// conditions of others stay: a Job wants to know that its pod was evicted. (Liqo: rejected pods.)
+// Reject returns the status with the given phase and reason. No condition of a kubelet is True any more, no container is
+// ready, and in a final phase every container has terminated. The IP, the results of terminated containers, and the
+// conditions of other writers stay, because a Job needs to know that its pod was evicted. (Liqo: rejected pods.)
 func Reject(status map[string]any, phase corev1.PodPhase, reason, message string, now time.Time) map[string]any {
 	rejected := maps.Clone(status)
 	if rejected == nil {
@@ -65,8 +65,8 @@ func Reject(status map[string]any, phase corev1.PodPhase, reason, message string
 	return rejected
 }
 
-// Interrupt returns the status of a running pod that is temporarily not running: the phase and what the
-// containers are doing stay, the pod is not ready. A pod that is not running is unchanged.
+// Interrupt returns the status of a running pod that is temporarily not running. The phase and the states of the
+// containers stay, but the pod is not ready. The status of other pods is not changed.
 func Interrupt(status map[string]any, reason, message string, now time.Time) map[string]any {
 	if Phase(status) != corev1.PodRunning {
 		return status
@@ -98,7 +98,7 @@ func Interrupt(status map[string]any, reason, message string, now time.Time) map
 	return interrupted
 }
 
-// each returns the list with a changed copy of each of its maps.
+// each returns the list with an edited copy of each of its maps.
 func each(list []any, edit func(map[string]any)) []any {
 	edited := make([]any, len(list))
 	for i, item := range list {
