@@ -31,7 +31,7 @@ const (
 	defaultLease          = 40 * time.Second // the duration of a node's Lease
 )
 
-// heartbeat returns the Lease in a tenant namespace, or nil if there is none.
+// heartbeat returns the Lease in a tenant namespace, or nil if none exists.
 func (c *Controller) heartbeat(ctx context.Context, tenant string) (*lease, error) {
 	found := &coordinationv1.Lease{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: wire.HeartbeatLease}, found)

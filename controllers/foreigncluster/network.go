@@ -44,7 +44,7 @@ func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) 
 	return c.connectedNetwork(ctx, f.id)
 }
 
-// declaredNetwork reads the PeerNetwork of a cluster. It returns nil if there is none, or if its status is unknown.
+// declaredNetwork reads the PeerNetwork of a cluster. It returns nil if none exists, or if its status is unknown.
 func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, error) {
 	now := c.options.Clock.Now()
 	if f.tenant == "" || c.absent.known(plugins.PeerNetworkKind, now) {
@@ -127,7 +127,7 @@ const (
 	stale = time.Minute
 )
 
-// connectedNetwork reads the Connection of a cluster. It returns nil if there is none.
+// connectedNetwork reads the Connection of a cluster. It returns nil if none exists.
 func (c *Controller) connectedNetwork(ctx context.Context, id string) (*network, error) {
 	now := c.options.Clock.Now()
 	if c.absent.known(connections.Kind, now) {

@@ -264,7 +264,7 @@ func (c *Controller) unusable(f *facts, message string) verdict {
 	return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: invalidKubeconfigReason, Message: message}, again: refresh}
 }
 
-// identity returns the Secret with the kubeconfig for the other cluster, or nil if there is none. For a provider it is
+// identity returns the Secret with the kubeconfig for the other cluster, or nil if none exists. For a provider it is
 // the Secret of its VirtualNodes, otherwise the Secret that a consumer provided for the probe.
 func (c *Controller) identity(ctx context.Context, f *facts) (key types.NamespacedName, secret *corev1.Secret, err error) {
 	for i := range f.virtualNodes {
@@ -318,7 +318,7 @@ func (c *Controller) set(conditions *[]core.Condition, next core.Condition) {
 	*known = next
 }
 
-// conditionOf returns the condition of type t, or nil if there is none.
+// conditionOf returns the condition of type t, or nil if none exists.
 func conditionOf(conditions []core.Condition, t core.ConditionType) *core.Condition {
 	for i := range conditions {
 		if conditions[i].Type == t {

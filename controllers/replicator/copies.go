@@ -39,7 +39,7 @@ type copies struct {
 	origin core.ClusterID
 }
 
-// get returns the object with that name on the provider, or nil if there is none.
+// get returns the object with that name on the provider, or nil if none exists.
 func (r copies) get(ctx context.Context, name string) (*offloading.NamespaceMap, error) {
 	copied := &offloading.NamespaceMap{}
 	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, copied)

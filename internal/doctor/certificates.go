@@ -98,7 +98,7 @@ func (p *Patient) servingCertificate(ctx context.Context, vn *offloading.Virtual
 	return nil
 }
 
-// latestFor returns the latest request of the virtual kubelet for a serving certificate, or nil if there is none.
+// latestFor returns the latest request of the virtual kubelet for a serving certificate, or nil if none exists.
 func latestFor(vn *offloading.VirtualNode, requests []certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	var latest *certificatesv1.CertificateSigningRequest
 	user := "system:serviceaccount:" + vn.Namespace + ":" + vn.Name

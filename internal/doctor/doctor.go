@@ -277,7 +277,7 @@ func (p *Patient) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error 
 	return p.servingCertificate(ctx, vn, node)
 }
 
-// node checks the Node of a virtual node. It is nil if there is none.
+// node checks the Node of a virtual node. It is nil if none exists.
 func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 	if node == nil {
 		p.add("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
@@ -349,7 +349,7 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, i
 	})
 }
 
-// access checks the kubeconfig in a Secret, which is nil if there is none. It returns nil if the kubeconfig cannot be
+// access checks the kubeconfig in a Secret, which is nil if none exists. It returns nil if the kubeconfig cannot be
 // used.
 func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
 	if secret == nil {

@@ -97,7 +97,7 @@ func (p *Patient) definitions(ctx context.Context, installed *release.Installati
 	return nil
 }
 
-// schema compares a CRD with the embedded one. got is nil if there is none. same requires equal schemas.
+// schema compares a CRD with the embedded one. got is nil if none exists. same requires equal schemas.
 func (p *Patient) schema(want, got *unstructured.Unstructured, same bool) {
 	subject := "CRD " + want.GetName()
 	switch {
@@ -110,7 +110,7 @@ func (p *Patient) schema(want, got *unstructured.Unstructured, same bool) {
 	}
 }
 
-// definition returns a CRD, or nil if there is none.
+// definition returns a CRD, or nil if none exists.
 func (p *Patient) definition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(release.DefinitionKind)

@@ -155,7 +155,7 @@ func judge(status, local map[string]any, gates []string, now time.Time) {
 	status["conditions"] = put(listOf(status["conditions"]), judged)
 }
 
-// Condition returns the condition of the given type, or nil if there is none.
+// Condition returns the condition of the given type, or nil if none exists.
 func Condition(status map[string]any, kind corev1.PodConditionType) map[string]any {
 	return condition(status, string(kind))
 }
