@@ -21,15 +21,15 @@ import (
 // user is the user of the processes, the same as in the chart's securityContext.
 const user = "65532:65532"
 
-// build builds an image of a command for all platforms.
-func (o *options) build(ctx context.Context, command string) (v1.ImageIndex, error) {
+// buildImage builds an image of a command for all platforms.
+func (o *options) buildImage(ctx context.Context, command string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, text := range o.platforms {
 		platform, err := v1.ParsePlatform(text)
 		if err != nil || platform.OS == "" || platform.Architecture == "" {
 			return nil, fmt.Errorf("--platforms: %q is not OS/ARCHITECTURE, such as linux/arm64", text)
 		}
-		binary, err := compile(ctx, o.source, command, platform)
+		binary, err := compileCommand(ctx, o.source, command, platform)
 		if err != nil {
 			return nil, err
 		}
@@ -42,8 +42,8 @@ func (o *options) build(ctx context.Context, command string) (v1.ImageIndex, err
 	return index, nil
 }
 
-// compile builds a static binary of a command without local paths.
-func compile(ctx context.Context, source, command string, platform *v1.Platform) ([]byte, error) {
+// compileCommand builds a static binary of a command without local paths.
+func compileCommand(ctx context.Context, source, command string, platform *v1.Platform) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refract-images-")
 	if err != nil {
 		return nil, err
