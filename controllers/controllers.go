@@ -152,8 +152,8 @@ func versionOf(mgr manager.Manager) func(context.Context) (string, error) {
 	}
 }
 
-// all returns the controllers with their dependencies.
-func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
+// newControllers returns the controllers with their dependencies.
+func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	// Every error is counted. If an admission policy denied a request, the denial is also reported on the reconciled
@@ -280,11 +280,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	live, err := onepass.NewReader(mgr.GetConfig(), mgr.GetAPIReader(), decoding())
+	live, err := onepass.NewReader(mgr.GetConfig(), mgr.GetAPIReader(), newDecoding())
 	if err != nil {
 		return err
 	}
-	all := all(mgr, live, m, reached, own, policy, quotas, o)
+	all := newControllers(mgr, live, m, reached, own, policy, quotas, o)
 	if o.Webhooks != nil {
 		certificate, err := registerWebhooks(ctx, mgr, m, quotas, o.Webhooks)
 		if err != nil {
@@ -355,8 +355,8 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	}, nil
 }
 
-// decoding returns how objects are decoded whose size is chosen by consumers.
-func decoding() onepass.Decoding {
+// newDecoding returns how objects are decoded whose size is chosen by consumers.
+func newDecoding() onepass.Decoding {
 	all := shadowpod.Decoding()
 	maps.Copy(all, shadowendpointslice.Decoding())
 	return all
@@ -376,6 +376,6 @@ func cacheOptions(config *rest.Config) (cache.Options, error) {
 	} {
 		maps.Copy(byObject, options)
 	}
-	newInformer, err := onepass.NewInformer(config, byObject, decoding())
+	newInformer, err := onepass.NewInformer(config, byObject, newDecoding())
 	return cache.Options{ByObject: byObject, DefaultTransform: onepass.DropManagedFields, NewInformer: newInformer}, err
 }
