@@ -82,29 +82,29 @@ const (
 )
 
 const (
-	// look is how often a Secret is read. Secrets are not watched, and the kubeconfig may be replaced.
-	look = 10 * time.Minute
-	// leastLook replaces look for credentials with a lifetime of minutes.
-	leastLook = 10 * time.Second
-	// patience limits the requests to a provider in one renewal.
-	patience = 30 * time.Second
+	// secretReadInterval is how often a Secret is read. Secrets are not watched, and the kubeconfig may be replaced.
+	secretReadInterval = 10 * time.Minute
+	// minSecretReadInterval replaces look for credentials with a lifetime of minutes.
+	minSecretReadInterval = 10 * time.Second
+	// renewalTimeout limits the requests to a provider in one renewal.
+	renewalTimeout = 30 * time.Second
 )
 
-// access has the current credentials for a provider, and how to renew them.
-type access struct {
+// providerAccess has the current credentials for a provider, and how to renew them.
+type providerAccess struct {
 	// provider is the cluster ID of the provider, and tenant the namespace of this cluster there.
 	provider, tenant string
 	config           *rest.Config
 	validity         credentials.Validity
 	// kind names the kind of credentials in messages. next requests the following credentials.
 	kind string
-	next func(context.Context, access) (*next, error)
+	next func(context.Context, providerAccess) (*nextCredentials, error)
 	// again names the command or option of refractctl that recreates the credentials.
 	again string
 }
 
-// next has the credentials that replace the current ones.
-type next struct {
+// nextCredentials has the credentials that replace the current ones.
+type nextCredentials struct {
 	config *rest.Config
 	until  time.Time
 	put    func(user *clientcmdapi.AuthInfo)
@@ -125,26 +125,26 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		if client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("getting Secret %s, %w", key, err)
 		}
-		return reconcile.Result{RequeueAfter: look}, nil
+		return reconcile.Result{RequeueAfter: secretReadInterval}, nil
 	}
 	// The foreigncluster controller, which uses the kubeconfig all the time, reports its errors.
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
-		return reconcile.Result{RequeueAfter: look}, nil //nolint:nilerr // the foreigncluster controller reports it
+		return reconcile.Result{RequeueAfter: secretReadInterval}, nil //nolint:nilerr // the foreigncluster controller reports it
 	}
-	of, renewed := c.access(string(vn.Spec.ClusterID), secret, config)
+	of, renewed := c.accessOf(string(vn.Spec.ClusterID), secret, config)
 	// These credentials change only when refractctl peer is run again.
 	if !renewed {
-		again := look
+		again := secretReadInterval
 		if of.validity.Known() {
-			again = min(look, max(of.validity.Life()/10, leastLook))
+			again = min(secretReadInterval, max(of.validity.Life()/10, minSecretReadInterval))
 		}
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	if wait := of.validity.From.Add(of.validity.Life() / 3).Sub(c.options.Clock.Now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: min(wait, look)}, nil
+		return reconcile.Result{RequeueAfter: min(wait, secretReadInterval)}, nil
 	}
-	until, err := c.renew(ctx, of, secret)
+	until, err := c.renewCredentials(ctx, of, secret)
 	if err != nil {
 		c.report.Warn(vn, notRenewedReason, renewAction, c.notRenewed(of, key, err))
 		return reconcile.Result{}, fmt.Errorf("renewing the %s in Secret %s, %w", of.kind, key, err)
@@ -153,24 +153,24 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	c.recorder.Eventf(vn, nil, corev1.EventTypeNormal, renewedReason, renewAction, "Renewed the credentials for cluster %s in Secret %s, valid until %s", vn.Spec.ClusterID, key, until.UTC().Format(time.RFC3339))
 	log.FromContext(ctx).Info("Renewed the credentials for a provider", "kind", of.kind, "provider", vn.Spec.ClusterID, "secret", key.String(), "until", until)
 	// A provider may issue credentials with a shorter lifetime than requested.
-	return reconcile.Result{RequeueAfter: max(time.Second, min(until.Sub(c.options.Clock.Now())/3, look))}, nil
+	return reconcile.Result{RequeueAfter: max(time.Second, min(until.Sub(c.options.Clock.Now())/3, secretReadInterval))}, nil
 }
 
-// access returns the credentials in a kubeconfig, and reports whether this controller renews them.
-func (c *Controller) access(provider string, secret *corev1.Secret, config *rest.Config) (access, bool) {
-	of := access{provider: provider, config: config, validity: credentials.ValidityOf(config)}
+// accessOf returns the credentials in a kubeconfig, and reports whether this controller renews them.
+func (c *Controller) accessOf(provider string, secret *corev1.Secret, config *rest.Config) (providerAccess, bool) {
+	of := providerAccess{provider: provider, config: config, validity: credentials.ValidityOf(config)}
 	if namespace, account := credentials.Account(config.BearerToken); account == wire.ConsumerServiceAccount {
 		of.kind, of.tenant, of.next, of.again = "token", namespace, c.nextToken, "refractctl peer"
 		return of, of.validity.Known()
 	}
 	of.kind, of.next, of.again = "certificate", c.nextCertificate, "refractctl peer --credentials=certificate"
 	of.tenant = cmp.Or(secret.Annotations[wire.RemoteTenantNamespaceAnnotation], wire.TenantNamespace(c.options.ClusterID))
-	return of, config.BearerToken == "" && secret.Annotations[wire.RenewedAnnotation] == "true" && clientcert.ValidityFor(config.CertData, c.subject(), nil).Known()
+	return of, config.BearerToken == "" && secret.Annotations[wire.RenewedAnnotation] == "true" && clientcert.ValidityFor(config.CertData, c.certificateSubject(), nil).Known()
 }
 
 // notRenewed returns the Event note for credentials that could not be renewed. Expired credentials cannot request new
 // ones.
-func (c *Controller) notRenewed(of access, secret client.ObjectKey, err error) string {
+func (c *Controller) notRenewed(of providerAccess, secret client.ObjectKey, err error) string {
 	until := of.validity.Until.UTC().Format(time.RFC3339)
 	if !of.validity.Until.After(c.options.Clock.Now()) {
 		return fmt.Sprintf("The credentials for cluster %s in Secret %s have expired at %s, before they could be renewed: run %s again (%s)", of.provider, secret, until, of.again, err)
@@ -178,15 +178,15 @@ func (c *Controller) notRenewed(of access, secret client.ObjectKey, err error) s
 	return fmt.Sprintf("The credentials for cluster %s in Secret %s expire at %s and could not be renewed: %s. If this continues, run %s again", of.provider, secret, until, err, of.again)
 }
 
-// renew requests the next credentials, tries them, and stores them unless the Secret was changed in the meantime.
-func (c *Controller) renew(ctx context.Context, of access, secret *corev1.Secret) (until time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// renewCredentials requests the next credentials, tries them, and stores them unless the Secret was changed in the meantime.
+func (c *Controller) renewCredentials(ctx context.Context, of providerAccess, secret *corev1.Secret) (until time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, renewalTimeout)
 	defer cancel()
 	next, err := of.next(ctx, of)
 	if err != nil {
 		return until, err
 	}
-	if err := try(ctx, next.config, of.provider, of.tenant); err != nil {
+	if err := tryCredentials(ctx, next.config, of.provider, of.tenant); err != nil {
 		return until, report.Errorf(report.Provider, "trying the new %s, %w", of.kind, err)
 	}
 	kubeconfig, err := withUser(secret.Data[wire.KubeconfigSecretKey], next.put)
@@ -203,9 +203,9 @@ func (c *Controller) renew(ctx context.Context, of access, secret *corev1.Secret
 }
 
 // nextToken requests a token with the lifetime of the current one.
-func (c *Controller) nextToken(ctx context.Context, of access) (*next, error) {
+func (c *Controller) nextToken(ctx context.Context, of providerAccess) (*nextCredentials, error) {
 	namespace, account := credentials.Account(of.config.BearerToken)
-	present, err := open(of.config, of.provider, namespace)
+	present, err := openProvider(of.config, of.provider, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -217,11 +217,11 @@ func (c *Controller) nextToken(ctx context.Context, of access) (*next, error) {
 	}
 	config := rest.CopyConfig(of.config)
 	config.BearerToken = answer.Status.Token
-	return &next{config: config, until: answer.Status.ExpirationTimestamp.Time, put: func(user *clientcmdapi.AuthInfo) { user.Token = answer.Status.Token }}, nil
+	return &nextCredentials{config: config, until: answer.Status.ExpirationTimestamp.Time, put: func(user *clientcmdapi.AuthInfo) { user.Token = answer.Status.Token }}, nil
 }
 
-// open returns a client for the provider. It refuses another cluster that has taken over the provider's address.
-func open(config *rest.Config, provider, tenant string) (kubernetes.Interface, error) {
+// openProvider returns a client for the provider. It refuses another cluster that has taken over the provider's address.
+func openProvider(config *rest.Config, provider, tenant string) (kubernetes.Interface, error) {
 	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
 		return nil, err
@@ -230,9 +230,9 @@ func open(config *rest.Config, provider, tenant string) (kubernetes.Interface, e
 	return kubernetes.NewForConfig(conn.Config())
 }
 
-// try checks whether the provider accepts the token.
-func try(ctx context.Context, config *rest.Config, provider, tenant string) error {
-	opened, err := open(config, provider, tenant)
+// tryCredentials checks whether the provider accepts the token.
+func tryCredentials(ctx context.Context, config *rest.Config, provider, tenant string) error {
+	opened, err := openProvider(config, provider, tenant)
 	if err != nil {
 		return err
 	}
