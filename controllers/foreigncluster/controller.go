@@ -71,7 +71,7 @@ type Controller struct {
 	expiry  *report.Reporter
 	options Options
 	probes  *probes
-	fabrics *fabrics
+	fabrics *networkProbes
 	beats   heartbeats
 	absent  absences
 	// changed carries the clusters whose API server started or stopped responding.
@@ -83,7 +83,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	changed := make(chan event.GenericEvent)
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), tenants: report.New(recorder), expiry: report.New(recorder), options: options, changed: changed,
-		probes: newProbes(options, changed), fabrics: newFabrics(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
+		probes: newProbes(options, changed), fabrics: newNetworkProbes(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
 	}
 }
 
@@ -109,43 +109,43 @@ func (c *Controller) warnOfIdle(f *facts) {
 		f.id, f.tenant, strings.Join(f.idle, ", "), wire.TenantNamespaceLabel))
 }
 
-// refresh is how often a status is determined without an Event. The kubeconfigs in Secrets and Connections are not
+// refreshInterval is how often a status is determined without an Event. The kubeconfigs in Secrets and Connections are not
 // watched.
-const refresh = 10 * time.Second
+const refreshInterval = 10 * time.Second
 
 // Reconcile determines the state of the cluster whose id is the name of the request.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	facts, err := c.gather(ctx, request.Name)
+	facts, err := c.gatherFacts(ctx, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !facts.peered() || facts.cluster != nil && facts.cluster.DeletionTimestamp != nil {
-		c.probes.stop(request.Name)
-		c.fabrics.stop(request.Name)
-		c.beats.forget(request.Name)
-		c.observed(request.Name, metrics.Peer{})
+	if !facts.isPeered() || facts.cluster != nil && facts.cluster.DeletionTimestamp != nil {
+		c.probes.stopProbe(request.Name)
+		c.fabrics.stopProbe(request.Name)
+		c.beats.dropCluster(request.Name)
+		c.reportState(request.Name, metrics.Peer{})
 		return reconcile.Result{}, nil
 	}
 	if facts.cluster == nil {
-		if facts.cluster, err = c.create(ctx, request.Name); err != nil {
+		if facts.cluster, err = c.createForeignCluster(ctx, request.Name); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	c.warnOfIdle(facts)
-	if err := c.sign(ctx, facts); err != nil {
+	if err := c.signHeartbeat(ctx, facts); err != nil {
 		return reconcile.Result{}, err
 	}
-	status, again := c.status(ctx, facts)
-	if err := c.write(ctx, facts.cluster, status); err != nil {
+	status, again := c.desiredStatus(ctx, facts)
+	if err := c.writeStatus(ctx, facts.cluster, status); err != nil {
 		return reconcile.Result{}, err
 	}
 	if status.APIServerLatency != nil {
-		c.probes.note(request.Name)
+		c.probes.markLatencyWritten(request.Name)
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-func (c *Controller) observed(cluster string, state metrics.Peer) {
+func (c *Controller) reportState(cluster string, state metrics.Peer) {
 	if c.options.Observed != nil {
 		c.options.Observed(cluster, state)
 	}
@@ -163,10 +163,10 @@ type facts struct {
 	heartbeat    *lease
 }
 
-// peered reports whether the other cluster has a tenant namespace or a VirtualNode here.
-func (f *facts) peered() bool { return f.tenant != "" || len(f.virtualNodes) > 0 }
+// isPeered reports whether the other cluster has a tenant namespace or a VirtualNode here.
+func (f *facts) isPeered() bool { return f.tenant != "" || len(f.virtualNodes) > 0 }
 
-func (f *facts) role() core.Role {
+func (f *facts) peeringRole() core.Role {
 	switch consumer, provider := f.consumes || f.heartbeat != nil, len(f.virtualNodes) > 0; {
 	case consumer && provider:
 		return core.ConsumerAndProviderRole
@@ -178,7 +178,7 @@ func (f *facts) role() core.Role {
 	return core.UnknownRole
 }
 
-func (c *Controller) gather(ctx context.Context, id string) (*facts, error) {
+func (c *Controller) gatherFacts(ctx context.Context, id string) (*facts, error) {
 	f := &facts{id: id}
 	var err error
 	if f.cluster, err = peers.Find(ctx, c.client, id); err != nil {
@@ -215,7 +215,7 @@ func (c *Controller) gather(ctx context.Context, id string) (*facts, error) {
 		return nil, fmt.Errorf("listing NamespaceMaps of cluster %s, %w", id, err)
 	}
 	f.consumes = slices.ContainsFunc(maps.Items, func(m offloading.NamespaceMap) bool { return m.Labels[wire.ReplicatedLabel] == "true" })
-	f.heartbeat, err = c.heartbeat(ctx, f.tenant)
+	f.heartbeat, err = c.readHeartbeat(ctx, f.tenant)
 	return f, err
 }
 
@@ -233,7 +233,7 @@ func (c *Controller) readyNodes(ctx context.Context, virtualNodes []offloading.V
 	return ready, nil
 }
 
-func (c *Controller) create(ctx context.Context, id string) (*core.ForeignCluster, error) {
+func (c *Controller) createForeignCluster(ctx context.Context, id string) (*core.ForeignCluster, error) {
 	cluster := &core.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{wire.RemoteClusterIDLabel: id}},
 		Spec:       core.ForeignClusterSpec{ClusterID: core.ClusterID(id)},
@@ -247,9 +247,9 @@ func (c *Controller) create(ctx context.Context, id string) (*core.ForeignCluste
 
 const fieldManager = wire.ForeignClusterFieldManager
 
-// write updates the status if it differs. The update contains the resource version, so it does not overwrite changes of
+// writeStatus updates the status if it differs. The update contains the resource version, so it does not overwrite changes of
 // other clients.
-func (c *Controller) write(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {
+func (c *Controller) writeStatus(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {
 	if equality.Semantic.DeepEqual(&cluster.Status, status) {
 		return nil
 	}

@@ -31,8 +31,8 @@ const (
 	defaultLease          = 40 * time.Second // the duration of a node's Lease
 )
 
-// heartbeat returns the Lease in a tenant namespace, or nil if none exists.
-func (c *Controller) heartbeat(ctx context.Context, tenant string) (*lease, error) {
+// readHeartbeat returns the Lease in a tenant namespace, or nil if none exists.
+func (c *Controller) readHeartbeat(ctx context.Context, tenant string) (*lease, error) {
 	found := &coordinationv1.Lease{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: wire.HeartbeatLease}, found)
 	if client.IgnoreNotFound(err) != nil {
@@ -43,13 +43,13 @@ func (c *Controller) heartbeat(ctx context.Context, tenant string) (*lease, erro
 	}
 	// The resource version would not do, because annotating the Lease changes it, too.
 	version := fmt.Sprintf("%s/%d", found.UID, found.Spec.RenewTime.UnixMicro())
-	return &lease{version: version, duration: bounded(found.Spec.LeaseDurationSeconds),
+	return &lease{version: version, duration: boundedDuration(found.Spec.LeaseDurationSeconds),
 		signed: found.Annotations[wire.ClusterIDAnnotation] == c.options.ClusterID}, nil
 }
 
-// sign annotates the Lease of a consumer with the ID of this cluster, so that a consumer notices a kubeconfig for the
+// signHeartbeat annotates the Lease of a consumer with the ID of this cluster, so that a consumer notices a kubeconfig for the
 // wrong cluster.
-func (c *Controller) sign(ctx context.Context, f *facts) error {
+func (c *Controller) signHeartbeat(ctx context.Context, f *facts) error {
 	if f.heartbeat == nil || f.heartbeat.signed || c.options.ClusterID == "" {
 		return nil
 	}
@@ -61,8 +61,8 @@ func (c *Controller) sign(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// bounded returns the requested duration of a Lease within the bounds.
-func bounded(seconds *int32) time.Duration {
+// boundedDuration returns the requested duration of a Lease within the bounds.
+func boundedDuration(seconds *int32) time.Duration {
 	if seconds == nil {
 		return defaultLease
 	}
@@ -99,7 +99,7 @@ func (h *heartbeats) lastBeat(cluster string, l *lease, now time.Time) beat {
 	return known
 }
 
-func (h *heartbeats) forget(cluster string) {
+func (h *heartbeats) dropCluster(cluster string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.seen, cluster)

@@ -22,7 +22,7 @@ import (
 
 // probes checks whether the API servers of providers respond. Safe for concurrent use.
 type probes struct {
-	running[*probe]
+	runningProbes[*probe]
 	options Options
 	changed chan<- event.GenericEvent
 }
@@ -41,15 +41,15 @@ type probe struct {
 	noted   bool          // a latency was written to the status
 }
 
-func (p *probe) end() { p.stop() }
+func (p *probe) stopPinger() { p.stop() }
 
 func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
-	return &probes{running: newRunning[*probe](), options: options, changed: changed}
+	return &probes{runningProbes: newRunningProbes[*probe](), options: options, changed: changed}
 }
 
-// with returns the probe of a cluster, which uses the given kubeconfig from now on. tenant is this cluster's tenant
+// probeFor returns the probe of a cluster, which uses the given kubeconfig from now on. tenant is this cluster's tenant
 // namespace on the provider, whose Lease has the ID of the provider.
-func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error) {
+func (p *probes) probeFor(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	config, err := connection.Parse(kubeconfig)
@@ -65,7 +65,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 			return known, nil
 		}
 		// The state of the previous API server does not apply to this one.
-		p.end(cluster)
+		p.stopProbeLocked(cluster)
 	}
 	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
@@ -79,11 +79,11 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 		asked := p.options.Clock.Now()
 		err := livez(ctx)
 		if err == nil {
-			started.answered(p.options.Clock.Since(asked))
+			started.recordLatency(p.options.Clock.Since(asked))
 		}
 		return err
 	}, p.options.PingInterval, p.options.PingTimeout, p.options.Clock)
-	started.pinger.Subscribe(announce(ctx, cluster, p.changed))
+	started.pinger.Subscribe(triggerReconcile(ctx, cluster, p.changed))
 	p.of[cluster] = started
 	go started.pinger.Run(ctx)
 	return started, nil
@@ -93,21 +93,21 @@ func (p *probes) isCertified(config *rest.Config) bool {
 	return clientcert.ValidityFor(config.CertData, clientcert.Consumer(p.options.ClusterID), nil).Known()
 }
 
-func (p *probe) answered(after time.Duration) {
+func (p *probe) recordLatency(after time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = after
 }
 
-// took returns the latency of the last response, 0 before the first one.
-func (p *probe) took() time.Duration {
+// lastLatency returns the latency of the last response, 0 before the first one.
+func (p *probe) lastLatency() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latency
 }
 
-// note records that a latency was written to the status.
-func (p *probes) note(cluster string) {
+// markLatencyWritten records that a latency was written to the status.
+func (p *probes) markLatencyWritten(cluster string) {
 	p.mu.Lock()
 	known := p.of[cluster]
 	p.mu.Unlock()
@@ -118,14 +118,14 @@ func (p *probes) note(cluster string) {
 	}
 }
 
-func (p *probe) wasNoted() bool {
+func (p *probe) isLatencyWritten() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.noted
 }
 
-// settled reports whether the first probe has completed.
-func (p *probe) settled() bool {
+// isSettled reports whether the first probe has completed.
+func (p *probe) isSettled() bool {
 	select {
 	case <-p.pinger.Settled():
 		return true
