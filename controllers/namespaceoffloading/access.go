@@ -23,19 +23,19 @@ import (
 // The label of the RoleBindings of this controller. The cache holds no other RoleBindings.
 const managedByLabel, managedBy = "app.kubernetes.io/managed-by", "liqo"
 
-// admit lets only the virtual kubelets of the selected providers read the objects of the namespace that they reflect.
+// bindVirtualKubelets lets only the virtual kubelets of the selected providers read the objects of the namespace that they reflect.
 // Above all these are Secrets, which they may not read in other namespaces. A virtual kubelet authenticates as the
 // ServiceAccount with the name and namespace of its VirtualNode. Virtual kubelets of the doubtful providers keep
 // existing access, and get no new access. Without any subjects there is no RoleBinding. A RoleBinding with another owner
 // is never changed.
-func (c *Controller) admit(ctx context.Context, namespace string, selected, doubtful []*provider) error {
+func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, selected, doubtful []*provider) error {
 	if c.options.ExtendedClusterRole == "" {
 		return nil
 	}
-	desired := c.binding(namespace, selected)
+	desired := c.desiredBinding(namespace, selected)
 	actual, err := c.existingBinding(ctx, desired)
 	if actual != nil && isOurs(actual, desired) {
-		desired.Subjects = union(desired.Subjects, present(subjectsOf(doubtful), actual.Subjects))
+		desired.Subjects = mergeSubjects(desired.Subjects, boundSubjects(subjectsOf(doubtful), actual.Subjects))
 	}
 	switch {
 	case err != nil:
@@ -103,7 +103,7 @@ func isOurs(actual, desired *rbacv1.RoleBinding) bool {
 	return actual.Labels[managedByLabel] == managedBy && actual.RoleRef == desired.RoleRef
 }
 
-// warnOfAccess warns the user of an error of admit, unless a retry is enough.
+// warnOfAccess warns the user of an error of bindVirtualKubelets, unless a retry is enough.
 func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error) {
 	note := err.Error()
 	switch report.ClassOf(err) {
@@ -125,8 +125,8 @@ func (p *provider) isStranger(n virtualNode) bool {
 	return n.resource.Namespace != p.namespace || n.resource.Name == wire.ConsumerServiceAccount
 }
 
-// strangers lists the virtual nodes without access, with reasons.
-func strangers(admitted []*provider) string {
+// describeStrangers lists the virtual nodes without access, with reasons.
+func describeStrangers(admitted []*provider) string {
 	var notes []string
 	for _, p := range admitted {
 		for _, n := range p.nodes {
@@ -155,22 +155,22 @@ func subjectsOf(providers []*provider) (subjects []rbacv1.Subject) {
 	return subjects
 }
 
-// present returns the subjects that are also bound.
-func present(subjects, bound []rbacv1.Subject) []rbacv1.Subject {
+// boundSubjects returns the subjects that are also bound.
+func boundSubjects(subjects, bound []rbacv1.Subject) []rbacv1.Subject {
 	return slices.DeleteFunc(subjects, func(s rbacv1.Subject) bool { return !slices.Contains(bound, s) })
 }
 
-// union returns the subjects in a or b, sorted.
-func union(a, b []rbacv1.Subject) []rbacv1.Subject {
+// mergeSubjects returns the subjects in a or b, sorted.
+func mergeSubjects(a, b []rbacv1.Subject) []rbacv1.Subject {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b rbacv1.Subject) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
 	return slices.Compact(all)
 }
 
-func (c *Controller) binding(namespace string, selected []*provider) *rbacv1.RoleBinding {
+func (c *Controller) desiredBinding(namespace string, selected []*provider) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: c.options.ExtendedClusterRole, Labels: map[string]string{managedByLabel: managedBy}},
-		Subjects:   union(subjectsOf(selected), nil),
+		Subjects:   mergeSubjects(subjectsOf(selected), nil),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.ExtendedClusterRole},
 	}
 }

@@ -74,9 +74,9 @@ func (c *Controller) clearStatusesOf(ctx context.Context, namespace, provider st
 	return errors.Join(errStatusesLeft, err)
 }
 
-// removed returns the IDs of the providers in the status of nso that have neither a virtual node nor a NamespaceMap any
+// removedProviders returns the IDs of the providers in the status of nso that have neither a virtual node nor a NamespaceMap any
 // more.
-func removed(nso *offloading.NamespaceOffloading, providers []*provider) (ids []string) {
+func removedProviders(nso *offloading.NamespaceOffloading, providers []*provider) (ids []string) {
 	for id, conditions := range nso.Status.RemoteNamespacesConditions {
 		wasThere := slices.ContainsFunc(conditions, func(c offloading.RemoteNamespaceCondition) bool { return c.Type == offloading.NamespaceReady })
 		if wasThere && !slices.ContainsFunc(providers, func(p *provider) bool { return p.id == id }) {
@@ -88,7 +88,7 @@ func removed(nso *offloading.NamespaceOffloading, providers []*provider) (ids []
 
 // hasLeft reports whether the remote namespace has been deleted since the status was written.
 func (p *provider) hasLeft(nso *offloading.NamespaceOffloading) bool {
-	if p.knows(nso.Namespace) {
+	if p.isMapped(nso.Namespace) {
 		return false
 	}
 	for _, condition := range nso.Status.RemoteNamespacesConditions[p.id] {

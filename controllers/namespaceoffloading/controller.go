@@ -114,7 +114,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		// A NamespaceOffloading that was deleted while ExtendedClusterRole was empty left its RoleBinding.
 		wait, err := c.dropUnbacked(ctx, request.Namespace)
-		return reconcile.Result{RequeueAfter: wait}, errors.Join(err, c.admit(ctx, request.Namespace, nil, nil))
+		return reconcile.Result{RequeueAfter: wait}, errors.Join(err, c.bindVirtualKubelets(ctx, request.Namespace, nil, nil))
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting NamespaceOffloading %s, %w", request.NamespacedName, err)
@@ -124,25 +124,25 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			"ignored: the only NamespaceOffloading of a namespace is named %q. Delete this one", offloading.NamespaceOffloadingName))
 		return reconcile.Result{}, nil
 	}
-	providers, err := c.providers(ctx)
+	providers, err := c.listProviders(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if nso.DeletionTimestamp != nil {
-		err := c.withdraw(ctx, nso, providers)
+		err := c.unoffloadNamespace(ctx, nso, providers)
 		return reconcile.Result{RequeueAfter: c.nextHeld(nso, providers)}, err
 	}
-	err = c.extend(ctx, nso, providers)
+	err = c.offloadNamespace(ctx, nso, providers)
 	// errStatusesLeft needs no report, because the status names the owners.
 	if !errors.Is(err, errStatusesLeft) {
 		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
 	}
-	return reconcile.Result{RequeueAfter: sooner(c.nextLeave(providers), c.nextHeld(nso, providers))}, err
+	return reconcile.Result{RequeueAfter: shorterDelay(c.nextLeave(providers), c.nextHeld(nso, providers))}, err
 }
 
-// extend maps the namespace on the selected providers, and lets its pods be scheduled to them. An error on one provider
+// offloadNamespace maps the namespace on the selected providers, and lets its pods be scheduled to them. An error on one provider
 // does not delay the others.
-func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
+func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if err := finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, true); err != nil {
 		return err
 	}
@@ -152,9 +152,9 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing was changed: %s", err))
 		return nil
 	}
-	answers := map[*provider]answer{}
+	answers := map[*provider]selection{}
 	for _, p := range providers {
-		answers[p] = c.decide(nso, p, selects)
+		answers[p] = c.decideMapping(nso, p, selects)
 	}
 	if problems := validation.IsDNS1123Label(remoteNamespace); len(problems) > 0 {
 		c.refuseName(nso, providers, answers, fmt.Sprintf(
@@ -170,15 +170,15 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		}
 	}
 	selected := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != yes })
-	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.knows(nso.Namespace) })
+	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.isMapped(nso.Namespace) })
 	// Access is granted before the mapping is requested, so that the virtual kubelet has it when the provider responds.
-	closed := c.admit(ctx, nso.Namespace, selected, doubtful)
+	closed := c.bindVirtualKubelets(ctx, nso.Namespace, selected, doubtful)
 	problems, renamed := []error{closed}, []string(nil)
 	for _, p := range providers {
 		switch answers[p] {
 		case yes:
 			p.picked = true
-			switch now := p.requested(nso.Namespace); {
+			switch now := p.requestedName(nso.Namespace); {
 			case now != "" && now != remoteNamespace:
 				// Another name would orphan or delete the remote namespace with the old name.
 				renamed = append(renamed, fmt.Sprintf("on %s this namespace is already mapped to %s", p.id, now))
@@ -186,17 +186,17 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 				problems = append(problems, c.mapNamespace(ctx, nso, p, remoteNamespace))
 			}
 		case no:
-			problems = append(problems, c.leave(ctx, nso, p))
+			problems = append(problems, c.leaveProvider(ctx, nso, p))
 			if p.hasLeft(nso) {
 				problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, p.id))
 			}
 		}
 	}
-	for _, id := range removed(nso, providers) {
+	for _, id := range removedProviders(nso, providers) {
 		problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, id))
 	}
-	c.complain(nso, closed, []complaint{
-		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {refusedReason, c.refusals(nso, providers)}, {accessReason, strangers(slices.Concat(selected, doubtful))},
+	c.reportComplaints(nso, closed, []complaint{
+		{invalidReason, describeRenaming(renamed, remoteNamespace)}, {takenReason, c.describeRivals(nso, providers)}, {refusedReason, c.describeRefusals(nso, providers)}, {accessReason, describeStrangers(slices.Concat(selected, doubtful))},
 		{remotedata.HeldReason, describeAllHeld(nso.Namespace, providers)},
 	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
@@ -206,26 +206,26 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 // complaint describes a problem with some providers to the user.
 type complaint struct{ reason, note string }
 
-// complain writes an Event about the most important problem: that virtual kubelets got no access, or else the first of
+// reportComplaints writes an Event about the most important problem: that virtual kubelets got no access, or else the first of
 // the complaints.
-func (c *Controller) complain(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
+func (c *Controller) reportComplaints(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
 	if closed != nil {
 		c.warnOfAccess(nso, closed)
 		return
 	}
 	for _, about := range complaints {
 		if about.note != "" {
-			c.warn(nso, about.reason, about.note)
+			c.writeWarning(nso, about.reason, about.note)
 			return
 		}
 	}
 	c.clearReports(nso.Namespace)
 }
 
-// withdraw disables scheduling to virtual nodes for the namespace, and removes it from every NamespaceMap unless data
+// unoffloadNamespace disables scheduling to virtual nodes for the namespace, and removes it from every NamespaceMap unless data
 // would be lost. When the last remote namespace is gone, it removes the finalizer. A provider that is declared dead
 // never confirms the removal, and is not waited for.
-func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
+func (c *Controller) unoffloadNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if !controllerutil.ContainsFinalizer(nso, wire.NamespaceOffloadingFinalizer) {
 		return nil
 	}
@@ -243,7 +243,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 		if !p.isHeld() {
 			problems = append(problems, c.unmapNamespace(ctx, nso, p))
 		}
-		if p.knows(nso.Namespace) && !p.dead && !p.retained {
+		if p.isMapped(nso.Namespace) && !p.dead && !p.retained {
 			remaining++
 		}
 	}
@@ -255,7 +255,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 		// The update of the NamespaceMap's status triggers the next reconciliation.
 		return err
 	}
-	if err := c.admit(ctx, nso.Namespace, nil, nil); err != nil {
+	if err := c.bindVirtualKubelets(ctx, nso.Namespace, nil, nil); err != nil {
 		c.warnOfAccess(nso, err)
 		return err
 	}
@@ -265,8 +265,8 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)
 }
 
-// renaming returns a note about the providers where the remote namespace already has another name, which it keeps.
-func renaming(renamed []string, remoteNamespace string) string {
+// describeRenaming returns a note about the providers where the remote namespace already has another name, which it keeps.
+func describeRenaming(renamed []string, remoteNamespace string) string {
 	if len(renamed) == 0 {
 		return ""
 	}
@@ -316,5 +316,5 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
-	return c.watch(mgr)
+	return c.setUpWatches(mgr)
 }

@@ -22,7 +22,7 @@ import (
 // namespace. The namespace is not withdrawn while there are any. A provider that is declared dead deletes nothing any
 // more.
 func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider, withdrawn func(*provider) bool) error {
-	loses := func(p *provider) bool { return p.wishes(nso.Namespace) && !p.dead && withdrawn(p) }
+	loses := func(p *provider) bool { return p.isRequested(nso.Namespace) && !p.dead && withdrawn(p) }
 	if !slices.ContainsFunc(providers, loses) {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (p *provider) isHeld() bool { return len(p.held) > 0 }
 // describeHeld returns a message with the volumes that hold a remote namespace, and the remedy.
 func (p *provider) describeHeld(namespace string) string {
 	return fmt.Sprintf("Namespace %s of cluster %s is not deleted, because it has the data of the volumes %s: %s",
-		p.requested(namespace), p.id, p.held, p.held.Remedy(remotedata.Annotate("NamespaceOffloading")))
+		p.requestedName(namespace), p.id, p.held, p.held.Remedy(remotedata.Annotate("NamespaceOffloading")))
 }
 
 // describeAllHeld joins the messages of describeHeld for all providers. It is empty if no remote namespace is held.

@@ -11,14 +11,14 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// decide determines whether the namespace is mapped on the provider. Withdrawing a namespace deletes the remote
+// decideMapping determines whether the namespace is mapped on the provider. Withdrawing a namespace deletes the remote
 // namespace with its content. So a selector that no longer matches gets time to match again, because the edit of a
 // selector or label may be a mistake. Until then nothing changes, and a condition has the time of the withdrawal.
 //
 // The delay counts from the time of that condition, which survives a restart.
-func (c *Controller) decide(nso *offloading.NamespaceOffloading, p *provider, selects *selector) answer {
-	answer := p.selected(selects)
-	if answer != no || !p.wishes(nso.Namespace) || c.options.WithdrawalGrace <= 0 {
+func (c *Controller) decideMapping(nso *offloading.NamespaceOffloading, p *provider, selects *selector) selection {
+	answer := p.isSelected(selects)
+	if answer != no || !p.isRequested(nso.Namespace) || c.options.WithdrawalGrace <= 0 {
 		return answer
 	}
 	now := c.options.Clock.Now()
@@ -46,8 +46,8 @@ func (c *Controller) nextLeave(providers []*provider) (wait time.Duration) {
 	return wait
 }
 
-// sooner returns the shorter of two delays until the next reconciliation, where 0 means none.
-func sooner(a, b time.Duration) time.Duration {
+// shorterDelay returns the shorter of two delays until the next reconciliation, where 0 means none.
+func shorterDelay(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

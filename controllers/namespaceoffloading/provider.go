@@ -57,10 +57,10 @@ type virtualNode struct {
 	node *corev1.Node
 }
 
-// providers returns all clusters with virtual nodes here, and the clusters with remote namespaces in the status of their
+// listProviders returns all clusters with virtual nodes here, and the clusters with remote namespaces in the status of their
 // NamespaceMap. Other NamespaceMaps are ignored: consumers of this cluster may create NamespaceMaps, but not write their
 // status.
-func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
+func (c *Controller) listProviders(ctx context.Context) ([]*provider, error) {
 	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
 	clusters, namespaces := &core.ForeignClusterList{}, &corev1.NamespaceList{}
 	for _, list := range []client.ObjectList{virtualNodes, nodes, mappings, clusters, namespaces} {
@@ -75,14 +75,14 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	tenants := tenantNamespaces(namespaces.Items)
 	get := func(id string) *provider {
 		if byID[id] == nil {
-			byID[id] = &provider{id: id, namespace: tenants.of(id)}
+			byID[id] = &provider{id: id, namespace: tenants.namespaceFor(id)}
 		}
 		return byID[id]
 	}
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
 		id := mapping.Labels[wire.RemoteIDLabel]
-		if tenants.has(mapping) && (known[id] || len(mapping.Status.CurrentMapping) > 0) {
+		if tenants.hasMapping(mapping) && (known[id] || len(mapping.Status.CurrentMapping) > 0) {
 			get(id).mapping = mapping
 		}
 	}
@@ -126,19 +126,19 @@ func tenantNamespaces(namespaces []corev1.Namespace) tenantNames {
 	return names
 }
 
-// of returns the namespace that is labelled as the tenant namespace of the cluster, or the default name if there is
+// namespaceFor returns the namespace that is labelled as the tenant namespace of the cluster, or the default name if there is
 // none.
-func (t tenantNames) of(id string) string {
+func (t tenantNames) namespaceFor(id string) string {
 	if name, ok := t[id]; ok {
 		return name
 	}
 	return wire.TenantNamespace(id)
 }
 
-// has reports whether a NamespaceMap is in the tenant namespace of its provider. A NamespaceMap in another namespace is
+// hasMapping reports whether a NamespaceMap is in the tenant namespace of its provider. A NamespaceMap in another namespace is
 // ignored, because its author does not represent the provider.
-func (t tenantNames) has(mapping *offloading.NamespaceMap) bool {
-	return peers.IsOutgoing(mapping) && mapping.Namespace == t.of(mapping.Labels[wire.RemoteIDLabel])
+func (t tenantNames) hasMapping(mapping *offloading.NamespaceMap) bool {
+	return peers.IsOutgoing(mapping) && mapping.Namespace == t.namespaceFor(mapping.Labels[wire.RemoteIDLabel])
 }
 
 func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node {
@@ -150,49 +150,49 @@ func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node 
 	return nil
 }
 
-type answer int
+type selection int
 
 const (
-	unsure answer = iota
+	unsure selection = iota
 	yes
 	no
 )
 
-// selected reports whether the selector picks any of the provider's nodes. The result is unsure while a deciding node is
+// isSelected reports whether the selector picks any of the provider's nodes. The result is unsure while a deciding node is
 // not registered, because its labels are not all known, or while a Node lacks labels of its VirtualNode, because they
 // will be restored.
-func (p *provider) selected(s *selector) answer {
+func (p *provider) isSelected(s *selector) selection {
 	if len(p.nodes) == 0 {
 		return unsure
 	}
 	result := no
 	for _, n := range p.nodes {
-		if s.matches(n.resource.Name, n.labels()) {
+		if s.matchesNode(n.resource.Name, n.nodeLabels()) {
 			return yes
 		}
-		if n.node == nil || s.matches(n.resource.Name, n.promised()) {
+		if n.node == nil || s.matchesNode(n.resource.Name, n.promisedLabels()) {
 			result = unsure
 		}
 	}
 	return result
 }
 
-// labels returns the labels of the Node. Before the Node is registered, it returns the labels that its VirtualNode
+// nodeLabels returns the labels of the Node. Before the Node is registered, it returns the labels that its VirtualNode
 // specifies.
-func (n virtualNode) labels() map[string]string {
+func (n virtualNode) nodeLabels() map[string]string {
 	if n.node != nil {
 		return n.node.Labels
 	}
-	return n.promised()
+	return n.promisedLabels()
 }
 
-// promised returns the labels that the VirtualNode specifies for the Node.
-func (n virtualNode) promised() map[string]string {
+// promisedLabels returns the labels that the VirtualNode specifies for the Node.
+func (n virtualNode) promisedLabels() map[string]string {
 	return nodelabels.Of(n.resource.Name, n.resource.Spec.ClusterID.String(), n.resource, nil)
 }
 
-// knows reports whether the namespace is mapped on the provider, or was when the provider last updated the status.
-func (p *provider) knows(namespace string) bool {
+// isMapped reports whether the namespace is mapped on the provider, or was when the provider last updated the status.
+func (p *provider) isMapped(namespace string) bool {
 	if p.mapping == nil {
 		return false
 	}
@@ -209,7 +209,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 		return err
 	}
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, remoteNamespace) != "" {
+		if p.isRequested(nso.Namespace) || p.findRival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
 		// A NamespaceOffloading that only the cache still has would offload its namespace forever.
@@ -255,7 +255,7 @@ func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 
 // unmapNamespace removes the request for a remote namespace. The provider deletes the remote namespace.
 func (c *Controller) unmapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
-	if !p.wishes(nso.Namespace) {
+	if !p.isRequested(nso.Namespace) {
 		return nil
 	}
 	if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
@@ -284,9 +284,9 @@ func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string
 	return nil
 }
 
-// leave withdraws the namespace from a provider that its clusterSelector does not select.
-func (c *Controller) leave(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
-	remoteNamespace := p.requested(nso.Namespace)
+// leaveProvider withdraws the namespace from a provider that its clusterSelector does not select.
+func (c *Controller) leaveProvider(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
+	remoteNamespace := p.requestedName(nso.Namespace)
 	if err := c.unmapNamespace(ctx, nso, p); err != nil || remoteNamespace == "" {
 		return err
 	}

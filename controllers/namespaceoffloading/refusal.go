@@ -15,12 +15,12 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// refusals returns a note about the providers that do not create the remote namespace, with their reasons. It is empty
+// describeRefusals returns a note about the providers that do not create the remote namespace, with their reasons. It is empty
 // if there are none. Users of the namespace cannot read NamespaceMaps.
-func (c *Controller) refusals(nso *offloading.NamespaceOffloading, providers []*provider) string {
+func (c *Controller) describeRefusals(nso *offloading.NamespaceOffloading, providers []*provider) string {
 	var notes []string
 	for _, p := range providers {
-		if p.mapping == nil || !p.requires(nso.Namespace) {
+		if p.mapping == nil || !p.isRequired(nso.Namespace) {
 			continue
 		}
 		if status := p.mapping.Status.CurrentMapping[nso.Namespace]; isRefused(status) {
@@ -34,18 +34,18 @@ func (c *Controller) refusals(nso *offloading.NamespaceOffloading, providers []*
 }
 
 // refuseName reports that the remote namespace cannot be requested under its name, on the providers that are selected.
-func (c *Controller) refuseName(nso *offloading.NamespaceOffloading, providers []*provider, answers map[*provider]answer, problem string) {
+func (c *Controller) refuseName(nso *offloading.NamespaceOffloading, providers []*provider, answers map[*provider]selection, problem string) {
 	for _, p := range providers {
 		if answers[p] == yes {
 			p.picked, p.refusal = true, problem
 		}
 	}
-	c.warn(nso, invalidReason, problem)
+	c.writeWarning(nso, invalidReason, problem)
 }
 
-// warn writes an Event on the NamespaceOffloading and one on its namespace. Both are in the namespace, where its users
+// writeWarning writes an Event on the NamespaceOffloading and one on its namespace. Both are in the namespace, where its users
 // can read them even if they do not know of the NamespaceOffloading.
-func (c *Controller) warn(nso *offloading.NamespaceOffloading, reason, note string) {
+func (c *Controller) writeWarning(nso *offloading.NamespaceOffloading, reason, note string) {
 	c.report.Warn(nso, reason, offloadAction, note)
 	c.report.Warn(namespaceOf(nso.Namespace), reason, offloadAction, "not offloaded as requested: "+note)
 }

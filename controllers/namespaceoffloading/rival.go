@@ -10,15 +10,15 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// rival returns another namespace that has or requests this remote namespace on the provider, or an empty string if
+// findRival returns another namespace that has or requests this remote namespace on the provider, or an empty string if
 // there is none. A namespace that alone was accepted by the provider has no rivals.
-func (p *provider) rival(namespace, remoteNamespace string) string {
+func (p *provider) findRival(namespace, remoteNamespace string) string {
 	if p.mapping == nil {
 		return ""
 	}
-	first, mine := "", p.accepted(namespace, remoteNamespace)
+	first, mine := "", p.hasAccepted(namespace, remoteNamespace)
 	consider := func(other, name string) {
-		if name == remoteNamespace && other != namespace && (!mine || p.accepted(other, remoteNamespace)) && (first == "" || other < first) {
+		if name == remoteNamespace && other != namespace && (!mine || p.hasAccepted(other, remoteNamespace)) && (first == "" || other < first) {
 			// The result is deterministic.
 			first = other
 		}
@@ -32,13 +32,13 @@ func (p *provider) rival(namespace, remoteNamespace string) string {
 	return first
 }
 
-func (p *provider) accepted(namespace, remoteNamespace string) bool {
+func (p *provider) hasAccepted(namespace, remoteNamespace string) bool {
 	status := p.mapping.Status.CurrentMapping[namespace]
 	return status.RemoteNamespace == remoteNamespace && status.Phase == offloading.MappingAccepted
 }
 
-// namesakes returns the namespaces that share each remote namespace of the map. More than one is a conflict.
-func namesakes(mapping *offloading.NamespaceMap) map[string][]string {
+// namespacesByRemote returns the namespaces that share each remote namespace of the map. More than one is a conflict.
+func namespacesByRemote(mapping *offloading.NamespaceMap) map[string][]string {
 	found := map[string][]string{}
 	for local := range mapping.Spec.DesiredMapping {
 		for _, remoteNamespace := range remoteNamespacesOf(mapping, local) {
@@ -67,18 +67,18 @@ func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (nam
 
 // rivalOf returns the namespace that has the remote namespace, and the name of the remote namespace.
 func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, remoteNamespace string) {
-	remoteNamespace = p.requested(nso.Namespace)
+	remoteNamespace = p.requestedName(nso.Namespace)
 	if remoteNamespace == "" {
 		remoteNamespace = c.remoteNamespaceName(nso)
 	}
-	return p.rival(nso.Namespace, remoteNamespace), remoteNamespace
+	return p.findRival(nso.Namespace, remoteNamespace), remoteNamespace
 }
 
-// rivalry returns a note about the providers where the remote namespace belongs to another namespace, with the remedy.
-func (c *Controller) rivalry(nso *offloading.NamespaceOffloading, providers []*provider) string {
+// describeRivals returns a note about the providers where the remote namespace belongs to another namespace, with the remedy.
+func (c *Controller) describeRivals(nso *offloading.NamespaceOffloading, providers []*provider) string {
 	var notes []string
 	for _, p := range providers {
-		if !p.requires(nso.Namespace) {
+		if !p.isRequired(nso.Namespace) {
 			continue
 		}
 		if rival, remoteNamespace := c.rivalOf(nso, p); rival != "" {

@@ -27,6 +27,6 @@ func newSelector(spec *corev1.NodeSelector) (*selector, error) {
 	return &selector{terms: terms}, nil
 }
 
-func (s *selector) matches(name string, labels map[string]string) bool {
+func (s *selector) matchesNode(name string, labels map[string]string) bool {
 	return s.terms == nil || s.terms.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }

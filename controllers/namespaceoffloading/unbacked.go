@@ -32,8 +32,8 @@ type unbackedEntries struct {
 	since map[unbackedEntry]time.Time
 }
 
-// first returns when the entry was first seen.
-func (u *unbackedEntries) first(entry unbackedEntry, now time.Time) time.Time {
+// firstSeen returns when the entry was first seen.
+func (u *unbackedEntries) firstSeen(entry unbackedEntry, now time.Time) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.since == nil {
@@ -45,8 +45,8 @@ func (u *unbackedEntries) first(entry unbackedEntry, now time.Time) time.Time {
 	return u.since[entry]
 }
 
-// forget removes the entries of a namespace.
-func (u *unbackedEntries) forget(namespace string) {
+// dropNamespace removes the entries of a namespace.
+func (u *unbackedEntries) dropNamespace(namespace string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for entry := range u.since {
@@ -73,11 +73,11 @@ func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait t
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
 		remoteNamespace, mapped := mapping.Spec.DesiredMapping[namespace]
-		if !mapped || !tenants.has(mapping) || mapping.DeletionTimestamp != nil {
+		if !mapped || !tenants.hasMapping(mapping) || mapping.DeletionTimestamp != nil {
 			continue
 		}
 		now := c.options.Clock.Now()
-		end := c.unbacked.first(unbackedEntry{mapping.UID, namespace}, now).Add(c.options.WithdrawalGrace)
+		end := c.unbacked.firstSeen(unbackedEntry{mapping.UID, namespace}, now).Add(c.options.WithdrawalGrace)
 		if left := end.Sub(now); left > 0 {
 			c.report.Warn(mapping, unbackedReason, offloadAction, fmt.Sprintf(
 				"namespace %.63q is mapped to %.63q, but has no NamespaceOffloading: the mapping is removed at %s, and the provider deletes the remote namespace with everything in it. To keep it, offload the namespace to %s again",
@@ -99,7 +99,7 @@ func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait t
 		problems = append(problems, c.dropEntry(ctx, mapping, namespace, remoteNamespace))
 	}
 	if wait == 0 && errors.Join(problems...) == nil {
-		c.unbacked.forget(namespace)
+		c.unbacked.dropNamespace(namespace)
 	}
 	return wait, errors.Join(problems...)
 }

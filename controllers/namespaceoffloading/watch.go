@@ -49,8 +49,8 @@ func trimNode(obj any) (any, error) {
 	return obj, nil
 }
 
-func (c *Controller) watch(mgr manager.Manager) error {
-	toAll := handler.EnqueueRequestsFromMapFunc(c.all)
+func (c *Controller) setUpWatches(mgr manager.Manager) error {
+	toAll := handler.EnqueueRequestsFromMapFunc(c.allOffloadings)
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(c.options.Workers)).
@@ -59,7 +59,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Watches(&offloading.VirtualNode{}, toAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, toAll, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&core.ForeignCluster{}, toAll, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
-		Watches(&rbacv1.RoleBinding{}, handler.EnqueueRequestsFromMapFunc(c.ofBinding)).
+		Watches(&rbacv1.RoleBinding{}, handler.EnqueueRequestsFromMapFunc(c.requestForBinding)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(inNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Complete(report.Failures(c, c.options.Failed))
 }
@@ -68,8 +68,8 @@ func inNamespace(_ context.Context, namespace client.Object) []reconcile.Request
 	return []reconcile.Request{requestFor(namespace.GetName())}
 }
 
-// ofBinding returns a request for the NamespaceOffloading in the namespace of the RoleBinding.
-func (c *Controller) ofBinding(_ context.Context, binding client.Object) []reconcile.Request {
+// requestForBinding returns a request for the NamespaceOffloading in the namespace of the RoleBinding.
+func (c *Controller) requestForBinding(_ context.Context, binding client.Object) []reconcile.Request {
 	if binding.GetName() != c.options.ExtendedClusterRole {
 		return nil
 	}
@@ -80,13 +80,13 @@ func requestFor(namespace string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
 }
 
-// all returns requests for every NamespaceOffloading, because any of them may select a node.
-func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
-	return c.offloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
+// allOffloadings returns requests for every NamespaceOffloading, because any of them may select a node.
+func (c *Controller) allOffloadings(ctx context.Context, _ client.Object) []reconcile.Request {
+	return c.listOffloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
 }
 
-// offloadings returns requests for the NamespaceOffloadings that match.
-func (c *Controller) offloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
+// listOffloadings returns requests for the NamespaceOffloadings that match.
+func (c *Controller) listOffloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {
 		log.FromContext(ctx).Error(err, "Cannot list NamespaceOffloadings")
@@ -106,7 +106,7 @@ func (c *Controller) offloadings(ctx context.Context, match func(*offloading.Nam
 func (c *Controller) mapHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	everybody := func(ctx context.Context, obj client.Object, q queue) {
-		for _, request := range c.all(ctx, obj) {
+		for _, request := range c.allOffloadings(ctx, obj) {
 			q.Add(request)
 		}
 	}
@@ -124,16 +124,16 @@ func (c *Controller) mapHandler() handler.EventHandler {
 				everybody(ctx, e.ObjectNew, q)
 				return
 			}
-			for _, request := range c.concerned(ctx, e.ObjectOld.(*offloading.NamespaceMap), e.ObjectNew.(*offloading.NamespaceMap)) {
+			for _, request := range c.affectedNamespaces(ctx, e.ObjectOld.(*offloading.NamespaceMap), e.ObjectNew.(*offloading.NamespaceMap)) {
 				q.Add(request)
 			}
 		},
 	}
 }
 
-// concerned returns requests for the namespaces that a change of a NamespaceMap affects.
-func (c *Controller) concerned(ctx context.Context, before, now *offloading.NamespaceMap) (requests []reconcile.Request) {
-	sharing, free := namesakes(now), map[string]bool{}
+// affectedNamespaces returns requests for the namespaces that a change of a NamespaceMap affects.
+func (c *Controller) affectedNamespaces(ctx context.Context, before, now *offloading.NamespaceMap) (requests []reconcile.Request) {
+	sharing, free := namespacesByRemote(now), map[string]bool{}
 	for namespace := range changedEntries(before, now) {
 		requests = append(requests, requestFor(namespace))
 		for _, remoteNamespace := range append(remoteNamespacesOf(before, namespace), remoteNamespacesOf(now, namespace)...) {
@@ -148,18 +148,18 @@ func (c *Controller) concerned(ctx context.Context, before, now *offloading.Name
 	if len(free) == 0 {
 		return requests
 	}
-	return append(requests, c.offloadings(ctx, func(nso *offloading.NamespaceOffloading) bool { return free[c.remoteNamespaceName(nso)] })...)
+	return append(requests, c.listOffloadings(ctx, func(nso *offloading.NamespaceOffloading) bool { return free[c.remoteNamespaceName(nso)] })...)
 }
 
 func changedEntries(before, now *offloading.NamespaceMap) map[string]bool {
 	changed := map[string]bool{}
-	compare(changed, before.Spec.DesiredMapping, now.Spec.DesiredMapping)
-	compare(changed, before.Status.CurrentMapping, now.Status.CurrentMapping)
+	addChangedKeys(changed, before.Spec.DesiredMapping, now.Spec.DesiredMapping)
+	addChangedKeys(changed, before.Status.CurrentMapping, now.Status.CurrentMapping)
 	return changed
 }
 
-// compare adds the keys whose values differ between a and b to changed.
-func compare[V comparable](changed map[string]bool, a, b map[string]V) {
+// addChangedKeys adds the keys whose values differ between a and b to changed.
+func addChangedKeys[V comparable](changed map[string]bool, a, b map[string]V) {
 	for key, value := range a {
 		if other, ok := b[key]; !ok || other != value {
 			changed[key] = true
