@@ -74,11 +74,11 @@ func (c *Controller) Name() string { return "nodefailure" }
 const (
 	forceDeletedReason = "ForceDeletedPod"
 	forceDeleteAction  = "ForceDelete"
-	// patience is added to the grace period of a pod. A working kubelet has deleted the pod by then, so that its node
+	// kubeletGracePeriod is added to the grace period of a pod. A working kubelet has deleted the pod by then, so that its node
 	// need not be read.
-	patience = 2 * time.Second
-	// again is how often a pod is checked whose node may still fail.
-	again = 10 * time.Second
+	kubeletGracePeriod = 2 * time.Second
+	// recheckInterval is how often a pod is checked whose node may still fail.
+	recheckInterval = 10 * time.Second
 )
 
 // Reconcile deletes the pod if its node has failed.
@@ -90,32 +90,32 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if cached.DeletionTimestamp == nil {
 		return reconcile.Result{}, nil
 	}
-	if left := cached.DeletionTimestamp.Add(patience).Sub(c.options.Clock.Now()); left > 0 {
+	if left := cached.DeletionTimestamp.Add(kubeletGracePeriod).Sub(c.options.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	pod := &corev1.Pod{}
 	if err := c.live.Get(ctx, request.NamespacedName, pod); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if pod.UID != cached.UID || pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" || !mayBeTwice(pod) {
+	if pod.UID != cached.UID || pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" || !mayRunTwice(pod) {
 		return reconcile.Result{}, nil
 	}
-	since, failed, err := c.failed(ctx, pod.Spec.NodeName)
+	since, failed, err := c.hasNodeFailed(ctx, pod.Spec.NodeName)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
 	case !failed:
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: recheckInterval}, nil
 	}
 	if left := since.Add(c.options.Delay).Sub(c.options.Clock.Now()); left > 0 {
-		return reconcile.Result{RequeueAfter: min(left, again)}, nil
+		return reconcile.Result{RequeueAfter: min(left, recheckInterval)}, nil
 	}
-	return reconcile.Result{}, c.delete(ctx, pod, since)
+	return reconcile.Result{}, c.deletePod(ctx, pod, since)
 }
 
-// failed reports whether a node has not been ready for long enough, and since when. A missing node is left to
+// hasNodeFailed reports whether a node has not been ready for long enough, and since when. A missing node is left to
 // Kubernetes, which deletes its pods.
-func (c *Controller) failed(ctx context.Context, name string) (since time.Time, failed bool, err error) {
+func (c *Controller) hasNodeFailed(ctx context.Context, name string) (since time.Time, failed bool, err error) {
 	node := &corev1.Node{}
 	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -129,8 +129,8 @@ func (c *Controller) failed(ctx context.Context, name string) (since time.Time, 
 	return since, false, nil // the condition was never reported
 }
 
-// mayBeTwice reports whether a second pod may run in parallel to a pod that may still run.
-func mayBeTwice(pod *corev1.Pod) bool {
+// mayRunTwice reports whether a second pod may run in parallel to a pod that may still run.
+func mayRunTwice(pod *corev1.Pod) bool {
 	if _, ordinal := pod.Labels[appsv1.StatefulSetPodNameLabel]; ordinal {
 		return false
 	}
@@ -139,7 +139,7 @@ func mayBeTwice(pod *corev1.Pod) bool {
 	})
 }
 
-func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, since time.Time) error {
+func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, since time.Time) error {
 	err := c.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
