@@ -64,7 +64,7 @@ func (c *Controller) Name() string { return "objectquota" }
 
 // Reconcile brings the ResourceQuotas of one consumer, whose cluster ID is the name in the request, in line with its Quotas.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	limits, err := c.limits(ctx, request.Name)
+	limits, err := c.quotaLimits(ctx, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -91,7 +91,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	for namespace, found := range present {
-		if err := c.ensure(ctx, namespace, found, withRest(found.Status.Used, rest)); err != nil {
+		if err := c.ensureResourceQuota(ctx, namespace, found, withRest(found.Status.Used, rest)); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -114,8 +114,8 @@ func withRest(used, rest corev1.ResourceList) corev1.ResourceList {
 	return hard
 }
 
-// limits returns the limits of a consumer's Quotas on resources other than those of pods, or nil if there are none.
-func (c *Controller) limits(ctx context.Context, consumer string) (corev1.ResourceList, error) {
+// quotaLimits returns the limits of a consumer's Quotas on resources other than those of pods, or nil if there are none.
+func (c *Controller) quotaLimits(ctx context.Context, consumer string) (corev1.ResourceList, error) {
 	if c.options.Off {
 		return nil, nil
 	}
@@ -146,8 +146,8 @@ func isCounted(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), "count/") || strings.Contains(string(name), ".storageclass.storage.k8s.io/")
 }
 
-// ensure writes the ResourceQuota of a namespace if it differs from found. A new ResourceQuota starts without any usage.
-func (c *Controller) ensure(ctx context.Context, namespace string, found *corev1.ResourceQuota, hard corev1.ResourceList) error {
+// ensureResourceQuota writes the ResourceQuota of a namespace if it differs from found. A new ResourceQuota starts without any usage.
+func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, found *corev1.ResourceQuota, hard corev1.ResourceList) error {
 	exists := found.UID != ""
 	switch {
 	case !exists && len(hard) == 0, exists && equality.Semantic.DeepEqual(found.Spec.Hard, hard):
