@@ -60,7 +60,7 @@ type Publisher struct {
 // Publish decides on the resources of a slice, and sets the offer in its status without storing it. A request that
 // exceeds the limit is denied, or keeps the former grant.
 func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) error {
-	refused, err := p.exceeds(ctx, slice, desired)
+	refused, err := p.excessReasons(ctx, slice, desired)
 	if err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desi
 	return nil
 }
 
-// exceeds returns the reasons why the request of a slice cannot be granted, or an empty string if it can.
-func (p *Publisher) exceeds(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) (string, error) {
+// excessReasons returns the reasons why the request of a slice cannot be granted, or an empty string if it can.
+func (p *Publisher) excessReasons(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) (string, error) {
 	var reasons []string
 	for _, name := range slices.Sorted(maps.Keys(desired)) {
 		if quantity := desired[name]; quantity.Sign() < 0 {
