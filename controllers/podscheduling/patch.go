@@ -33,7 +33,7 @@ type pod struct {
 	} `json:"spec"`
 }
 
-func decode(raw []byte) (*pod, error) {
+func decodePod(raw []byte) (*pod, error) {
 	p := &pod{}
 	if err := json.Unmarshal(raw, p); err != nil {
 		return nil, fmt.Errorf("decoding pod, %w", err)
@@ -47,21 +47,21 @@ func (p *pod) isMirror() bool {
 	return mirror
 }
 
-// patch returns the changes that make the scheduler place the pod where it may run. It is empty if the pod needs none.
-func (p *pod) patch(where placement) jsonpatch.Patch {
+// patchFor returns the changes that make the scheduler place the pod where it may run. It is empty if the pod needs none.
+func (p *pod) patchFor(where placement) jsonpatch.Patch {
 	if !where.extended {
 		return nil
 	}
-	patch := p.tolerate()
+	patch := p.patchToleration()
 	if where.terms != nil {
-		patch = append(patch, p.require(where.terms)...)
+		patch = append(patch, p.patchAffinity(where.terms)...)
 	}
 	return patch
 }
 
-// tolerate adds the toleration for virtual nodes. A pod with a limited toleration keeps it, because the shortest of
+// patchToleration adds the toleration for virtual nodes. A pod with a limited toleration keeps it, because the shortest of
 // several tolerations applies.
-func (p *pod) tolerate() jsonpatch.Patch {
+func (p *pod) patchToleration() jsonpatch.Patch {
 	taint := &corev1.Taint{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}
 	for i := range p.Spec.Tolerations {
 		if p.Spec.Tolerations[i].ToleratesTaint(klog.Background(), taint, false) {
@@ -78,8 +78,8 @@ func (p *pod) tolerate() jsonpatch.Patch {
 	return patch
 }
 
-// require adds the terms to the required node affinity of the pod. One of them must match.
-func (p *pod) require(terms []term) jsonpatch.Patch {
+// patchAffinity adds the terms to the required node affinity of the pod. One of them must match.
+func (p *pod) patchAffinity(terms []term) jsonpatch.Patch {
 	const affinity = "/spec/affinity"
 	const nodes = affinity + "/nodeAffinity"
 	const required = nodes + "/requiredDuringSchedulingIgnoredDuringExecution"
@@ -95,7 +95,7 @@ func (p *pod) require(terms []term) jsonpatch.Patch {
 	default:
 		// A required affinity without terms is invalid, and rejected by the API server.
 		existing := a.NodeAffinity.Required.Terms
-		if combined := combine(existing, terms); len(existing) > 0 && !equality.Semantic.DeepEqual(combined, existing) {
+		if combined := combineTerms(existing, terms); len(existing) > 0 && !equality.Semantic.DeepEqual(combined, existing) {
 			patch.Replace(required+"/nodeSelectorTerms", combined)
 		}
 	}

@@ -35,10 +35,10 @@ func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	case offloading.LocalPodOffloadingStrategyType:
 		return placement{}, nil
 	case offloading.RemotePodOffloadingStrategyType:
-		return placement{extended: true, terms: virtual(selected)}, nil
+		return placement{extended: true, terms: restrictToVirtual(selected)}, nil
 	case offloading.LocalAndRemotePodOffloadingStrategyType, "":
 		if selected != nil {
-			selected = distinct(append(selected, nodeType(corev1.NodeSelectorOpNotIn)))
+			selected = distinctTerms(append(selected, nodeType(corev1.NodeSelectorOpNotIn)))
 		}
 		return placement{extended: true, terms: selected}, nil
 	}
@@ -50,7 +50,7 @@ func selectedNodes(selector *corev1.NodeSelector) ([]term, error) {
 	if len(selector.NodeSelectorTerms) == 0 {
 		return nil, nil
 	}
-	if err := validate(selector); err != nil {
+	if err := validateSelector(selector); err != nil {
 		return nil, fmt.Errorf("clusterSelector: %w", err)
 	}
 	raw, err := json.Marshal(selector.NodeSelectorTerms)
@@ -64,8 +64,8 @@ func selectedNodes(selector *corev1.NodeSelector) ([]term, error) {
 	return terms, nil
 }
 
-// validate rejects selectors that Kubernetes would not accept in a pod.
-func validate(selector *corev1.NodeSelector) error {
+// validateSelector rejects selectors that Kubernetes would not accept in a pod.
+func validateSelector(selector *corev1.NodeSelector) error {
 	for i, t := range selector.NodeSelectorTerms {
 		for j, requirement := range t.MatchFields {
 			if requirement.Key != metav1.ObjectNameField {
@@ -77,27 +77,27 @@ func validate(selector *corev1.NodeSelector) error {
 	return err
 }
 
-// virtual restricts the selected nodes to virtual ones. If all terms of a selector are empty, it selects no node, and
+// restrictToVirtual restricts the selected nodes to virtual ones. If all terms of a selector are empty, it selects no node, and
 // neither does the result.
-func virtual(selected []term) []term {
+func restrictToVirtual(selected []term) []term {
 	if selected == nil {
 		return []term{nodeType(corev1.NodeSelectorOpIn)}
 	}
 	restricted := make([]term, 0, len(selected))
 	for _, t := range selected {
-		restricted = append(restricted, t.and(nodeType(corev1.NodeSelectorOpIn)))
+		restricted = append(restricted, t.combineWith(nodeType(corev1.NodeSelectorOpIn)))
 	}
-	if terms := distinct(restricted); len(terms) > 0 {
+	if terms := distinctTerms(restricted); len(terms) > 0 {
 		return terms
 	}
 	return []term{{}}
 }
 
-// distinct removes empty and duplicate terms.
-func distinct(terms []term) []term {
+// distinctTerms removes empty and duplicate terms.
+func distinctTerms(terms []term) []term {
 	kept := []term{}
 	for _, t := range terms {
-		if !t.empty() && !slices.ContainsFunc(kept, t.same) {
+		if !t.isEmpty() && !slices.ContainsFunc(kept, t.isSame) {
 			kept = append(kept, t)
 		}
 	}

@@ -54,7 +54,7 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 
 // Handle implements admission.Handler.
 func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
-	p, err := decode(request.Object.Raw)
+	p, err := decodePod(request.Object.Raw)
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
@@ -64,7 +64,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	nso := &offloading.NamespaceOffloading{}
 	err = w.reader.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: offloading.NamespaceOffloadingName}, nso)
 	if apierrors.IsNotFound(err) {
-		return unchanged(ctx, fmt.Sprintf("namespace %s has the label %s but no NamespaceOffloading named %q: the pod stays in this cluster; run: refractctl offload namespace %s",
+		return admitUnchanged(ctx, fmt.Sprintf("namespace %s has the label %s but no NamespaceOffloading named %q: the pod stays in this cluster; run: refractctl offload namespace %s",
 			request.Namespace, wire.SchedulingEnabledLabel, offloading.NamespaceOffloadingName, request.Namespace))
 	}
 	if err != nil {
@@ -75,14 +75,14 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	}
 	where, err := placementOf(&nso.Spec)
 	if err != nil {
-		return unchanged(ctx, fmt.Sprintf("NamespaceOffloading %s/%s is ignored and the pod stays in this cluster: correct spec.%s", nso.Namespace, nso.Name, err))
+		return admitUnchanged(ctx, fmt.Sprintf("NamespaceOffloading %s/%s is ignored and the pod stays in this cluster: correct spec.%s", nso.Namespace, nso.Name, err))
 	}
-	return p.patch(where).Admitted()
+	return p.patchFor(where).Admitted()
 }
 
-// unchanged admits the pod without changes. A warning to its creator and a log message have the reason why it is not
+// admitUnchanged admits the pod without changes. A warning to its creator and a log message have the reason why it is not
 // offloaded.
-func unchanged(ctx context.Context, why string) admission.Response {
+func admitUnchanged(ctx context.Context, why string) admission.Response {
 	log.FromContext(ctx).Info("Pod admitted unchanged", "reason", why)
 	return admission.Allowed("").WithWarnings(why)
 }
