@@ -41,9 +41,9 @@ const (
 	fieldManager = wire.PodStatusFieldManager
 	// parallel is how many pods are patched at once, and page the default for Options.Page.
 	parallel, page = 8, 500
-	// again is how often the pods of a node that is not ready are listed again, because some may have been offloaded in
+	// recheckInterval is how often the pods of a node that is not ready are listed again, because some may have been offloaded in
 	// the meantime.
-	again = 30 * time.Second
+	recheckInterval = 30 * time.Second
 )
 
 // Options are the settings of the controller.
@@ -90,12 +90,12 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 }
 
 func readinessChanged(e event.UpdateEvent) bool {
-	before, now := readiness(e.ObjectOld.(*corev1.Node)), readiness(e.ObjectNew.(*corev1.Node))
+	before, now := readinessOf(e.ObjectOld.(*corev1.Node)), readinessOf(e.ObjectNew.(*corev1.Node))
 	return before != now || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion() // a resync
 }
 
-// readiness returns the status of the condition Ready, or an empty string if it was not reported yet.
-func readiness(node *corev1.Node) corev1.ConditionStatus {
+// readinessOf returns the status of the condition Ready, or an empty string if it was not reported yet.
+func readinessOf(node *corev1.Node) corev1.ConditionStatus {
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.Status
 	}
@@ -108,39 +108,39 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.client.Get(ctx, request.NamespacedName, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	ready := readiness(node)
+	ready := readinessOf(node)
 	if ready == "" || node.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
 	unavailable := ready != corev1.ConditionTrue
-	if err := c.mark(ctx, node.Name, unavailable); err != nil || !unavailable {
+	if err := c.labelPods(ctx, node.Name, unavailable); err != nil || !unavailable {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: recheckInterval}, nil
 }
 
-// mark lists the pods whose label is wrong and corrects it. An error on one pod does not delay the others.
-func (c *Controller) mark(ctx context.Context, node string, unavailable bool) error {
+// labelPods lists the pods whose label is wrong and corrects it. An error on one pod does not delay the others.
+func (c *Controller) labelPods(ctx context.Context, node string, unavailable bool) error {
 	found := &metav1.PartialObjectMetadataList{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 	options := []client.ListOption{
-		client.MatchingFieldsSelector{Selector: where(node, unavailable)}, client.MatchingLabelsSelector{Selector: wrong(unavailable)}, client.Limit(c.options.Page),
+		client.MatchingFieldsSelector{Selector: selectPodsOf(node, unavailable)}, client.MatchingLabelsSelector{Selector: selectWronglyLabelled(unavailable)}, client.Limit(c.options.Page),
 	}
 	var problems []error
 	for {
 		if err := c.live.List(ctx, found, append(options, client.Continue(found.Continue))...); err != nil {
 			return errors.Join(append(problems, fmt.Errorf("listing the pods of node %s, %w", node, err))...)
 		}
-		problems = append(problems, c.markAll(ctx, found.Items, unavailable)...)
+		problems = append(problems, c.patchPods(ctx, found.Items, unavailable)...)
 		if found.Continue == "" {
 			return errors.Join(problems...)
 		}
 	}
 }
 
-// where selects the pods of the node. Finished pods get no traffic and need no label, but a label is removed from them,
+// selectPodsOf selects the pods of the node. Finished pods get no traffic and need no label, but a label is removed from them,
 // too.
-func where(node string, unavailable bool) fields.Selector {
+func selectPodsOf(node string, unavailable bool) fields.Selector {
 	there := fields.OneTermEqualSelector("spec.nodeName", node)
 	if !unavailable {
 		return there
@@ -149,8 +149,8 @@ func where(node string, unavailable bool) fields.Selector {
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))
 }
 
-// wrong selects the offloaded pods that lack the label although they need it, or have it although they do not.
-func wrong(unavailable bool) labels.Selector {
+// selectWronglyLabelled selects the offloaded pods that lack the label although they need it, or have it although they do not.
+func selectWronglyLabelled(unavailable bool) labels.Selector {
 	has := selection.Equals
 	if unavailable {
 		has = selection.NotEquals
@@ -160,13 +160,13 @@ func wrong(unavailable bool) labels.Selector {
 	return labels.NewSelector().Add(*offloaded, *marked)
 }
 
-func (c *Controller) markAll(ctx context.Context, pods []metav1.PartialObjectMetadata, unavailable bool) []error {
+func (c *Controller) patchPods(ctx context.Context, pods []metav1.PartialObjectMetadata, unavailable bool) []error {
 	problems := make([]error, len(pods))
 	group := errgroup.Group{}
 	group.SetLimit(parallel)
 	for i := range pods {
 		group.Go(func() error {
-			problems[i] = c.markOne(ctx, &pods[i], unavailable)
+			problems[i] = c.patchPod(ctx, &pods[i], unavailable)
 			return nil
 		})
 	}
@@ -174,7 +174,7 @@ func (c *Controller) markAll(ctx context.Context, pods []metav1.PartialObjectMet
 	return problems
 }
 
-func (c *Controller) markOne(ctx context.Context, pod *metav1.PartialObjectMetadata, unavailable bool) error {
+func (c *Controller) patchPod(ctx context.Context, pod *metav1.PartialObjectMetadata, unavailable bool) error {
 	var changes jsonpatch.Patch
 	if path := "/metadata/labels" + jsonpatch.Pointer(wire.RemoteUnavailableLabel); unavailable {
 		changes.Add(path, "true") // the pod has labels, because it was found by one
