@@ -29,9 +29,9 @@ func demandOf(pod *corev1.Pod) corev1.ResourceList {
 	demand := corev1.ResourceList{}
 	// A resize that the node cannot carry out is not in use, but may be carried out later.
 	for _, options := range []helpers.PodResourcesOptions{{}, {UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}} {
-		raise(demand, helpers.PodRequests(defaulted, options))
+		raiseResources(demand, helpers.PodRequests(defaulted, options))
 		for name, limit := range helpers.PodLimits(defaulted, options) {
-			raise(demand, corev1.ResourceList{limitsPrefix + name: limit})
+			raiseResources(demand, corev1.ResourceList{limitsPrefix + name: limit})
 		}
 	}
 	demand[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
@@ -104,9 +104,9 @@ func (e *excess) String() string {
 	return fmt.Sprintf("%s: requested %s, used %s, limited %s", e.name, e.requested.String(), e.used.String(), e.limit.String())
 }
 
-// exceeds returns the resources whose demand is more than the limit leaves after used, sorted by name. The pod may
+// findExcess returns the resources whose demand is more than the limit leaves after used, sorted by name. The pod may
 // always keep its present amount.
-func exceeds(demand, present, used, limits corev1.ResourceList) (over []excess) {
+func findExcess(demand, present, used, limits corev1.ResourceList) (over []excess) {
 	for _, name := range slices.Sorted(maps.Keys(demand)) {
 		wants, has := demand[name], present[name]
 		limit, named := limits[name]
@@ -124,7 +124,7 @@ func exceeds(demand, present, used, limits corev1.ResourceList) (over []excess) 
 	return over
 }
 
-func add(sum, more corev1.ResourceList) {
+func addResources(sum, more corev1.ResourceList) {
 	for name, quantity := range more {
 		total := sum[name]
 		total.Add(quantity)
@@ -132,8 +132,8 @@ func add(sum, more corev1.ResourceList) {
 	}
 }
 
-// raise sets each resource of list to the larger of its amounts in list and other.
-func raise(list, other corev1.ResourceList) {
+// raiseResources sets each resource of list to the larger of its amounts in list and other.
+func raiseResources(list, other corev1.ResourceList) {
 	for name, quantity := range other {
 		if present, ok := list[name]; !ok || quantity.Cmp(present) > 0 {
 			list[name] = quantity

@@ -59,16 +59,16 @@ type reservation struct {
 	version string
 }
 
-func (r *reservation) demand() corev1.ResourceList {
+func (r *reservation) totalDemand() corev1.ResourceList {
 	demand := corev1.ResourceList{}
-	raise(demand, r.open)
-	raise(demand, r.settled)
+	raiseResources(demand, r.open)
+	raiseResources(demand, r.settled)
 	return demand
 }
 
-// announcedFor is how long an admitted change counts in the webhook. A longer time keeps refusing other requests if the
+// announcementPeriod is how long an admitted change counts in the webhook. A longer time keeps refusing other requests if the
 // API server did not store the change; a shorter one ends before the controller has acted.
-const announcedFor = 10 * time.Second
+const announcementPeriod = 10 * time.Second
 
 type announcement struct {
 	owner   owner
@@ -83,9 +83,9 @@ func ownerOf(labels map[string]string) owner {
 	return owner{labels[wire.OriginLabel], labels[wire.CreatorUserLabel]}
 }
 
-// shares reports whether the pods of both owners count in a common Quota. A pod without a creator counts in all Quotas
+// sharesQuota reports whether the pods of both owners count in a common Quota. A pod without a creator counts in all Quotas
 // of its consumer.
-func (o owner) shares(other owner) bool {
+func (o owner) sharesQuota(other owner) bool {
 	return o.origin == other.origin && (o.creator == other.creator || o.creator == "" || other.creator == "")
 }
 
@@ -127,13 +127,13 @@ func (l *Ledger) IsLimited(ctx context.Context, labels map[string]string) (bool,
 func (l *Ledger) Take(ctx context.Context, request Request) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	refusal, limited, err := l.judge(ctx, request, false)
+	refusal, limited, err := l.judgeRequest(ctx, request, false)
 	if err != nil || refusal != nil || !limited {
 		return refusal, err
 	}
 	open := demandOf(&corev1.Pod{Spec: *request.Spec})
 	if request.Present != nil {
-		raise(open, demandOf(request.Present))
+		raiseResources(open, demandOf(request.Present))
 	}
 	entry := l.reserved[request.Key]
 	if entry == nil {
@@ -183,9 +183,9 @@ func (l *Ledger) Announce(ctx context.Context, request Request, dryRun bool) (*R
 			delete(l.announced, key)
 		}
 	}
-	refusal, limited, err := l.judge(ctx, request, true)
+	refusal, limited, err := l.judgeRequest(ctx, request, true)
 	if err == nil && refusal == nil && limited && !dryRun {
-		l.announced[request.Key] = announcement{ownerOf(request.Labels), demandOf(&corev1.Pod{Spec: *request.Spec}), l.now().Add(announcedFor)}
+		l.announced[request.Key] = announcement{ownerOf(request.Labels), demandOf(&corev1.Pod{Spec: *request.Spec}), l.now().Add(announcementPeriod)}
 	}
 	return refusal, err
 }
@@ -201,8 +201,8 @@ func (l *Ledger) usedBeside(ctx context.Context, who owner, key types.Namespaced
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		key := client.ObjectKeyFromObject(pod)
-		l.observe(key, pod)
-		if who.shares(ownerOf(pod.Labels)) && !podend.Finished(pod.Status.Phase) {
+		l.observePod(key, pod)
+		if who.sharesQuota(ownerOf(pod.Labels)) && !podend.Finished(pod.Status.Phase) {
 			usage[key] = demandOf(pod)
 		}
 	}
@@ -210,28 +210,28 @@ func (l *Ledger) usedBeside(ctx context.Context, who owner, key types.Namespaced
 		if usage[key] == nil {
 			usage[key] = corev1.ResourceList{}
 		}
-		raise(usage[key], demand)
+		raiseResources(usage[key], demand)
 	}
 	for key, entry := range l.reserved {
-		if who.shares(entry.owner) {
-			count(key, entry.demand())
+		if who.sharesQuota(entry.owner) {
+			count(key, entry.totalDemand())
 		}
 	}
 	for key, a := range l.announced {
-		if announced && who.shares(a.owner) {
+		if announced && who.sharesQuota(a.owner) {
 			count(key, a.demand)
 		}
 	}
 	delete(usage, key)
 	used := corev1.ResourceList{}
 	for _, demand := range usage {
-		add(used, demand)
+		addResources(used, demand)
 	}
 	return used, nil
 }
 
-// observe ends the reservation of a pod if the cache shows the written version or a later one.
-func (l *Ledger) observe(key types.NamespacedName, pod *corev1.Pod) {
+// observePod ends the reservation of a pod if the cache shows the written version or a later one.
+func (l *Ledger) observePod(key types.NamespacedName, pod *corev1.Pod) {
 	entry := l.reserved[key]
 	if entry == nil || entry.settled == nil {
 		return

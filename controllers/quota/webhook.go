@@ -86,9 +86,9 @@ func Configuration(client admissionregistrationv1.WebhookClientConfig, policy ad
 // Handle implements admission.Handler.
 func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if excess := shadows.Limits.ExceededBy(request.Object.Raw); excess != "" {
-		return large(request.Object.Raw, excess)
+		return refuseLarge(request.Object.Raw, excess)
 	}
-	shadow, err := decode(request.Object.Raw)
+	shadow, err := decodeShadowPod(request.Object.Raw)
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
@@ -99,7 +99,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		}
 	}
 	creator := creatorOf(&request, shadow, before)
-	patch := label(shadow, creator)
+	patch := setCreatorLabel(shadow, creator)
 	if shadow.DeletionTimestamp != nil || before != nil && reflect.DeepEqual(before.Spec.Pod, shadow.Spec.Pod) {
 		return patch.Admitted()
 	}
@@ -156,8 +156,8 @@ func sameButForSize(before, now *corev1.PodSpec) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// large refuses a ShadowPod whose decoding would take too much memory. During its deletion, finalizers may be removed.
-func large(raw []byte, excess string) admission.Response {
+// refuseLarge refuses a ShadowPod whose decoding would take too much memory. During its deletion, finalizers may be removed.
+func refuseLarge(raw []byte, excess string) admission.Response {
 	object := &metav1.PartialObjectMetadata{}
 	if err := json.Unmarshal(raw, object); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("reading the metadata of the ShadowPod: %w", err))
@@ -172,7 +172,7 @@ func large(raw []byte, excess string) admission.Response {
 // metadata. Earlier versions of this webhook admitted such ShadowPods.
 func decodeOld(raw []byte) (*offloading.ShadowPod, error) {
 	if shadows.Limits.ExceededBy(raw) == "" {
-		return decode(raw)
+		return decodeShadowPod(raw)
 	}
 	object := &metav1.PartialObjectMetadata{}
 	if err := json.Unmarshal(raw, object); err != nil {
@@ -181,7 +181,7 @@ func decodeOld(raw []byte) (*offloading.ShadowPod, error) {
 	return &offloading.ShadowPod{ObjectMeta: object.ObjectMeta}, nil
 }
 
-func decode(raw []byte) (*offloading.ShadowPod, error) {
+func decodeShadowPod(raw []byte) (*offloading.ShadowPod, error) {
 	shadow := &offloading.ShadowPod{}
 	if err := json.Unmarshal(raw, shadow); err != nil {
 		return nil, fmt.Errorf("reading the ShadowPod: %w; spec.pod must be a pod's spec", err)
@@ -189,8 +189,8 @@ func decode(raw []byte) (*offloading.ShadowPod, error) {
 	return shadow, nil
 }
 
-// label sets the creator label, whatever its value in the ShadowPod.
-func label(shadow *offloading.ShadowPod, creator string) (patch jsonpatch.Patch) {
+// setCreatorLabel sets the creator label, whatever its value in the ShadowPod.
+func setCreatorLabel(shadow *offloading.ShadowPod, creator string) (patch jsonpatch.Patch) {
 	switch {
 	case shadow.Labels[wire.CreatorUserLabel] == creator:
 	case shadow.Labels == nil:
