@@ -42,9 +42,9 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// refresh is how often a map is reconciled without Events, in order to detect new credentials. A longer interval delays
+// refreshInterval is how often a map is reconciled without Events, in order to detect new credentials. A longer interval delays
 // the detection; a shorter one costs more requests.
-const refresh = 5 * time.Minute
+const refreshInterval = 5 * time.Minute
 
 // Options are the settings of the controller.
 type Options struct {
@@ -101,20 +101,20 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if err != nil || !peers.IsOutgoing(local) {
 		c.remotes.Drop(request.NamespacedName)
-		c.requests.forget(request.NamespacedName)
+		c.requests.dropMap(request.NamespacedName)
 		c.report.Clear(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	wait, err := c.replicate(ctx, local)
+	wait, err := c.replicateMap(ctx, local)
 	if err != nil {
-		c.tellTrouble(local, err)
+		c.reportProviderError(local, err)
 	}
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// tellTrouble writes an Event on the map if its provider fails or refuses requests. Details that differ in each attempt,
+// reportProviderError writes an Event on the map if its provider fails or refuses requests. Details that differ in each attempt,
 // such as a port, are only logged.
-func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
+func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err error) {
 	if report.ClassOf(err) != report.Provider || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -133,16 +133,16 @@ func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 	}
 }
 
-// replicate returns the delay until the next replication.
-func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
+// replicateMap returns the delay until the next replication.
+func (c *Controller) replicateMap(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
 	if local.DeletionTimestamp != nil {
-		return refresh, c.finalize(ctx, local)
+		return refreshInterval, c.finalizeMap(ctx, local)
 	}
-	r, err := c.connect(ctx, local)
+	r, err := c.connectProvider(ctx, local)
 	if err != nil {
 		return 0, err
 	}
-	copied, err := r.get(ctx, local.Name)
+	copied, err := r.getCopy(ctx, local.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -157,38 +157,38 @@ func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceM
 	}
 	key := client.ObjectKeyFromObject(local)
 	if copied == nil {
-		if err := r.create(ctx, local); err != nil {
+		if err := r.createCopy(ctx, local); err != nil {
 			return 0, err
 		}
-		c.requests.add(key, local, local.Spec)
-		return refresh, nil
+		c.requests.recordSent(key, local, local.Spec)
+		return refreshInterval, nil
 	}
-	desired, others := c.requests.merge(key, local, copied)
+	desired, others := c.requests.mergeEntries(key, local, copied)
 	held, err := c.holdData(ctx, local, copied, &desired)
 	if err != nil {
 		return 0, err
 	}
 	if copied.DeletionTimestamp == nil {
-		if err := r.update(ctx, desired, copied); err != nil {
+		if err := r.updateCopy(ctx, desired, copied); err != nil {
 			return 0, err
 		}
 	}
-	c.requests.add(key, local, desired)
+	c.requests.recordSent(key, local, desired)
 	if len(others) > 0 {
 		c.report.Warn(local, notRequestedReason, replicateAction, describeOthers(local, copied, others))
 	}
 	if held {
-		return remotedata.MaxRecheckInterval, c.answer(ctx, local, copied)
+		return remotedata.MaxRecheckInterval, c.copyStatus(ctx, local, copied)
 	}
 	if len(others) == 0 {
 		c.report.Clear(key)
 	}
-	return refresh, c.answer(ctx, local, copied)
+	return refreshInterval, c.copyStatus(ctx, local, copied)
 }
 
-// connect returns the copies on the provider of the map. If that fails, it writes an Event on the map.
-func (c *Controller) connect(ctx context.Context, local *offloading.NamespaceMap) (copies, error) {
-	access, err := c.access(ctx, local)
+// connectProvider returns the copies on the provider of the map. If that fails, it writes an Event on the map.
+func (c *Controller) connectProvider(ctx context.Context, local *offloading.NamespaceMap) (copies, error) {
+	access, err := c.readAccess(ctx, local)
 	if err != nil {
 		c.report.Warn(local, noAccessReason, replicateAction, err.Error())
 		return copies{}, err
@@ -201,9 +201,9 @@ func (c *Controller) connect(ctx context.Context, local *offloading.NamespaceMap
 	return copies{provider, c.options.ClusterID}, provider.Watch()
 }
 
-// answer copies the provider's status to the local map if it differs.
-func (c *Controller) answer(ctx context.Context, local, copied *offloading.NamespaceMap) error {
-	answered := answerOf(local, copied)
+// copyStatus copies the provider's status to the local map if it differs.
+func (c *Controller) copyStatus(ctx context.Context, local, copied *offloading.NamespaceMap) error {
+	answered := statusFrom(local, copied)
 	if equality.Semantic.DeepEqual(local.Status, answered) {
 		return nil
 	}
@@ -216,10 +216,10 @@ func (c *Controller) answer(ctx context.Context, local, copied *offloading.Names
 	return nil
 }
 
-// answerOf returns the status of entries that this cluster requests, or that it has requested and are being withdrawn.
+// statusFrom returns the status of entries that this cluster requests, or that it has requested and are being withdrawn.
 // The status of other entries is dropped, because a provider must not offload namespaces by itself. The messages of the
 // provider are sanitized and shortened.
-func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapStatus {
+func statusFrom(local, copied *offloading.NamespaceMap) offloading.NamespaceMapStatus {
 	status := *copied.Status.DeepCopy()
 	maps.DeleteFunc(status.CurrentMapping, func(namespace string, s offloading.RemoteNamespaceStatus) bool {
 		if asked, ok := local.Spec.DesiredMapping[namespace]; ok {
@@ -238,10 +238,10 @@ func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapSta
 	return status
 }
 
-// finalize deletes the copy, then removes the finalizer of the original. Entries whose remote namespaces have data stay
+// finalizeMap deletes the copy, then removes the finalizer of the original. Entries whose remote namespaces have data stay
 // in the copy, and the copy on a provider that is declared dead is not deleted. A new NamespaceMap adopts the remaining
 // entries.
-func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMap) error {
+func (c *Controller) finalizeMap(ctx context.Context, local *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
 		return nil
 	}
@@ -253,7 +253,7 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 		return err
 	}
 	if !peers.IsDead(cluster) {
-		r, err := c.connect(ctx, local)
+		r, err := c.connectProvider(ctx, local)
 		if err != nil {
 			return err
 		}
@@ -261,7 +261,7 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 		if err != nil {
 			return err
 		}
-		if gone, err := r.remove(ctx, local.Name, kept); err != nil || !gone {
+		if gone, err := r.removeCopy(ctx, local.Name, kept); err != nil || !gone {
 			// The deletion of the copy triggers the next reconciliation.
 			return err
 		}
@@ -276,5 +276,5 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
-	return c.watch(ctx, mgr)
+	return c.setUpWatches(ctx, mgr)
 }

@@ -33,7 +33,7 @@ func (c *Controller) holdData(ctx context.Context, local, copied *offloading.Nam
 
 // keepData returns the entries that the copy keeps when the original is deleted.
 func (c *Controller) keepData(ctx context.Context, local *offloading.NamespaceMap, r copies) (map[string]string, error) {
-	copied, err := r.get(ctx, local.Name)
+	copied, err := r.getCopy(ctx, local.Name)
 	if err != nil || copied == nil || !r.isCopy(copied) {
 		return nil, err
 	}

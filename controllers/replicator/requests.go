@@ -33,8 +33,8 @@ type sentMap struct {
 
 type entry struct{ namespace, remoteNamespace string }
 
-// add records the replicated entries of a map.
-func (r *requests) add(key types.NamespacedName, local *offloading.NamespaceMap, replicated offloading.NamespaceMapSpec) {
+// recordSent records the replicated entries of a map.
+func (r *requests) recordSent(key types.NamespacedName, local *offloading.NamespaceMap, replicated offloading.NamespaceMapSpec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sent == nil {
@@ -50,17 +50,17 @@ func (r *requests) add(key types.NamespacedName, local *offloading.NamespaceMap,
 	}
 }
 
-// forget drops the record of a deleted map.
-func (r *requests) forget(key types.NamespacedName) {
+// dropMap drops the record of a deleted map.
+func (r *requests) dropMap(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sent, key)
 }
 
-// merge returns the desired spec of the copy: the entries of the map, and the other entries of the copy that this
+// mergeEntries returns the desired spec of the copy: the entries of the map, and the other entries of the copy that this
 // cluster is not known to have requested. An entry that it has requested and no longer requests is omitted, which
 // deletes the remote namespace.
-func (r *requests) merge(key types.NamespacedName, local, copied *offloading.NamespaceMap) (desired offloading.NamespaceMapSpec, others map[string]string) {
+func (r *requests) mergeEntries(key types.NamespacedName, local, copied *offloading.NamespaceMap) (desired offloading.NamespaceMapSpec, others map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sent := r.sent[key]
@@ -68,7 +68,7 @@ func (r *requests) merge(key types.NamespacedName, local, copied *offloading.Nam
 	for namespace, remoteNamespace := range copied.Spec.DesiredMapping {
 		// A withdrawn request is not kept, nor an entry that replaced a request of this cluster.
 		now, requests := local.Spec.DesiredMapping[namespace]
-		if now != remoteNamespace && !sent.requested(local, entry{namespace, remoteNamespace}) && !(requests && sent.requested(local, entry{namespace, now})) {
+		if now != remoteNamespace && !sent.wasRequested(local, entry{namespace, remoteNamespace}) && !(requests && sent.wasRequested(local, entry{namespace, now})) {
 			others[namespace] = remoteNamespace
 		}
 	}
@@ -85,8 +85,8 @@ func (r *requests) merge(key types.NamespacedName, local, copied *offloading.Nam
 	return desired, others
 }
 
-// requested reports whether this cluster is known to have requested an entry of the map.
-func (s sentMap) requested(local *offloading.NamespaceMap, e entry) bool {
+// wasRequested reports whether this cluster is known to have requested an entry of the map.
+func (s sentMap) wasRequested(local *offloading.NamespaceMap, e entry) bool {
 	status, answered := local.Status.CurrentMapping[e.namespace]
 	return answered && status.RemoteNamespace == e.remoteNamespace || s.uid == local.UID && s.entries[e]
 }
