@@ -66,8 +66,8 @@ const (
 	offerAction      = "Offer"
 )
 
-// asks reports whether a consumer only requests an offer.
-func asks(object client.Object) bool {
+// requestsOffer reports whether a consumer only requests an offer.
+func requestsOffer(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && offer.IsForOffer(slice)
 }
@@ -81,7 +81,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if slice.DeletionTimestamp != nil || !asks(slice) || !c.options.Offer.Decides(slice) {
+	if slice.DeletionTimestamp != nil || !requestsOffer(slice) || !c.options.Offer.Decides(slice) {
 		return reconcile.Result{}, nil
 	}
 	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)
@@ -137,34 +137,34 @@ func (c *Controller) withinQuotas(ctx context.Context, slice *auth.ResourceSlice
 
 // Enforces returns the objects that the controller enforces, for metrics: ResourceSlices that request an offer.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
-	return &auth.ResourceSliceList{}, asks
+	return &auth.ResourceSliceList{}, requestsOffer
 }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	changed := predicate.Funcs{UpdateFunc: workers.Changed}
 	ofNamespace := func(ctx context.Context, object client.Object) []reconcile.Request {
-		return offer.Requests(ctx, c.client, asks, client.InNamespace(object.GetNamespace()))
+		return offer.Requests(ctx, c.client, requestsOffer, client.InNamespace(object.GetNamespace()))
 	}
 	b := builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
-		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(asks))).
+		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(requestsOffer))).
 		// Resources that one slice releases may be granted to another slice of the consumer.
 		Watches(&auth.ResourceSlice{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: regranted,
+			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: hasGrantChanged,
 		})).
 		Watches(&offloading.Quota{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(changed))
 	if c.options.Offer.Storage {
 		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-			return offer.Requests(ctx, c.client, asks)
+			return offer.Requests(ctx, c.client, requestsOffer)
 		}), builder.WithPredicates(changed))
 	}
 	return b.Complete(report.Failures(c, c.options.Failed))
 }
 
-// regranted reports whether an update has changed the granted resources.
-func regranted(e event.UpdateEvent) bool {
+// hasGrantChanged reports whether an update has changed the granted resources.
+func hasGrantChanged(e event.UpdateEvent) bool {
 	before, isSlice := e.ObjectOld.(*auth.ResourceSlice)
 	now, ok := e.ObjectNew.(*auth.ResourceSlice)
 	return ok && isSlice && !equality.Semantic.DeepEqual(before.Status.Resources, now.Status.Resources)
