@@ -80,7 +80,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.client.Get(ctx, request.NamespacedName, csr); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !open(csr) {
+	if !isOpen(csr) {
 		return reconcile.Result{}, nil
 	}
 	namespace, account, _ := serviceaccount.SplitUsername(csr.Spec.Username)
@@ -89,7 +89,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: account}, vn); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	addresses, err := c.addresses(ctx, vn)
+	addresses, err := c.podAddresses(ctx, vn)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -97,16 +97,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	err = verify(csr, vn.Name, addresses, nodes)
-	if errors.Is(err, errAddress) && c.options.Clock.Since(csr.CreationTimestamp.Time) < patience {
-		return reconcile.Result{RequeueAfter: again}, nil
+	err = verifyRequest(csr, vn.Name, addresses, nodes)
+	if errors.Is(err, errAddress) && c.options.Clock.Since(csr.CreationTimestamp.Time) < addressTimeout {
+		return reconcile.Result{RequeueAfter: addressRetryInterval}, nil
 	}
 	if err != nil {
 		c.recorder.Eventf(vn, csr, corev1.EventTypeWarning, notApprovedReason, approveAction,
 			"CertificateSigningRequest %s was not approved: %s. If the request is legitimate, run kubectl certificate approve %s", csr.Name, err, csr.Name)
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, c.approve(ctx, csr, vn)
+	return reconcile.Result{}, c.approveRequest(ctx, csr, vn)
 }
 
 // realNodes returns the nodes that are not virtual. Permission to create a VirtualNode and pods in one namespace gives
@@ -119,9 +119,9 @@ func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	return slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Labels[wire.TypeLabel] == wire.VirtualNodeType }), nil
 }
 
-// addresses returns the addresses of the pods that run as the service account of a virtual node, without those on the
+// podAddresses returns the addresses of the pods that run as the service account of a virtual node, without those on the
 // host network.
-func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
+func (c *Controller) podAddresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	pods := &corev1.PodList{}
 	err := c.live.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: vn.Name})
 	if err != nil {
@@ -140,10 +140,10 @@ func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) 
 }
 
 const (
-	// patience is how long to wait for the address in the status of a pod, which appears a moment after the pod has
+	// addressTimeout is how long to wait for the address in the status of a pod, which appears a moment after the pod has
 	// started to use it.
-	patience = 30 * time.Second
-	again    = time.Second
+	addressTimeout       = 30 * time.Second
+	addressRetryInterval = time.Second
 )
 
 var errAddress = errors.New("it requests an address that no pod of the virtual kubelet has")
@@ -151,9 +151,9 @@ var errAddress = errors.New("it requests an address that no pod of the virtual k
 // usages are the usages of the serving certificate of a kubelet. RSA keys also need key encipherment.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
 
-// verify returns an error if a request exceeds the rights of the virtual kubelet. It may have the name of its node
+// verifyRequest returns an error if a request exceeds the rights of the virtual kubelet. It may have the name of its node
 // unless it is a real one, and the addresses of its pods unless a real node has them.
-func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string, realNodes []corev1.Node) error {
+func verifyRequest(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string, realNodes []corev1.Node) error {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
 		return errors.New("it is not in PEM format")
@@ -202,7 +202,7 @@ func ownerOf(ip net.IP, nodes []corev1.Node) string {
 	return ""
 }
 
-func (c *Controller) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, vn *offloading.VirtualNode) error {
+func (c *Controller) approveRequest(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, vn *offloading.VirtualNode) error {
 	csr = csr.DeepCopy()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "VirtualKubelet",
@@ -221,8 +221,8 @@ func (c *Controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 	return nil
 }
 
-// open reports whether a request may come from a virtual kubelet and is not decided yet.
-func open(object client.Object) bool {
+// isOpen reports whether a request may come from a virtual kubelet and is not decided yet.
+func isOpen(object client.Object) bool {
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Certificate) > 0 {
 		return false
@@ -236,7 +236,7 @@ func open(object client.Object) bool {
 
 // Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
-	return &certificatesv1.CertificateSigningRequestList{}, open
+	return &certificatesv1.CertificateSigningRequestList{}, isOpen
 }
 
 // Register adds the controller to mgr.
@@ -244,6 +244,6 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
-		Watches(&certificatesv1.CertificateSigningRequest{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(open))).
+		Watches(&certificatesv1.CertificateSigningRequest{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(isOpen))).
 		Complete(report.Failures(c, c.options.Failed))
 }
