@@ -32,22 +32,22 @@ import (
 // errForeign is returned for existing EndpointSlices with another owner.
 var errForeign = report.Errorf(report.Foreign, "an EndpointSlice of this name exists that is not ours")
 
-// refusal has the differences that the API server restored when a slice was written. They are not written again before
+// serverChanges has the differences that the API server restored when a slice was written. They are not written again before
 // until.
-type refusal struct {
+type serverChanges struct {
 	slice types.UID
 	patch string
 	until time.Time
 }
 
-// apply makes the EndpointSlice equal to desired with at most one write. If it is equal already, it does not write.
-func (c *Controller) apply(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+// applySlice makes the EndpointSlice equal to desired with at most one write. If it is equal already, it does not write.
+func (c *Controller) applySlice(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	actual := newSlice()
 	err := c.client.Get(ctx, key, actual)
 	switch {
 	case apierrors.IsNotFound(err):
-		return c.create(ctx, shadow, desired)
+		return c.createSlice(ctx, shadow, desired)
 	case err != nil:
 		return fmt.Errorf("getting EndpointSlice %s, %w", key, err)
 	}
@@ -55,10 +55,10 @@ func (c *Controller) apply(ctx context.Context, shadow, desired *unstructured.Un
 		// The deletion triggers the next reconciliation.
 		return err
 	}
-	return c.update(ctx, shadow, desired, actual)
+	return c.updateSlice(ctx, shadow, desired, actual)
 }
 
-func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+func (c *Controller) createSlice(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	if err := c.brake.MayCreate(ctx, shadow, createAction); err != nil {
 		return err
@@ -69,10 +69,10 @@ func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.U
 	switch {
 	case err == nil:
 		c.brake.Created(shadow)
-		c.settle(shadow, desired, created)
+		c.recordServerChanges(shadow, desired, created)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return c.meet(ctx, shadow, desired)
+		return c.updateUncached(ctx, shadow, desired)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	}
@@ -85,9 +85,9 @@ func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.U
 	return err
 }
 
-// meet handles a slice that exists but is not in the cache, which only contains slices with the label of this
+// updateUncached handles a slice that exists but is not in the cache, which only contains slices with the label of this
 // controller.
-func (c *Controller) meet(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+func (c *Controller) updateUncached(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	actual := newSlice()
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), actual); err != nil {
 		return fmt.Errorf("getting EndpointSlice %s, which exists already, %w", client.ObjectKeyFromObject(shadow), err)
@@ -96,14 +96,14 @@ func (c *Controller) meet(ctx context.Context, shadow, desired *unstructured.Uns
 	if err != nil || actual == nil {
 		return err
 	}
-	return c.update(ctx, shadow, desired, actual)
+	return c.updateSlice(ctx, shadow, desired, actual)
 }
 
-func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstructured.Unstructured) error {
+func (c *Controller) updateSlice(ctx context.Context, shadow, desired, actual *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	switch {
 	case !metav1.IsControlledBy(actual, shadow) && kind.OwnerOf(actual) != nil:
-		if err := c.endPredecessor(ctx, actual); err != nil {
+		if err := c.deletePredecessor(ctx, actual); err != nil {
 			return err
 		}
 		return fmt.Errorf("waiting for the deletion of EndpointSlice %s, which was made of an earlier ShadowEndpointSlice of this name", key)
@@ -115,18 +115,18 @@ func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstru
 		// The deletion triggers the next reconciliation.
 		return nil
 	}
-	changes := difference(desired, actual)
+	changes := changesOf(desired, actual)
 	if len(changes) == 0 {
-		c.accepted(key)
+		c.clearRefusals(key)
 		return nil
 	}
 	if last, ok := c.refused.Get(key); ok && last.slice == actual.GetUID() && last.patch == changes.String() && time.Now().Before(last.until) {
 		return nil
 	}
-	return c.patch(ctx, shadow, desired, actual, changes)
+	return c.patchSlice(ctx, shadow, desired, actual, changes)
 }
 
-func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstructured.Unstructured, changes jsonpatch.Patch) error {
+func (c *Controller) patchSlice(ctx context.Context, shadow, desired, actual *unstructured.Unstructured, changes jsonpatch.Patch) error {
 	key := client.ObjectKeyFromObject(shadow)
 	content, err := runtime.Encode(unstructured.UnstructuredJSONScheme, desired)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 	switch {
 	case err == nil:
 		c.brake.Changed(shadow, string(content), changes)
-		c.settle(shadow, desired, written)
+		c.recordServerChanges(shadow, desired, written)
 		return nil
 	case jsonpatch.IsRejected(err):
 		wait := c.refuseUntil(key, actual, changes)
@@ -159,12 +159,12 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 	return fmt.Errorf("updating EndpointSlice %s, %w", key, err)
 }
 
-// settle records the fields that the server has changed in a written slice.
-func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured) {
+// recordServerChanges records the fields that the server has changed in a written slice.
+func (c *Controller) recordServerChanges(shadow, desired, written *unstructured.Unstructured) {
 	key := client.ObjectKeyFromObject(shadow)
-	rest := difference(desired, written)
+	rest := changesOf(desired, written)
 	if len(rest) == 0 {
-		c.accepted(key)
+		c.clearRefusals(key)
 		return
 	}
 	c.refuseUntil(key, written, rest)
@@ -175,20 +175,20 @@ func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured)
 // refuseUntil records that changes of a slice were refused, and returns the delay until they are tried again.
 func (c *Controller) refuseUntil(key types.NamespacedName, slice *unstructured.Unstructured, changes jsonpatch.Patch) time.Duration {
 	wait := c.invalid.Next(key, string(slice.GetUID())+changes.String())
-	c.refused.Set(key, refusal{slice.GetUID(), changes.String(), time.Now().Add(wait)})
+	c.refused.Set(key, serverChanges{slice.GetUID(), changes.String(), time.Now().Add(wait)})
 	return wait
 }
 
-// accepted clears the recorded refusals of a slice.
-func (c *Controller) accepted(key types.NamespacedName) {
+// clearRefusals clears the recorded refusals of a slice.
+func (c *Controller) clearRefusals(key types.NamespacedName) {
 	c.refused.Drop(key)
 	c.invalid.Drop(key)
 }
 
-// difference returns the necessary changes of actual. Fields whose desired value has not changed are left as others have
+// changesOf returns the necessary changes of actual. Fields whose desired value has not changed are left as others have
 // changed them (see package asked). In a slice without a record every field is compared, because outdated endpoints must
 // not stay.
-func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
+func changesOf(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	owned := sync.OnceValue(func() ownedfields.Metadata {
 		return ownedfields.Of(actual.GetManagedFields(), wire.ShadowEndpointSliceFieldManager)
 	})
@@ -200,7 +200,7 @@ func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	patch := jsonpatch.Strings("/metadata/labels", labels, last.Merge(asked.Labels, labels, desired.GetLabels(), ownsLabel), ownsLabel)
 	for _, field := range contentOf(desired) {
 		value := desired.Object[field]
-		if !same(value, actual.Object[field]) && (last == nil || !last.Content.Has(textOf(value), field)) {
+		if !isSameValue(value, actual.Object[field]) && (last == nil || !last.Content.Has(textOf(value), field)) {
 			patch.Add(jsonpatch.Pointer(field), value)
 		}
 	}
@@ -251,8 +251,8 @@ func textOf(value any) string {
 	return string(text)
 }
 
-// same compares two values. null, an absent field and an empty list are equal.
-func same(a, b any) bool {
+// isSameValue compares two values. null, an absent field and an empty list are equal.
+func isSameValue(a, b any) bool {
 	if isNothing(a) && isNothing(b) {
 		return true
 	}

@@ -91,7 +91,7 @@ type Controller struct {
 	options  Options
 
 	// refused has the fields of each slice that the API server does not store as they are sent.
-	refused memo.Memo[refusal]
+	refused memo.Memo[serverChanges]
 	// invalid counts how often the API server has refused a slice.
 	invalid report.Refusals
 	// gone has the deleted ShadowEndpointSlices.
@@ -135,8 +135,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	shadow := kind.New()
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
-		c.forget(request.NamespacedName)
-		wait, err := c.endOrphan(ctx, request.NamespacedName)
+		c.dropRecords(request.NamespacedName)
+		wait, err := c.deleteOrphan(ctx, request.NamespacedName)
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if shadow.GetDeletionTimestamp() != nil {
 		var wait time.Duration
 		if shadows.WaitsForDependents(shadow) {
-			wait, err = c.endDependent(ctx, shadow)
+			wait, err = c.deleteDependent(ctx, shadow)
 		}
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
@@ -156,18 +156,18 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Warn(shadow, tooLargeReason, forgeAction, fmt.Sprintf("the EndpointSlice was left unchanged: %s; divide it into several", excess))
 		return reconcile.Result{}, nil
 	}
-	wait, err := brake.Wait(0, c.enforce(ctx, shadow))
+	wait, err := brake.Wait(0, c.enforceSlice(ctx, shadow))
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-func (c *Controller) forget(key types.NamespacedName) {
-	c.accepted(key)
+func (c *Controller) dropRecords(key types.NamespacedName) {
+	c.clearRefusals(key)
 	c.brake.Forget(key)
 	c.report.Clear(key)
 }
 
-// enforce writes the EndpointSlice of shadow. It must not change shadow, which is shared with the cache.
-func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) error {
+// enforceSlice writes the EndpointSlice of shadow. It must not change shadow, which is shared with the cache.
+func (c *Controller) enforceSlice(ctx context.Context, shadow *unstructured.Unstructured) error {
 	origin := shadow.GetLabels()[wire.OriginLabel]
 	if origin == "" {
 		c.report.Warn(shadow, shadows.MissingOriginReason, forgeAction, fmt.Sprintf(
@@ -189,16 +189,16 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	}
 	allowed, err := c.allowanceOf(ctx, namespace, origin)
 	if err != nil {
-		return c.notKnown(shadow, err)
+		return c.reportUnknownRanges(shadow, err)
 	}
-	desired, problems, err := c.forge(ctx, shadow, origin, state, allowed)
+	desired, problems, err := c.forgeSlice(ctx, shadow, origin, state, allowed)
 	switch {
 	case errors.Is(err, errMalformed):
 		c.report.Warn(shadow, failedUpdateReason, forgeAction, err.Error())
 		// The refusal is reported to the user. A change of the ShadowEndpointSlice triggers the next attempt.
 		return nil
 	case err != nil:
-		c.wait(shadow, err)
+		c.reportUnmapped(shadow, err)
 		return fmt.Errorf("forging EndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
 	}
 	refusal, err := c.dropDenied(ctx, desired)
@@ -209,23 +209,23 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 		problems = append(problems, problem{refusedReason, "the EndpointSlice is created without what is denied: " + refusal.Error()})
 	}
 	setRecord(desired)
-	if err := c.apply(ctx, shadow, desired); err != nil {
+	if err := c.applySlice(ctx, shadow, desired); err != nil {
 		return err
 	}
-	c.complain(shadow, problems)
+	c.reportProblems(shadow, problems)
 	return nil
 }
 
-// notKnown reports that the permitted addresses of the consumer are unknown. The EndpointSlice stays unchanged.
-func (c *Controller) notKnown(shadow *unstructured.Unstructured, err error) error {
+// reportUnknownRanges reports that the permitted addresses of the consumer are unknown. The EndpointSlice stays unchanged.
+func (c *Controller) reportUnknownRanges(shadow *unstructured.Unstructured, err error) error {
 	if !errors.Is(err, ownranges.ErrNotRead) {
 		c.report.Warn(shadow, unknownRangesReason, forgeAction, err.Error()+"; the EndpointSlice was left unchanged")
 	}
 	return fmt.Errorf("determining the allowed addresses of ShadowEndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
 }
 
-// wait reports that an address cannot be mapped. The EndpointSlice stays unchanged.
-func (c *Controller) wait(shadow *unstructured.Unstructured, err error) {
+// reportUnmapped reports that an address cannot be mapped. The EndpointSlice stays unchanged.
+func (c *Controller) reportUnmapped(shadow *unstructured.Unstructured, err error) {
 	reason := incompleteNetworkReason
 	switch {
 	case errors.Is(err, networks.ErrNotYet):
@@ -240,7 +240,7 @@ func (c *Controller) wait(shadow *unstructured.Unstructured, err error) {
 // problem affects some endpoints of a slice. The slice is written, with these endpoints omitted or not ready.
 type problem struct{ reason, note string }
 
-func (c *Controller) complain(shadow *unstructured.Unstructured, problems []problem) {
+func (c *Controller) reportProblems(shadow *unstructured.Unstructured, problems []problem) {
 	for _, p := range problems {
 		c.report.Warn(shadow, p.reason, forgeAction, p.note)
 		return
@@ -261,5 +261,5 @@ func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
-	return c.watch(mgr)
+	return c.setUpWatches(mgr)
 }

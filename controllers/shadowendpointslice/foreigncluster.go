@@ -28,15 +28,15 @@ func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, erro
 	if err != nil || cluster == nil {
 		return state{}, err
 	}
-	return observe(cluster), nil
+	return observeState(cluster), nil
 }
 
-// observe derives the state from the conditions. The network must be connected, unless it is not checked. The API server
+// observeState derives the state from the conditions. The network must be connected, unless it is not checked. The API server
 // must respond, unless nothing checks it because the consumer sends no heartbeat and provides no access. A
 // ForeignCluster that was not reconciled yet has no conditions, and a cluster that is declared dead is unreachable.
 //
 // Unlike here, endpoints without a ForeignCluster keep their last state in Liqo (Liqo: remote endpointslices).
-func observe(cluster *core.ForeignCluster) state {
+func observeState(cluster *core.ForeignCluster) state {
 	status := &cluster.Status
 	networking := status.Modules.Networking.Enabled
 	connected := !networking ||

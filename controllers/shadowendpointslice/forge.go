@@ -23,9 +23,9 @@ import (
 // errMalformed is returned for a ShadowEndpointSlice that is unusable until it is changed.
 var errMalformed = errors.New("spec.template must be an object with addressType and the lists endpoints and ports")
 
-// forge returns the EndpointSlice of shadow. Its content is the template in its stored form, because a Go type could
+// forgeSlice returns the EndpointSlice of shadow. Its content is the template in its stored form, because a Go type could
 // lose fields. The problems are the reasons why endpoints are not ready.
-func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state, allowed *allowance) (*unstructured.Unstructured, []problem, error) {
+func (c *Controller) forgeSlice(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state, allowed *allowance) (*unstructured.Unstructured, []problem, error) {
 	template, ok, err := unstructured.NestedFieldNoCopy(shadow.Object, "spec", "template")
 	content, isMap := template.(map[string]any)
 	if !ok || err != nil || !isMap {
@@ -45,7 +45,7 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 		ready: from.reachable && len(problems) == 0,
 		hosts: content["addressType"] == string(discoveryv1.AddressTypeFQDN),
 	}
-	endpoints, err := conversion.endpoints(ctx, content["endpoints"])
+	endpoints, err := conversion.convertEndpoints(ctx, content["endpoints"])
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,8 +107,8 @@ type conversion struct {
 	problems []problem // problems of endpoints so far
 }
 
-// endpoints does not change list. Malformed items are kept, so that the API server refuses them with their path.
-func (v *conversion) endpoints(ctx context.Context, list any) ([]any, error) {
+// convertEndpoints does not change list. Malformed items are kept, so that the API server refuses them with their path.
+func (v *conversion) convertEndpoints(ctx context.Context, list any) ([]any, error) {
 	items, ok := list.([]any)
 	if !ok && list != nil {
 		return nil, fmt.Errorf("endpoints is not a list, %w", errMalformed)
@@ -123,7 +123,7 @@ func (v *conversion) endpoints(ctx context.Context, list any) ([]any, error) {
 		if v.options.DenyDirectConnections && v.isDirect(endpoint) {
 			continue
 		}
-		endpoint, err := v.endpoint(ctx, endpoint)
+		endpoint, err := v.convertEndpoint(ctx, endpoint)
 		switch {
 		case errors.Is(err, errNotConnected):
 			v.problems = append(v.problems, problem{notConnectedReason, fmt.Sprintf("ignored endpoint %d: %v", i, err)})
@@ -148,8 +148,8 @@ func (v *conversion) isDirect(endpoint map[string]any) bool {
 	return false
 }
 
-// endpoint returns a copy with new conditions and addresses. All other fields are shared.
-func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map[string]any, error) {
+// convertEndpoint returns a copy with new conditions and addresses. All other fields are shared.
+func (v *conversion) convertEndpoint(ctx context.Context, endpoint map[string]any) (map[string]any, error) {
 	endpoint = maps.Clone(endpoint)
 	conditions, _ := endpoint["conditions"].(map[string]any)
 	conditions = maps.Clone(conditions)
@@ -171,7 +171,7 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 	}
 	mapped := make([]any, len(addresses))
 	for i, item := range addresses {
-		address, err := v.address(ctx, item)
+		address, err := v.convertAddress(ctx, item)
 		if err == nil {
 			err = v.checkAddress(address)
 		}
@@ -247,7 +247,7 @@ func (v *conversion) checkRange(owner, address string) error {
 		errNotTheirs, address, owner, tenantlimits.EndpointCIDRs.Name)
 }
 
-func (v *conversion) address(ctx context.Context, item any) (any, error) {
+func (v *conversion) convertAddress(ctx context.Context, item any) (any, error) {
 	address, ok := item.(string)
 	if !ok || v.options.AddressMapper == nil {
 		return item, nil
