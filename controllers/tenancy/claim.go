@@ -45,8 +45,8 @@ func (c *claimCheck) firstRefusal() *Refusal {
 	return nil
 }
 
-func (c *claimCheck) refused(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
-	return refused(c.field+field, setting, rule, args...)
+func (c *claimCheck) refuseField(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
+	return refuseField(c.field+field, setting, rule, args...)
 }
 
 func (c *claimCheck) checkVolume() *Refusal {
@@ -65,9 +65,9 @@ func (c *claimCheck) checkVolume() *Refusal {
 func (c *claimCheck) checkClass() *Refusal {
 	switch class := c.claim.StorageClassName; {
 	case class == nil && len(c.limits.List(tenantlimits.StorageClasses)) == 0:
-		return c.refused("storageClassName", tenantlimits.StorageClasses, "the default storage class is not allowed for consumers")
+		return c.refuseField("storageClassName", tenantlimits.StorageClasses, "the default storage class is not allowed for consumers")
 	case class != nil && (*class == "" || !c.limits.Matches(tenantlimits.StorageClasses, *class)):
-		return c.refused("storageClassName", tenantlimits.StorageClasses, "storage class %q is not allowed for consumers", *class)
+		return c.refuseField("storageClassName", tenantlimits.StorageClasses, "storage class %q is not allowed for consumers", *class)
 	}
 	return nil
 }
@@ -78,14 +78,14 @@ func (c *claimCheck) checkSource() *Refusal {
 		return &Refusal{podField + c.field + "dataSourceRef", "consumers must not read data of another namespace", "omit the field"}
 	}
 	if (c.claim.DataSource != nil || reference != nil) && !c.limits.Enabled(tenantlimits.ClaimDataSources) {
-		return c.refused("dataSource", tenantlimits.ClaimDataSources, "data sources are not allowed for consumers")
+		return c.refuseField("dataSource", tenantlimits.ClaimDataSources, "data sources are not allowed for consumers")
 	}
 	return nil
 }
 
 func (c *claimCheck) checkAttributes() *Refusal {
 	if class := c.claim.VolumeAttributesClassName; class != nil && *class != "" && !c.limits.Matches(tenantlimits.VolumeAttributesClasses, *class) {
-		return c.refused("volumeAttributesClassName", tenantlimits.VolumeAttributesClasses, "volume attributes class %q is not allowed for consumers", *class)
+		return c.refuseField("volumeAttributesClassName", tenantlimits.VolumeAttributesClasses, "volume attributes class %q is not allowed for consumers", *class)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (c *claimCheck) checkAttributes() *Refusal {
 func (c *claimCheck) checkSize() *Refusal {
 	size := c.claim.Resources.Requests[corev1.ResourceStorage]
 	if limit, limited := c.limits.Quantity(tenantlimits.MaxClaimSize); limited && size.Cmp(limit) > 0 {
-		return c.refused("resources.requests[storage]", tenantlimits.MaxClaimSize, "%s is more than the maximum of %s", size.String(), limit.String())
+		return c.refuseField("resources.requests[storage]", tenantlimits.MaxClaimSize, "%s is more than the maximum of %s", size.String(), limit.String())
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func (c *podCheck) checkScheduling() *Refusal {
 	case c.spec.NodeName != "":
 		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "omit the field"}
 	case c.spec.SchedulerName != "" && !c.limits.Matches(tenantlimits.SchedulerNames, c.spec.SchedulerName):
-		return refused("schedulerName", tenantlimits.SchedulerNames, "scheduler %q is not allowed for consumers", c.spec.SchedulerName)
+		return refuseField("schedulerName", tenantlimits.SchedulerNames, "scheduler %q is not allowed for consumers", c.spec.SchedulerName)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (c *podCheck) checkNodeSelection() *Refusal {
 	const rule = "consumers must not select nodes by %q"
 	for _, key := range slices.Sorted(maps.Keys(c.spec.NodeSelector)) {
 		if !c.limits.Matches(tenantlimits.NodeSelectors, key) {
-			return refused("nodeSelector", tenantlimits.NodeSelectors, rule, key)
+			return refuseField("nodeSelector", tenantlimits.NodeSelectors, rule, key)
 		}
 	}
 	if c.spec.Affinity == nil || c.spec.Affinity.NodeAffinity == nil {
@@ -66,7 +66,7 @@ func (c *podCheck) checkNodeSelection() *Refusal {
 	for _, term := range terms {
 		for _, requirement := range slices.Concat(term.MatchExpressions, term.MatchFields) {
 			if !c.limits.Matches(tenantlimits.NodeSelectors, requirement.Key) {
-				return refused("affinity.nodeAffinity", tenantlimits.NodeSelectors, rule, requirement.Key)
+				return refuseField("affinity.nodeAffinity", tenantlimits.NodeSelectors, rule, requirement.Key)
 			}
 		}
 	}
@@ -78,9 +78,9 @@ func (c *podCheck) checkTolerations() *Refusal {
 		switch {
 		case c.limits.Matches(tenantlimits.Tolerations, toleration.Key):
 		case toleration.Key == "":
-			return refused("tolerations", tenantlimits.Tolerations, "consumers must not tolerate all taints")
+			return refuseField("tolerations", tenantlimits.Tolerations, "consumers must not tolerate all taints")
 		default:
-			return refused("tolerations", tenantlimits.Tolerations, "consumers must not tolerate taint %q", toleration.Key)
+			return refuseField("tolerations", tenantlimits.Tolerations, "consumers must not tolerate taint %q", toleration.Key)
 		}
 	}
 	return nil
@@ -99,11 +99,11 @@ func (c *podCheck) checkPodAffinity() *Refusal {
 		}
 		for _, term := range terms {
 			if term.NamespaceSelector != nil {
-				return refused(field+".namespaceSelector", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of other namespaces")
+				return refuseField(field+".namespaceSelector", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of other namespaces")
 			}
 			for _, name := range term.Namespaces {
 				if name != c.namespace {
-					return refused(field+".namespaces", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of namespace %q", name)
+					return refuseField(field+".namespaces", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of namespace %q", name)
 				}
 			}
 		}
@@ -127,9 +127,9 @@ func (c *podCheck) checkClasses() *Refusal {
 	case c.spec.Priority != nil && priority == "":
 		return &Refusal{podField + "priority", "a priority requires a priority class", "omit the field"}
 	case priority != "" && (strings.HasPrefix(priority, "system-") || !c.limits.Matches(tenantlimits.PriorityClasses, priority)):
-		return refused("priorityClassName", tenantlimits.PriorityClasses, "priority class %q is not allowed for consumers", priority)
+		return refuseField("priorityClassName", tenantlimits.PriorityClasses, "priority class %q is not allowed for consumers", priority)
 	case runtime != nil && *runtime != "" && !c.limits.Matches(tenantlimits.RuntimeClasses, *runtime):
-		return refused("runtimeClassName", tenantlimits.RuntimeClasses, "runtime class %q is not allowed for consumers", *runtime)
+		return refuseField("runtimeClassName", tenantlimits.RuntimeClasses, "runtime class %q is not allowed for consumers", *runtime)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (c *podCheck) checkGracePeriods() *Refusal {
 		if seconds == nil || *seconds <= limit {
 			return nil
 		}
-		return refused(field+"terminationGracePeriodSeconds", tenantlimits.MaxTerminationGracePeriod, "%d seconds are more than the maximum of %d", *seconds, limit)
+		return refuseField(field+"terminationGracePeriodSeconds", tenantlimits.MaxTerminationGracePeriod, "%d seconds are more than the maximum of %d", *seconds, limit)
 	}
 	if refusal := check("", c.spec.TerminationGracePeriodSeconds); refusal != nil {
 		return refusal
@@ -165,7 +165,7 @@ func (c *podCheck) checkGracePeriods() *Refusal {
 func (c *podCheck) checkServiceAccount() *Refusal {
 	for _, name := range []string{c.spec.ServiceAccountName, c.spec.DeprecatedServiceAccount} {
 		if name != "" && !c.limits.Matches(tenantlimits.ServiceAccounts, name) {
-			return refused("serviceAccountName", tenantlimits.ServiceAccounts, "service account %q is not allowed for consumers", name)
+			return refuseField("serviceAccountName", tenantlimits.ServiceAccounts, "service account %q is not allowed for consumers", name)
 		}
 	}
 	if c.limits.Enabled(tenantlimits.ServiceAccountTokens) {
@@ -173,11 +173,11 @@ func (c *podCheck) checkServiceAccount() *Refusal {
 	}
 	const rule = "pods of consumers get no credentials for the API server of this cluster"
 	if c.spec.AutomountServiceAccountToken != nil && *c.spec.AutomountServiceAccountToken {
-		return refused("automountServiceAccountToken", tenantlimits.ServiceAccountTokens, rule)
+		return refuseField("automountServiceAccountToken", tenantlimits.ServiceAccountTokens, rule)
 	}
 	for i := range c.spec.Volumes {
 		if projected := c.spec.Volumes[i].Projected; projected != nil && slices.ContainsFunc(projected.Sources, isCredential) {
-			return refused("volumes", tenantlimits.ServiceAccountTokens, rule)
+			return refuseField("volumes", tenantlimits.ServiceAccountTokens, rule)
 		}
 	}
 	return nil
@@ -194,7 +194,7 @@ func (c *podCheck) checkVolumes() *Refusal {
 		volume, _ := item.(map[string]any)
 		for _, kind := range slices.Sorted(maps.Keys(volume)) {
 			if kind != "name" && volume[kind] != nil && !c.limits.Matches(tenantlimits.VolumeTypes, kind) {
-				return refused("volumes", tenantlimits.VolumeTypes, "volumes of type %q are not allowed for consumers", kind)
+				return refuseField("volumes", tenantlimits.VolumeTypes, "volumes of type %q are not allowed for consumers", kind)
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (c *podCheck) checkVolumes() *Refusal {
 	return nil
 }
 
-// refused returns a Refusal for a field of the pod that a limit does not allow.
-func refused(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
+// refuseField returns a Refusal for a field of the pod that a limit does not allow.
+func refuseField(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
 	return &Refusal{podField + field, fmt.Sprintf(rule, args...), limitRemedy(setting)}
 }

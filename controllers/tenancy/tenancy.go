@@ -49,7 +49,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	for id, pattern := range o.NamePatterns {
-		if _, err := regexp.Compile(whole(pattern)); err != nil {
+		if _, err := regexp.Compile(anchorPattern(pattern)); err != nil {
 			return fmt.Errorf("consumer %s: the name pattern %q is not a valid regular expression: %w", id, pattern, err)
 		}
 	}
@@ -185,7 +185,7 @@ var (
 	reservedPrefixes = []string{"kube-", "openshift-", "liqo-tenant-"}
 )
 
-func whole(pattern string) string { return "^(?:" + pattern + ")$" }
+func anchorPattern(pattern string) string { return "^(?:" + pattern + ")$" }
 
 // CheckName returns an error if a new namespace of a consumer may not have the name. limits are the limits of the
 // consumer, and installation is the namespace of the controllers.
@@ -210,7 +210,7 @@ func (o *Options) CheckName(limits tenantlimits.Limits, clusterID, name, install
 		}
 	}
 	if pattern, ok := o.NamePatterns[clusterID]; ok {
-		if matches, err := regexp.MatchString(whole(pattern), name); err != nil || !matches {
+		if matches, err := regexp.MatchString(anchorPattern(pattern), name); err != nil || !matches {
 			return fmt.Errorf("the names of this consumer must match %s", pattern)
 		}
 	}
