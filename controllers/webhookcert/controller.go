@@ -66,7 +66,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.live.Get(ctx, c.certificate.secret, secret); err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting the authority of the webhooks, %w", err)
 	}
-	patch := trust(configuration, secret.Data[authorityKey])
+	patch := trustPatch(configuration, secret.Data[authorityKey])
 	if len(patch) == 0 {
 		return reconcile.Result{}, nil
 	}
@@ -80,8 +80,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// trust returns a patch that sets the CA bundle in every webhook that lacks it. Nothing is changed before there is a CA.
-func trust(configuration *admissionregistrationv1.MutatingWebhookConfiguration, authority []byte) jsonpatch.Patch {
+// trustPatch returns a patch that sets the CA bundle in every webhook that lacks it. Nothing is changed before there is a CA.
+func trustPatch(configuration *admissionregistrationv1.MutatingWebhookConfiguration, authority []byte) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	for i := range configuration.Webhooks {
 		webhook := &configuration.Webhooks[i]
