@@ -54,8 +54,8 @@ func Consumer(id string) Subject { return Subject{CommonName: id, Organization: 
 
 func (s Subject) String() string { return fmt.Sprintf("CN=%s,O=%s", s.CommonName, s.Organization) }
 
-// is reports whether name is the subject without any other attributes.
-func (s Subject) is(name *pkix.Name) bool {
+// isName reports whether name is the subject without any other attributes.
+func (s Subject) isName(name *pkix.Name) bool {
 	return len(name.Names) == 2 && name.CommonName == s.CommonName && slices.Equal(name.Organization, []string{s.Organization})
 }
 
@@ -83,13 +83,13 @@ func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.Public
 	if err := csr.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("it is not signed with its own key: %w", err)
 	}
-	if !subject.is(&csr.Subject) {
+	if !subject.isName(&csr.Subject) {
 		return nil, fmt.Errorf("its subject is %q, not %q", csr.Subject.String(), subject)
 	}
 	if len(csr.DNSNames)+len(csr.EmailAddresses)+len(csr.IPAddresses)+len(csr.URIs) > 0 {
 		return nil, errors.New("it asks for alternative names")
 	}
-	if err := strong(csr.PublicKey); err != nil {
+	if err := checkStrength(csr.PublicKey); err != nil {
 		return nil, err
 	}
 	if key != nil && !Same(csr.PublicKey, key) {
@@ -98,7 +98,7 @@ func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.Public
 	return csr.PublicKey, nil
 }
 
-func strong(key crypto.PublicKey) error {
+func checkStrength(key crypto.PublicKey) error {
 	switch key := key.(type) {
 	case ed25519.PublicKey, *ecdsa.PublicKey:
 		return nil
@@ -123,7 +123,7 @@ func Same(a, b crypto.PublicKey) bool {
 // any key.
 func ValidityFor(certificate []byte, subject Subject, key crypto.PublicKey) credentials.Validity {
 	certificates, err := cert.ParseCertsPEM(certificate)
-	if err != nil || !subject.is(&certificates[0].Subject) || key != nil && !Same(certificates[0].PublicKey, key) {
+	if err != nil || !subject.isName(&certificates[0].Subject) || key != nil && !Same(certificates[0].PublicKey, key) {
 		return credentials.Validity{}
 	}
 	return credentials.Validity{From: certificates[0].NotBefore, Until: certificates[0].NotAfter}
@@ -171,7 +171,7 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 			err = errors.Join(err, fmt.Errorf("deleting CertificateSigningRequest %s, %w", name, deleted))
 		}
 	}()
-	if err := approve(ctx, c, live, csr, request); err != nil {
+	if err := approveRequest(ctx, c, live, csr, request); err != nil {
 		return nil, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, request.Patience)
@@ -182,7 +182,7 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
-		return len(csr.Status.Certificate) > 0, refusal(csr)
+		return len(csr.Status.Certificate) > 0, refusalOf(csr)
 	})
 	if errors.Is(err, context.DeadlineExceeded) && !cmdutil.Away(err) {
 		return nil, notSigned(fmt.Sprintf("CertificateSigningRequest %s was not signed within %s: the cluster must sign client certificates (signer %s), which Amazon EKS does not",
@@ -191,8 +191,8 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	return csr.Status.Certificate, err
 }
 
-// approve approves a request unless it is already approved. It fails if the request was denied.
-func approve(ctx context.Context, c client.Client, live client.Reader, csr *certificatesv1.CertificateSigningRequest, request Request) error {
+// approveRequest approves a request unless it is already approved. It fails if the request was denied.
+func approveRequest(ctx context.Context, c client.Client, live client.Reader, csr *certificatesv1.CertificateSigningRequest, request Request) error {
 	name := csr.Name
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
@@ -214,15 +214,15 @@ func approve(ctx context.Context, c client.Client, live client.Reader, csr *cert
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
-		if err := refusal(csr); err != nil {
+		if err := refusalOf(csr); err != nil {
 			return err
 		}
 		return err
 	})
 }
 
-// refusal returns the error for a request that was denied, or whose signer has failed.
-func refusal(csr *certificatesv1.CertificateSigningRequest) error {
+// refusalOf returns the error for a request that was denied, or whose signer has failed.
+func refusalOf(csr *certificatesv1.CertificateSigningRequest) error {
 	for _, condition := range csr.Status.Conditions {
 		said := condition.Reason
 		if condition.Message != "" {
