@@ -37,7 +37,7 @@ func SpareGC(ctx context.Context) {
 	if limit, err := strconv.ParseInt(os.Getenv(MemoryLimitVariable), 10, 64); err == nil && limit > 0 {
 		debug.SetMemoryLimit(limit / 10 * 9) // the rest is memory that Go does not count
 	}
-	follow(ctx, &collected{})
+	adjustGC(ctx, &collected{})
 }
 
 // MemoryLimitVariable is the environment variable with the memory limit of the container, in bytes.
@@ -46,25 +46,25 @@ const MemoryLimitVariable = "REFRACT_MEMORY_LIMIT"
 // collected is garbage that the next collection finds. It contains a pointer, so that it is allocated separately.
 type collected struct{ _ *collected }
 
-// follow sets the percentage now and again after each collection. The live heap can grow by tens of megabytes within a
+// adjustGC sets the percentage now and again after each collection. The live heap can grow by tens of megabytes within a
 // second.
-func follow(ctx context.Context, c *collected) {
+func adjustGC(ctx context.Context, c *collected) {
 	if ctx.Err() != nil {
 		return
 	}
-	debug.SetGCPercent(percent(live()))
-	runtime.SetFinalizer(c, func(*collected) { follow(ctx, &collected{}) })
+	debug.SetGCPercent(gcPercent(liveBytes()))
+	runtime.SetFinalizer(c, func(*collected) { adjustGC(ctx, &collected{}) })
 }
 
-// live returns the size of the heap after the last collection plus the stacks, which count in the same way.
-func live() uint64 {
+// liveBytes returns the size of the heap after the last collection plus the stacks, which count in the same way.
+func liveBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
 }
 
-// percent returns the growth of the heap that triggers the next collection, in per cent.
-func percent(live uint64) int {
+// gcPercent returns the growth of the heap that triggers the next collection, in per cent.
+func gcPercent(live uint64) int {
 	garbage := uint64(leastGarbage)
 	if live > leastGarbage {
 		garbage += (live - leastGarbage) * morePercent / 100
