@@ -41,13 +41,13 @@ type Connection struct {
 // the next list, but not to the responses of Streams.
 func New(config *rest.Config, limits Limits) (*Connection, error) {
 	c := &Connection{limits: limits}
-	api, streams, err := c.endpoints(config)
+	api, streams, err := c.newEndpoints(config)
 	if err != nil {
 		return nil, err
 	}
 	c.api.base, c.streams.base = api.server, streams.server
-	c.api.swap(api)
-	c.streams.swap(streams)
+	c.api.swapEndpoint(api)
+	c.streams.swapEndpoint(streams)
 	c.config = &rest.Config{
 		Host:      c.URL().String(),
 		Transport: &c.api,
@@ -68,14 +68,14 @@ func Parse(kubeconfig []byte) (*rest.Config, error) {
 	}
 	loaded, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return nil, readable(err)
+		return nil, readableError(err)
 	}
 	if err := RequireEmbedded(loaded, ""); err != nil {
 		return nil, err
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, readable(err)
+		return nil, readableError(err)
 	}
 	redirect.Refuse(config)
 	return config, nil
@@ -92,7 +92,7 @@ func ParseFile(path string) (*rest.Config, error) {
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
-		return nil, readable(err)
+		return nil, readableError(err)
 	}
 	if _, err := newEndpoint(rest.CopyConfig(config)); err != nil {
 		return nil, err
@@ -118,8 +118,8 @@ func looksLikeKubeconfig(text []byte) error {
 	return nil
 }
 
-// readable returns a readable error for an empty kubeconfig, which the library treats as missing.
-func readable(err error) error {
+// readableError returns a readable error for an empty kubeconfig, which the library treats as missing.
+func readableError(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
 		return errors.New("the kubeconfig has no cluster for its current context: check current-context, contexts and clusters")
 	}
@@ -140,12 +140,12 @@ func (c *Connection) Streams() http.RoundTripper { return &c.streams }
 // Update replaces the address and the credentials. Running requests are not affected. An unusable configuration changes
 // nothing.
 func (c *Connection) Update(config *rest.Config) error {
-	api, streams, err := c.endpoints(config)
+	api, streams, err := c.newEndpoints(config)
 	if err != nil {
 		return err
 	}
-	c.api.swap(api)
-	c.streams.swap(streams)
+	c.api.swapEndpoint(api)
+	c.streams.swapEndpoint(streams)
 	return nil
 }
 
@@ -156,8 +156,8 @@ type endpoint struct {
 	guard     *guard
 }
 
-// endpoints returns the endpoints for requests and for streams.
-func (c *Connection) endpoints(config *rest.Config) (api, streams *endpoint, err error) {
+// newEndpoints returns the endpoints for requests and for streams.
+func (c *Connection) newEndpoints(config *rest.Config) (api, streams *endpoint, err error) {
 	config = rest.CopyConfig(config)
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
@@ -225,7 +225,7 @@ func (s *swappable) RoundTrip(request *http.Request) (*http.Response, error) {
 	return e.guard.RoundTrip(request)
 }
 
-func (s *swappable) swap(e *endpoint) {
+func (s *swappable) swapEndpoint(e *endpoint) {
 	old := s.current.Swap(e)
 	if old != nil {
 		utilnet.CloseIdleConnectionsFor(old.transport)

@@ -36,13 +36,13 @@ func (e *WrongClusterError) Error() string {
 }
 
 const (
-	// confirmation is how long a confirmed ID is trusted. Later the address may belong to another cluster.
-	confirmation = time.Minute
-	// benefit is how long an API server without an ID is trusted. It may have just started and temporarily deny the
+	// confirmationPeriod is how long a confirmed ID is trusted. Later the address may belong to another cluster.
+	confirmationPeriod = time.Minute
+	// unknownIdentityPeriod is how long an API server without an ID is trusted. It may have just started and temporarily deny the
 	// request, or its first heartbeat may not be annotated yet.
-	benefit = 10 * time.Second
-	// refusal is the interval between two checks of a wrong cluster.
-	refusal = 5 * time.Second
+	unknownIdentityPeriod = 10 * time.Second
+	// wrongClusterRetryInterval is the interval between two checks of a wrong cluster.
+	wrongClusterRetryInterval = 5 * time.Second
 	// mostIdentity is the maximum size of the response with the ID, in bytes.
 	mostIdentity = 64 << 10
 	// identityTimeout limits the request for the cluster ID. Other requests wait for it.
@@ -68,7 +68,7 @@ type guard struct {
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
-	if err := g.check(request.Context()); err != nil {
+	if err := g.checkPeer(request.Context()); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close() // RoundTrip must close the body; nothing was sent
 		}
@@ -77,8 +77,8 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(request)
 }
 
-// check determines the ID of the server if it is not known. Concurrent requests wait for the same result.
-func (g *guard) check(ctx context.Context) error {
+// checkPeer determines the ID of the server if it is not known. Concurrent requests wait for the same result.
+func (g *guard) checkPeer(ctx context.Context) error {
 	peer := g.expected()
 	if peer == nil {
 		return nil
@@ -89,7 +89,7 @@ func (g *guard) check(ctx context.Context) error {
 	if fresh {
 		return known
 	}
-	asked := g.asking.DoChan("", func() (any, error) { return nil, g.ask(context.WithoutCancel(ctx), peer) })
+	asked := g.asking.DoChan("", func() (any, error) { return nil, g.requestIdentity(context.WithoutCancel(ctx), peer) })
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -98,9 +98,9 @@ func (g *guard) check(ctx context.Context) error {
 	}
 }
 
-// ask requests the cluster ID from the server, and stores the result.
-func (g *guard) ask(ctx context.Context, peer *Peer) error {
-	found, err := g.identity(ctx, peer.TenantNamespace)
+// requestIdentity requests the cluster ID from the server, and stores the result.
+func (g *guard) requestIdentity(ctx context.Context, peer *Peer) error {
+	found, err := g.readIdentity(ctx, peer.TenantNamespace)
 	if err != nil {
 		return fmt.Errorf("reading the cluster ID of the API server, %w", err)
 	}
@@ -109,17 +109,17 @@ func (g *guard) ask(ctx context.Context, peer *Peer) error {
 	now := time.Now()
 	switch found {
 	case peer.ClusterID:
-		g.known, g.until = nil, now.Add(confirmation)
+		g.known, g.until = nil, now.Add(confirmationPeriod)
 	case "":
-		g.known, g.until = nil, now.Add(benefit)
+		g.known, g.until = nil, now.Add(unknownIdentityPeriod)
 	default:
-		g.known, g.until = &WrongClusterError{Found: found, Expected: peer.ClusterID}, now.Add(refusal)
+		g.known, g.until = &WrongClusterError{Found: found, Expected: peer.ClusterID}, now.Add(wrongClusterRetryInterval)
 	}
 	return g.known
 }
 
-// identity returns the ID of the cluster, or an empty string if it has none.
-func (g *guard) identity(ctx context.Context, tenantNamespace string) (string, error) {
+// readIdentity returns the ID of the cluster, or an empty string if it has none.
+func (g *guard) readIdentity(ctx context.Context, tenantNamespace string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
 	path := g.server.JoinPath("apis/coordination.k8s.io/v1/namespaces", tenantNamespace, "leases", wire.HeartbeatLease).String()

@@ -49,7 +49,7 @@ func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubecon
 	for {
 		kubeconfig, err := s.Read(ctx)
 		if err == nil {
-			err = s.explain(use(kubeconfig))
+			err = s.explainError(use(kubeconfig))
 		}
 		if err == nil {
 			return kubeconfig, nil
@@ -66,8 +66,8 @@ func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubecon
 	}
 }
 
-// explain adds the name of the Secret to an error.
-func (s Secret) explain(err error) error {
+// explainError adds the name of the Secret to an error.
+func (s Secret) explainError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (s Secret) Follow(ctx context.Context, known []byte, use func(kubeconfig []
 		known = now
 		if len(now) == 0 {
 			problem(s.errEmpty())
-		} else if err := s.explain(use(now)); err != nil {
+		} else if err := s.explainError(use(now)); err != nil {
 			problem(err)
 		}
 	}
