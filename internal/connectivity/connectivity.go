@@ -101,19 +101,19 @@ func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	}
 	t.namespace = namespace.Name
 	defer func() { err = errors.Join(err, t.cleanUp(context.WithoutCancel(ctx))) }()
-	offloaded, err := t.offload(ctx, node.Labels[corev1.LabelHostname])
+	offloaded, err := t.offloadNamespace(ctx, node.Labels[corev1.LabelHostname])
 	if err != nil || !offloaded {
 		return t.results, err
 	}
-	if err := t.start(ctx, node.Labels[corev1.LabelHostname]); err != nil {
+	if err := t.startPods(ctx, node.Labels[corev1.LabelHostname]); err != nil {
 		return t.results, err
 	}
-	pods, err := t.await(ctx)
+	pods, err := t.awaitPods(ctx)
 	if err != nil || pods == nil {
 		return t.results, err
 	}
 	made := t.results
-	t.check(ctx, pods)
+	t.runChecks(ctx, pods)
 	// The checks failed only because ctx is done.
 	if ctx.Err() != nil {
 		return made, progress.Ended(ctx, ctx.Err())
@@ -126,7 +126,7 @@ func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 func (t *Test) removeLeftovers(ctx context.Context, now time.Time) {
 	namespaces := &corev1.NamespaceList{}
 	if err := t.Client.List(ctx, namespaces, client.MatchingLabels{managedByLabel: managedBy, testLabel: "true"}); err != nil {
-		t.say("warning: looking for namespaces that interrupted tests have left: %s", err)
+		t.reportProgress("warning: looking for namespaces that interrupted tests have left: %s", err)
 		return
 	}
 	for i := range namespaces.Items {
@@ -135,15 +135,15 @@ func (t *Test) removeLeftovers(ctx context.Context, now time.Time) {
 		if namespace.DeletionTimestamp != nil || age < leftoverAge || !strings.HasPrefix(namespace.Name, namespacePrefix) {
 			continue
 		}
-		t.say("namespace %s is removed: a test that was interrupted %s ago has left it", namespace.Name, age.Truncate(time.Minute))
+		t.reportProgress("namespace %s is removed: a test that was interrupted %s ago has left it", namespace.Name, age.Truncate(time.Minute))
 		if err := t.Client.Delete(ctx, namespace, client.Preconditions{UID: &namespace.UID}); client.IgnoreNotFound(err) != nil {
-			t.say("warning: deleting namespace %s, %s", namespace.Name, err)
+			t.reportProgress("warning: deleting namespace %s, %s", namespace.Name, err)
 		}
 	}
 }
 
-// offload offloads the namespace. A timeout is a result, not an error.
-func (t *Test) offload(ctx context.Context, hostname string) (bool, error) {
+// offloadNamespace offloads the namespace. A timeout is a result, not an error.
+func (t *Test) offloadNamespace(ctx context.Context, hostname string) (bool, error) {
 	nso := &offloading.NamespaceOffloading{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: offloading.NamespaceOffloadingName},
 		Spec: offloading.NamespaceOffloadingSpec{
@@ -153,7 +153,7 @@ func (t *Test) offload(ctx context.Context, hostname string) (bool, error) {
 				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}}}}},
 		},
 	}
-	t.say("namespace %s is offloaded to %s", t.namespace, t.VirtualNode)
+	t.reportProgress("namespace %s is offloaded to %s", t.namespace, t.VirtualNode)
 	if err := t.Client.Create(ctx, nso); err != nil {
 		return false, fmt.Errorf("offloading namespace %s, %w", t.namespace, err)
 	}
@@ -175,13 +175,13 @@ func (t *Test) offload(ctx context.Context, hostname string) (bool, error) {
 		case unobserved:
 			missing += ", which does not answer: check that it runs (refractctl doctor)"
 		}
-		t.add(what, false, fmt.Sprintf("not after %s: %s", t.PodTimeout, missing))
+		t.addResult(what, false, fmt.Sprintf("not after %s: %s", t.PodTimeout, missing))
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	t.add(what, true, "")
+	t.addResult(what, true, "")
 	return true, nil
 }
 
@@ -199,20 +199,20 @@ func notOffloaded(nso *offloading.NamespaceOffloading) string {
 	return progress.Offloading(nso)
 }
 
-// start creates a pod and a Service in each cluster.
-func (t *Test) start(ctx context.Context, hostname string) error {
+// startPods creates a pod and a Service in each cluster.
+func (t *Test) startPods(ctx context.Context, hostname string) error {
 	for _, name := range []string{here, there} {
-		if err := t.Client.Create(ctx, t.service(name)); err != nil {
+		if err := t.Client.Create(ctx, t.serviceFor(name)); err != nil {
 			return fmt.Errorf("creating Service %s, %w", name, err)
 		}
-		if err := t.Client.Create(ctx, t.pod(name, hostname)); err != nil {
+		if err := t.Client.Create(ctx, t.podFor(name, hostname)); err != nil {
 			return fmt.Errorf("creating pod %s, %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (t *Test) service(name string) *corev1.Service {
+func (t *Test) serviceFor(name string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: name},
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"refract-test": name}, Ports: []corev1.ServicePort{{
@@ -220,8 +220,8 @@ func (t *Test) service(name string) *corev1.Service {
 	}
 }
 
-// pod returns a pod that is bound to the virtual node, or that may run on any other node if hostname is empty.
-func (t *Test) pod(name, hostname string) *corev1.Pod {
+// podFor returns a pod that is bound to the virtual node, or that may run on any other node if hostname is empty.
+func (t *Test) podFor(name, hostname string) *corev1.Pod {
 	where := corev1.NodeSelectorRequirement{Key: wire.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{wire.VirtualNodeType}}
 	if name == there {
 		where = corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}
@@ -249,7 +249,7 @@ func (t *Test) pod(name, hostname string) *corev1.Pod {
 	}
 }
 
-func ready(pod *corev1.Pod) bool {
+func isReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
 		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
 	})
@@ -258,8 +258,8 @@ func ready(pod *corev1.Pod) bool {
 // program is the path of the program in the image.
 const program = "/usr/bin/controller-manager"
 
-// await waits until the pods are ready. If a pod does not become ready, await adds a result and returns no pods.
-func (t *Test) await(ctx context.Context) (map[string]*corev1.Pod, error) {
+// awaitPods waits until the pods are ready. If a pod does not become ready, await adds a result and returns no pods.
+func (t *Test) awaitPods(ctx context.Context) (map[string]*corev1.Pod, error) {
 	pods := map[string]*corev1.Pod{}
 	for _, name := range []string{here, there} {
 		pod := &corev1.Pod{}
@@ -269,27 +269,27 @@ func (t *Test) await(ctx context.Context) (map[string]*corev1.Pod, error) {
 			if err := t.Client.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: name}, pod); err != nil {
 				return "", err
 			}
-			if ready(pod) {
+			if isReady(pod) {
 				return "", nil
 			}
-			return t.why(ctx, pod), nil
+			return t.describeTrouble(ctx, pod), nil
 		})
 		what := map[string]string{here: "a pod runs in this cluster", there: "a pod runs on " + t.VirtualNode}[name]
 		if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-			t.add(what, false, t.why(context.WithoutCancel(ctx), pod))
+			t.addResult(what, false, t.describeTrouble(context.WithoutCancel(ctx), pod))
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		t.add(what, true, "")
+		t.addResult(what, true, "")
 		pods[name] = pod
 	}
 	return pods, nil
 }
 
-// why returns the reason why a pod is not ready: its last warning Event, otherwise its phase.
-func (t *Test) why(ctx context.Context, pod *corev1.Pod) string {
+// describeTrouble returns the reason why a pod is not ready: its last warning Event, otherwise its phase.
+func (t *Test) describeTrouble(ctx context.Context, pod *corev1.Pod) string {
 	events, err := t.clients.CoreV1().Events(t.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name + ",type=Warning"})
 	if err == nil && len(events.Items) > 0 {
 		last := events.Items[len(events.Items)-1]
@@ -298,9 +298,9 @@ func (t *Test) why(ctx context.Context, pod *corev1.Pod) string {
 	return fmt.Sprintf("its phase is %s", pod.Status.Phase)
 }
 
-func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
+func (t *Test) runChecks(ctx context.Context, pods map[string]*corev1.Pod) {
 	get := func(from, host string) func(context.Context) (string, error) {
-		return func(ctx context.Context) (string, error) { return t.get(ctx, from, host) }
+		return func(ctx context.Context) (string, error) { return t.getFromPod(ctx, from, host) }
 	}
 	// Without a network between the clusters, the remote pod has no address, and reaches only its own cluster.
 	apart := pods[there].Status.PodIP == ""
@@ -326,9 +326,9 @@ func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
 			checks = append(checks, check{fmt.Sprintf("the pod %s reaches the one %s by its address, %s", from, to, address), remedy, get(from, address)})
 		}
 	}
-	t.attempt(ctx, checks)
+	t.runConcurrently(ctx, checks)
 	if apart {
-		t.add("traffic between the clusters", true, "not tried: the pod on "+t.VirtualNode+" shows no address, because no network connects the clusters (see kubectl get peernetworks)")
+		t.addResult("traffic between the clusters", true, "not tried: the pod on "+t.VirtualNode+" shows no address, because no network connects the clusters (see kubectl get peernetworks)")
 	}
 }
 
@@ -339,20 +339,20 @@ type check struct {
 	do func(context.Context) (string, error)
 }
 
-// attempt runs the checks concurrently, because failing checks take all of their time. The results are in the order of
+// runConcurrently runs the checks concurrently, because failing checks take all of their time. The results are in the order of
 // the checks.
-func (t *Test) attempt(ctx context.Context, checks []check) {
+func (t *Test) runConcurrently(ctx context.Context, checks []check) {
 	results := make([]Result, len(checks))
 	var all sync.WaitGroup
 	for i := range checks {
-		all.Go(func() { results[i] = t.repeat(ctx, &checks[i]) })
+		all.Go(func() { results[i] = t.repeatCheck(ctx, &checks[i]) })
 	}
 	all.Wait()
 	t.results = append(t.results, results...)
 }
 
-// repeat runs a check until it succeeds or times out.
-func (t *Test) repeat(ctx context.Context, c *check) Result {
+// repeatCheck runs a check until it succeeds or times out.
+func (t *Test) repeatCheck(ctx context.Context, c *check) Result {
 	ctx, cancel := context.WithTimeout(ctx, t.CheckTimeout)
 	defer cancel()
 	var last error
@@ -375,8 +375,8 @@ func (t *Test) repeat(ctx context.Context, c *check) Result {
 	return Result{Check: c.what, Message: fmt.Sprintf("%s: %s", strings.TrimSpace(last.Error()), c.remedy)}
 }
 
-// get sends a request to a server from within a pod.
-func (t *Test) get(ctx context.Context, from, host string) (string, error) {
+// getFromPod sends a request to a server from within a pod.
+func (t *Test) getFromPod(ctx context.Context, from, host string) (string, error) {
 	request := t.clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(t.namespace).Name(from).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
 		Command: []string{program, probe.Name, probe.Get, fmt.Sprintf("http://%s:%d/", host, probe.Port)}, Stdout: true, Stderr: true,
 	}, scheme.ParameterCodec)
@@ -395,7 +395,7 @@ func (t *Test) get(ctx context.Context, from, host string) (string, error) {
 	return out.String(), nil
 }
 
-func (t *Test) add(check string, ok bool, message string) {
+func (t *Test) addResult(check string, ok bool, message string) {
 	t.results = append(t.results, Result{Check: check, OK: ok, Message: message})
 }
 
@@ -417,8 +417,8 @@ const (
 func (t *Test) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
-	t.say("namespace %s is removed", t.namespace)
-	_ = t.withdraw(ctx) // otherwise it is deleted with the namespace, which takes longer
+	t.reportProgress("namespace %s is removed", t.namespace)
+	_ = t.unoffloadNamespace(ctx) // otherwise it is deleted with the namespace, which takes longer
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}
 	if err := t.Client.Delete(ctx, namespace); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting namespace %s, %w", t.namespace, err)
@@ -432,8 +432,8 @@ func (t *Test) cleanUp(ctx context.Context) error {
 	})
 }
 
-// withdraw ends the offloading of the namespace after its pods were deleted.
-func (t *Test) withdraw(ctx context.Context) error {
+// unoffloadNamespace ends the offloading of the namespace after its pods were deleted.
+func (t *Test) unoffloadNamespace(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, podsTimeout)
 	defer cancel()
 	if err := t.Client.DeleteAllOf(bounded, &corev1.Pod{}, client.InNamespace(t.namespace)); err != nil {
@@ -462,4 +462,6 @@ func (t *Test) podsLeft(ctx context.Context) (string, error) {
 	return "waiting until its pods have ended", nil
 }
 
-func (t *Test) say(format string, arguments ...any) { t.Progress(fmt.Sprintf(format, arguments...)) }
+func (t *Test) reportProgress(format string, arguments ...any) {
+	t.Progress(fmt.Sprintf(format, arguments...))
+}
