@@ -40,17 +40,19 @@ func NewCommand() *cobra.Command {
 	command.AddCommand(
 		&cobra.Command{
 			Use: Serve, Short: fmt.Sprintf("Answer on port %d with the name of the pod", Port), Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), cmd.OutOrStdout()) },
+			RunE: func(cmd *cobra.Command, _ []string) error { return serveName(cmd.Context(), cmd.OutOrStdout()) },
 		},
 		&cobra.Command{
 			Use: Get + " URL", Short: "Print what a URL answers", Args: cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error { return get(cmd.Context(), cmd.OutOrStdout(), args[0]) },
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return getURL(cmd.Context(), cmd.OutOrStdout(), args[0])
+			},
 		},
 	)
 	return command
 }
 
-func serve(ctx context.Context, out io.Writer) error {
+func serveName(ctx context.Context, out io.Writer) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
@@ -68,7 +70,7 @@ func serve(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-func get(ctx context.Context, out io.Writer, url string) error {
+func getURL(ctx context.Context, out io.Writer, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
