@@ -23,7 +23,7 @@ type Validity struct{ From, Until time.Time }
 // ValidityOf returns the validity of the credentials in a kubeconfig.
 func ValidityOf(config *rest.Config) Validity {
 	if config.BearerToken != "" {
-		claims := read(config.BearerToken)
+		claims := readClaims(config.BearerToken)
 		if claims.Issued == 0 || claims.Expires == 0 {
 			return Validity{}
 		}
@@ -44,7 +44,7 @@ func (v Validity) Life() time.Duration { return v.Until.Sub(v.From) }
 
 // Account returns the ServiceAccount of a Kubernetes token, or empty strings for other tokens.
 func Account(token string) (namespace, name string) {
-	namespace, name, err := serviceaccount.SplitUsername(read(token).Subject)
+	namespace, name, err := serviceaccount.SplitUsername(readClaims(token).Subject)
 	if err != nil {
 		return "", ""
 	}
@@ -58,8 +58,8 @@ type claims struct {
 	Expires int64  `json:"exp"`
 }
 
-// read returns the claims of a JWT. For other texts they are empty.
-func read(token string) (found claims) {
+// readClaims returns the claims of a JWT. For other texts they are empty.
+func readClaims(token string) (found claims) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return claims{}
