@@ -71,20 +71,20 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 	p.found = nil
 	installed, err := release.Find(ctx, p.Client)
 	if err != nil {
-		p.add("installation", Error, "%s", notFound(err))
+		p.addFinding("installation", Error, "%s", notFound(err))
 		return p.found
 	}
-	p.add("installation", OK, "release %s in namespace %s, version %s, cluster id %s", installed.Name, installed.Namespace, installed.Version, installed.ClusterID)
+	p.addFinding("installation", OK, "release %s in namespace %s, version %s, cluster id %s", installed.Name, installed.Namespace, installed.Version, installed.ClusterID)
 	for _, check := range []struct {
 		subject string
 		run     func(context.Context, *release.Installation) error
 	}{
-		{"version", p.version}, {"clock", p.clock}, {"your permissions", p.userRights}, {"permissions of the controller manager", p.managerRights},
-		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
-		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"offloaded namespaces", p.namespaces}, {"pods of virtual nodes", p.waitingPods}, {"Quotas", p.quotas}, {"peer", p.peer},
+		{"version", p.checkVersion}, {"clock", p.checkClock}, {"your permissions", p.userRights}, {"permissions of the controller manager", p.managerRights},
+		{"CRDs", p.checkDefinitions}, {"Deployments", p.checkDeployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.checkWebhook}, {"ForeignClusters", p.checkClusters},
+		{"PeerNetworks", p.checkNetworks}, {"virtual nodes", p.checkVirtualNodes}, {"offloaded namespaces", p.checkNamespaces}, {"pods of virtual nodes", p.checkWaitingPods}, {"Quotas", p.checkQuotas}, {"peer", p.checkPeer},
 	} {
 		if err := check.run(ctx, installed); err != nil {
-			p.add(check.subject, Error, "cannot be examined: %s", unreadable(err))
+			p.addFinding(check.subject, Error, "cannot be examined: %s", describeReadError(err))
 		}
 	}
 	return p.found
@@ -98,11 +98,11 @@ func notFound(err error) string {
 	case errors.Is(err, release.ErrSeveral):
 		return err.Error()
 	}
-	return "whether Refract is installed is unknown: " + unreadable(err)
+	return "whether Refract is installed is unknown: " + describeReadError(err)
 }
 
-// unreadable describes an error of the API server, with the remedy.
-func unreadable(err error) string {
+// describeReadError describes an error of the API server, with the remedy.
+func describeReadError(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
 		return err.Error() + ": use the credentials of an administrator"
@@ -114,12 +114,12 @@ func unreadable(err error) string {
 	return err.Error()
 }
 
-func (p *Patient) add(subject string, level Level, format string, arguments ...any) {
+func (p *Patient) addFinding(subject string, level Level, format string, arguments ...any) {
 	p.found = append(p.found, Finding{Subject: subject, Level: level, Message: fmt.Sprintf(format, arguments...)})
 }
 
-// deployments checks the controller manager and the virtual kubelets.
-func (p *Patient) deployments(ctx context.Context, installed *release.Installation) error {
+// checkDeployments checks the controller manager and the virtual kubelets.
+func (p *Patient) checkDeployments(ctx context.Context, installed *release.Installation) error {
 	managers, kubelets := &appsv1.DeploymentList{}, &appsv1.DeploymentList{}
 	err := errors.Join(
 		p.Client.List(ctx, managers, client.InNamespace(installed.Namespace), client.MatchingLabels{release.InstanceLabel: installed.Name}),
@@ -134,13 +134,13 @@ func (p *Patient) deployments(ctx context.Context, installed *release.Installati
 		case err != nil:
 			return err
 		case missing == "":
-			p.add(subject, OK, "available")
-		case p.starting(&d):
-			p.add(subject, Warning, "%s; the rollout is in progress, check again in a minute", missing)
+			p.addFinding(subject, OK, "available")
+		case p.isStarting(&d):
+			p.addFinding(subject, Warning, "%s; the rollout is in progress, check again in a minute", missing)
 		case d.Status.AvailableReplicas > 0:
-			p.add(subject, Warning, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
+			p.addFinding(subject, Warning, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
 		default:
-			p.add(subject, Error, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
+			p.addFinding(subject, Error, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
 		}
 	}
 	return nil
@@ -149,8 +149,8 @@ func (p *Patient) deployments(ctx context.Context, installed *release.Installati
 // startTime is how long replicas may take to start before their absence is an error.
 const startTime = time.Minute
 
-// starting reports whether a rollout has recently begun or made progress.
-func (p *Patient) starting(d *appsv1.Deployment) bool {
+// isStarting reports whether a rollout has recently begun or made progress.
+func (p *Patient) isStarting(d *appsv1.Deployment) bool {
 	for _, condition := range d.Status.Conditions {
 		if condition.Type == appsv1.DeploymentProgressing {
 			// A healthy rollout has another reason only when it is complete.
@@ -161,35 +161,35 @@ func (p *Patient) starting(d *appsv1.Deployment) bool {
 	return false
 }
 
-func (p *Patient) clusters(ctx context.Context, _ *release.Installation) error {
+func (p *Patient) checkClusters(ctx context.Context, _ *release.Installation) error {
 	clusters := &core.ForeignClusterList{}
 	if err := p.Client.List(ctx, clusters); err != nil {
 		return err
 	}
 	for i := range clusters.Items {
-		p.cluster("ForeignCluster "+clusters.Items[i].Name, &clusters.Items[i])
+		p.checkCluster("ForeignCluster "+clusters.Items[i].Name, &clusters.Items[i])
 	}
 	return nil
 }
 
-func (p *Patient) cluster(subject string, cluster *core.ForeignCluster) {
+func (p *Patient) checkCluster(subject string, cluster *core.ForeignCluster) {
 	healthy := true
 	for _, condition := range cluster.Status.Conditions {
 		switch condition.Status {
 		case core.ConditionStatusError:
-			p.add(subject, Error, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
+			p.addFinding(subject, Error, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
 			healthy = false
 		case core.ConditionStatusPending:
-			p.add(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
+			p.addFinding(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
 			healthy = false
 		}
 	}
 	switch {
 	case !healthy:
 	case core.ConditionOf(cluster.Status.Conditions, core.APIServerStatusCondition) == core.ConditionStatusEstablished:
-		p.add(subject, OK, "%s, reachable", cluster.Status.Role)
+		p.addFinding(subject, OK, "%s, reachable", cluster.Status.Role)
 	default:
-		p.add(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it. Check with refractctl doctor there that its virtual kubelet runs; if the peering is over, remove the rest of it with refractctl unpeer or refractctl delete peering-user %s", cluster.Spec.ClusterID)
+		p.addFinding(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it. Check with refractctl doctor there that its virtual kubelet runs; if the peering is over, remove the rest of it with refractctl unpeer or refractctl delete peering-user %s", cluster.Spec.ClusterID)
 	}
 }
 
@@ -211,37 +211,37 @@ func clusterRemedy(cluster *core.ForeignCluster, condition core.ConditionType) s
 	return "see kubectl describe foreigncluster " + cluster.Name
 }
 
-func (p *Patient) virtualNodes(ctx context.Context, installed *release.Installation) error {
+func (p *Patient) checkVirtualNodes(ctx context.Context, installed *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {
 		return err
 	}
 	for i := range nodes.Items {
 		vn := &nodes.Items[i]
-		p.virtualNode(vn)
+		p.checkVirtualNode(vn)
 		if err := p.nodeOf(ctx, vn); err != nil {
 			return err
 		}
 		if err := p.kubeletRights(ctx, vn, installed); err != nil {
 			return err
 		}
-		if err := p.credentials(ctx, vn, installed); err != nil {
+		if err := p.checkCredentials(ctx, vn, installed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Patient) virtualNode(vn *offloading.VirtualNode) {
+func (p *Patient) checkVirtualNode(vn *offloading.VirtualNode) {
 	subject, healthy := "VirtualNode "+client.ObjectKeyFromObject(vn).String(), true
 	for _, condition := range vn.Status.Conditions {
 		if condition.Status != offloading.RunningConditionStatus && condition.Message != "" {
-			p.add(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, nodeRemedy(vn, &condition))
+			p.addFinding(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, nodeRemedy(vn, &condition))
 			healthy = false
 		}
 	}
 	if healthy {
-		p.add(subject, OK, "provider %s", vn.Spec.ClusterID)
+		p.addFinding(subject, OK, "provider %s", vn.Spec.ClusterID)
 	}
 }
 
@@ -267,31 +267,31 @@ func (p *Patient) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error 
 	node := &corev1.Node{}
 	err := p.Client.Get(ctx, client.ObjectKey{Name: vn.Name}, node)
 	if apierrors.IsNotFound(err) {
-		p.node(vn, nil)
+		p.checkNode(vn, nil)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	p.node(vn, node)
+	p.checkNode(vn, node)
 	return p.servingCertificate(ctx, vn, node)
 }
 
-// node checks the Node of a virtual node. It is nil if none exists.
-func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
+// checkNode checks the Node of a virtual node. It is nil if none exists.
+func (p *Patient) checkNode(vn *offloading.VirtualNode, node *corev1.Node) {
 	if node == nil {
-		p.add("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
+		p.addFinding("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
 		return
 	}
 	switch _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); {
 	case ready == nil || ready.Status == corev1.ConditionUnknown:
-		p.add("node "+vn.Name, Error, "its virtual kubelet stopped reporting: see kubectl -n %s logs deployment/vk-%s", vn.Namespace, vn.Name)
+		p.addFinding("node "+vn.Name, Error, "its virtual kubelet stopped reporting: see kubectl -n %s logs deployment/vk-%s", vn.Namespace, vn.Name)
 	case ready.Status != corev1.ConditionTrue:
-		p.add("node "+vn.Name, Error, "not ready: %s, %s; %s", ready.Reason, ready.Message, readyRemedy(vn, node))
+		p.addFinding("node "+vn.Name, Error, "not ready: %s, %s; %s", ready.Reason, ready.Message, readyRemedy(vn, node))
 	case node.Spec.Unschedulable:
-		p.add("node "+vn.Name, Warning, "ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode %s", vn.Name)
+		p.addFinding("node "+vn.Name, Warning, "ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode %s", vn.Name)
 	default:
-		p.add("node "+vn.Name, OK, "ready")
+		p.addFinding("node "+vn.Name, OK, "ready")
 	}
 	p.providerVersion(node)
 }
@@ -304,10 +304,10 @@ func (p *Patient) providerVersion(node *corev1.Node) {
 	switch {
 	case !known:
 	case older:
-		p.add("node "+node.Name, Warning, "the provider runs Kubernetes %s, this cluster %s: the provider drops fields of pods and other objects that its version does not have. "+
+		p.addFinding("node "+node.Name, Warning, "the provider runs Kubernetes %s, this cluster %s: the provider drops fields of pods and other objects that its version does not have. "+
 			"Pods that would run differently without them are not created, see the Events of the pods, and docs/compatibility.md, Older providers; upgrade the provider", provider, own)
 	default:
-		p.add("node "+node.Name, OK, "the provider runs Kubernetes %s", provider)
+		p.addFinding("node "+node.Name, OK, "the provider runs Kubernetes %s", provider)
 	}
 }
 
@@ -326,8 +326,8 @@ func readyRemedy(vn *offloading.VirtualNode, node *corev1.Node) string {
 	return fmt.Sprintf("check that the API server of cluster %s answers, with refractctl info %s, and see kubectl -n %s logs deployment/vk-%s", vn.Spec.ClusterID, vn.Spec.ClusterID, vn.Namespace, vn.Name)
 }
 
-// credentials checks the credentials of this cluster for a provider.
-func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
+// checkCredentials checks the credentials of this cluster for a provider.
+func (p *Patient) checkCredentials(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
 		return nil
 	}
@@ -340,7 +340,7 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, i
 	if err != nil {
 		return err
 	}
-	config := p.access(vn, key, secret)
+	config := p.checkAccess(vn, key, secret)
 	if config == nil {
 		return nil
 	}
@@ -349,16 +349,16 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, i
 	})
 }
 
-// access checks the kubeconfig in a Secret, which is nil if none exists. It returns nil if the kubeconfig cannot be
+// checkAccess checks the kubeconfig in a Secret, which is nil if none exists. It returns nil if the kubeconfig cannot be
 // used.
-func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
+func (p *Patient) checkAccess(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
 	if secret == nil {
-		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)
+		p.addFinding("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)
 		return nil
 	}
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
-		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
+		p.addFinding("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
 		return nil
 	}
 	validity := credentials.ValidityOf(config)
@@ -369,49 +369,49 @@ func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secre
 	renewal := renewalOf(vn, secret, config)
 	switch left := validity.Until.Sub(p.Now); {
 	case !validity.Known():
-		p.add("Secret "+key.String(), OK, "valid for cluster %s, expiry unknown", vn.Spec.ClusterID)
+		p.addFinding("Secret "+key.String(), OK, "valid for cluster %s, expiry unknown", vn.Spec.ClusterID)
 	case left <= 0:
-		p.add("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer%s", until, renewal.remedy)
+		p.addFinding("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer%s", until, renewal.remedy)
 		return nil
 	case left < validity.Life()/3:
-		p.add("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer%s", until, renewal.remedy)
+		p.addFinding("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer%s", until, renewal.remedy)
 	default:
-		p.add("Secret "+key.String(), OK, "valid for cluster %s until %s%s", vn.Spec.ClusterID, until, renewal.outlook)
+		p.addFinding("Secret "+key.String(), OK, "valid for cluster %s until %s%s", vn.Spec.ClusterID, until, renewal.outlook)
 	}
 	return config
 }
 
-func (p *Patient) namespaces(ctx context.Context, _ *release.Installation) error {
+func (p *Patient) checkNamespaces(ctx context.Context, _ *release.Installation) error {
 	extended := &offloading.NamespaceOffloadingList{}
 	if err := p.Client.List(ctx, extended); err != nil {
 		return err
 	}
 	notes := sets.New[string]()
 	for i := range extended.Items {
-		p.namespace(&extended.Items[i])
+		p.checkNamespace(&extended.Items[i])
 		covered, err := coverage.Of(ctx, p.Client, extended.Items[i].Namespace)
 		if err != nil {
 			return err
 		}
 		for _, gap := range covered.Gaps {
-			p.add("namespace "+extended.Items[i].Namespace, Warning, "%s", gap)
+			p.addFinding("namespace "+extended.Items[i].Namespace, Warning, "%s", gap)
 		}
 		notes.Insert(covered.Notes...)
 	}
 	for _, note := range sets.List(notes) {
-		p.add("offloaded namespaces", OK, "%s", note)
+		p.addFinding("offloaded namespaces", OK, "%s", note)
 	}
 	return nil
 }
 
-func (p *Patient) namespace(nso *offloading.NamespaceOffloading) {
+func (p *Patient) checkNamespace(nso *offloading.NamespaceOffloading) {
 	subject := "namespace " + nso.Namespace
 	switch phase := nso.Status.OffloadingPhase; phase {
 	case offloading.ReadyOffloadingPhaseType:
-		p.add(subject, OK, "offloaded as %s", nso.Status.RemoteNamespaceName)
+		p.addFinding(subject, OK, "offloaded as %s", nso.Status.RemoteNamespaceName)
 	case offloading.AllFailedOffloadingPhaseType:
-		p.add(subject, Error, "not offloaded: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
+		p.addFinding(subject, Error, "not offloaded: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
 	default:
-		p.add(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
+		p.addFinding(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
 	}
 }

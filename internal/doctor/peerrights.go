@@ -32,7 +32,7 @@ import (
 // mostMissing is how many missing permissions are listed. Without its roles, a virtual kubelet lacks a hundred.
 const mostMissing = 5
 
-func listed(missing []string) string {
+func listMissing(missing []string) string {
 	if more := len(missing) - mostMissing; more > 0 {
 		return fmt.Sprintf("%s, nor have %d other permissions", strings.Join(missing[:mostMissing], ", nor "), more)
 	}
@@ -45,21 +45,21 @@ func (p *Patient) kubeletRights(ctx context.Context, vn *offloading.VirtualNode,
 		return nil // no virtual kubelet can run
 	}
 	subject := "permissions of the virtual kubelet " + client.ObjectKeyFromObject(vn).String()
-	offloaded, err := p.offloaded(ctx, vn)
+	offloaded, err := p.offloadedNamespaces(ctx, vn)
 	if err != nil {
 		return err
 	}
 	kubelet := rbac.Kubelet{Prefix: installed.RolePrefix, NodeName: vn.Name, TenantNamespace: vn.Namespace, KubeconfigSecret: vn.Spec.KubeconfigSecretRef.Name, Subject: rbac.ServiceAccount(vn.Namespace, vn.Name)}
-	missing, err := p.refused(ctx, serviceaccount.MakeUsername(vn.Namespace, vn.Name), kubeletRightsOf(kubelet, offloaded))
-	return p.reviewed(subject, client.ObjectKeyFromObject(vn).String(), missing, err,
+	missing, err := p.refusedRights(ctx, serviceaccount.MakeUsername(vn.Namespace, vn.Name), kubeletRightsOf(kubelet, offloaded))
+	return p.addReview(subject, client.ObjectKeyFromObject(vn).String(), missing, err,
 		"run refractctl install, which updates the roles of all virtual nodes, and refractctl peer, which updates those of this one")
 }
 
 // mostOffloaded is how many namespaces are examined. The controller manager binds the same role in all of them.
 const mostOffloaded = 5
 
-// offloaded returns some of the namespaces that are offloaded to the provider of a virtual node.
-func (p *Patient) offloaded(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
+// offloadedNamespaces returns some of the namespaces that are offloaded to the provider of a virtual node.
+func (p *Patient) offloadedNamespaces(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	maps := &offloading.NamespaceMapList{}
 	if err := p.Client.List(ctx, maps, client.InNamespace(vn.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing NamespaceMaps, %w", err)
@@ -97,7 +97,7 @@ func kubeletRightsOf(kubelet rbac.Kubelet, offloaded []string) []authorizationv1
 	for _, namespace := range offloaded {
 		rights.Insert(rbac.Attributes(namespace, rbac.VirtualKubeletExtended().PolicyRules(strings.NewReplacer()))...)
 	}
-	return sorted(rights)
+	return sortedRights(rights)
 }
 
 // provider has the access of this cluster to a provider.
@@ -109,8 +109,8 @@ type provider struct {
 	tenant string
 }
 
-// answerPatience limits a request to a provider, which is often unreachable from the user's computer.
-const answerPatience = 5 * time.Second
+// answerTimeout limits a request to a provider, which is often unreachable from the user's computer.
+const answerTimeout = 5 * time.Second
 
 // remoteRights reviews each permission of this cluster in its tenant namespace on a provider. It returns only errors of
 // this cluster.
@@ -122,10 +122,10 @@ func (p *Patient) remoteRights(ctx context.Context, vn *offloading.VirtualNode, 
 	}
 	liqo := err == nil
 	config := rest.CopyConfig(of.config)
-	config.Timeout, config.QPS = answerPatience, -1
+	config.Timeout, config.QPS = answerTimeout, -1
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		p.add(of.subject, Error, "data.%s cannot be used, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
+		p.addFinding(of.subject, Error, "data.%s cannot be used, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
 		return nil
 	}
 	rights := rbac.Attributes(of.tenant, rbac.RemoteControlPlane().PolicyRules(strings.NewReplacer()))
@@ -133,7 +133,7 @@ func (p *Patient) remoteRights(ctx context.Context, vn *offloading.VirtualNode, 
 		// One review is enough to check that the API server responds.
 		rights = rights[:1]
 	}
-	missing, err := refused(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
+	missing, err := refusedRights(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: right},
 		}, metav1.CreateOptions{})
@@ -142,21 +142,21 @@ func (p *Patient) remoteRights(ctx context.Context, vn *offloading.VirtualNode, 
 	id := vn.Spec.ClusterID
 	switch {
 	case apierrors.IsUnauthorized(err):
-		p.add(of.subject, Error, "cluster %s rejects the credentials in it: renew them with refractctl peer", id)
+		p.addFinding(of.subject, Error, "cluster %s rejects the credentials in it: renew them with refractctl peer", id)
 	case apierrors.IsForbidden(err):
-		p.add(of.subject, Warning, "what cluster %s lets this cluster do cannot be examined, %v: bind ClusterRole system:basic-user to the group system:authenticated there", id, err)
+		p.addFinding(of.subject, Warning, "what cluster %s lets this cluster do cannot be examined, %v: bind ClusterRole system:basic-user to the group system:authenticated there", id, err)
 	case err != nil:
-		p.add(of.subject, Warning, "the API server of cluster %s does not answer this computer, %v: only pods of this cluster need to reach it, see condition %s of ForeignCluster %s", id, err, core.APIServerStatusCondition, id)
+		p.addFinding(of.subject, Warning, "the API server of cluster %s does not answer this computer, %v: only pods of this cluster need to reach it, see condition %s of ForeignCluster %s", id, err, core.APIServerStatusCondition, id)
 	case liqo:
-		p.add(of.subject, OK, "cluster %s answers and accepts the credentials in it", id)
+		p.addFinding(of.subject, OK, "cluster %s answers and accepts the credentials in it", id)
 	case len(missing) == 0:
-		p.add(of.subject, OK, "cluster %s grants this cluster all permissions in namespace %s", id, of.tenant)
+		p.addFinding(of.subject, OK, "cluster %s grants this cluster all permissions in namespace %s", id, of.tenant)
 	default:
 		level := Warning // an older version grants less
 		if slices.ContainsFunc(missing, func(right string) bool { return strings.Contains(right, "namespacemaps") }) {
 			level = Error // nothing can be offloaded
 		}
-		p.add(of.subject, level, "cluster %s does not let this cluster %s: upgrade cluster %s with refractctl install and run refractctl peer again, or have its administrator run refractctl generate peering-user %s", id, listed(missing), id, installed.ClusterID)
+		p.addFinding(of.subject, level, "cluster %s does not let this cluster %s: upgrade cluster %s with refractctl install and run refractctl peer again, or have its administrator run refractctl generate peering-user %s", id, listMissing(missing), id, installed.ClusterID)
 	}
 	return nil
 }

@@ -22,9 +22,9 @@ import (
 // shownOwners is how many owners of waiting pods are listed for each node.
 const shownOwners = 10
 
-// waitingPods lists the pods that are bound to virtual nodes but not offloaded. They wait forever, like the pods of a
+// checkWaitingPods lists the pods that are bound to virtual nodes but not offloaded. They wait forever, like the pods of a
 // DaemonSet that tolerates every taint, in a namespace that is not offloaded.
-func (p *Patient) waitingPods(ctx context.Context, _ *release.Installation) error {
+func (p *Patient) checkWaitingPods(ctx context.Context, _ *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (p *Patient) waitingPods(ctx context.Context, _ *release.Installation) erro
 			return err
 		}
 		if owners := waitingOwners(pods.Items); len(owners) > 0 {
-			p.add("pods of node "+nodes.Items[i].Name, Warning, "not offloaded, and waiting for ever: %s; see the Event ReflectionDisabled of each. If their namespace is not to be offloaded, "+
+			p.addFinding("pods of node "+nodes.Items[i].Name, Warning, "not offloaded, and waiting for ever: %s; see the Event ReflectionDisabled of each. If their namespace is not to be offloaded, "+
 				"exclude nodes with the label %s=%s in the node affinity of the DaemonSet or Deployment", listOwners(owners), wire.TypeLabel, wire.VirtualNodeType)
 		}
 	}

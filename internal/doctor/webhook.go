@@ -37,23 +37,23 @@ func IsRejection(err error) bool {
 // podWebhook is the name of the webhook for new pods in the webhook configuration.
 const podWebhook = "pods.scheduling.refract.io"
 
-func (p *Patient) webhook(ctx context.Context, installed *release.Installation) error {
+func (p *Patient) checkWebhook(ctx context.Context, installed *release.Installation) error {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	err := p.Client.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration)
 	switch {
 	case apierrors.IsNotFound(err):
-		p.add("webhook", Warning, "it is not installed: pods of offloaded namespaces must tolerate virtual nodes themselves, and quotas are not enforced; upgrade with --set webhook.enabled=true")
+		p.addFinding("webhook", Warning, "it is not installed: pods of offloaded namespaces must tolerate virtual nodes themselves, and quotas are not enforced; upgrade with --set webhook.enabled=true")
 		return nil
 	case err != nil:
 		return err
 	}
 	for _, w := range configuration.Webhooks {
 		if len(w.ClientConfig.CABundle) == 0 {
-			p.add("webhook "+w.Name, Error, "it has no CA bundle, which the controller manager adds: see kubectl -n %s logs deployment/%s-controller-manager", installed.Namespace, installed.Name)
+			p.addFinding("webhook "+w.Name, Error, "it has no CA bundle, which the controller manager adds: see kubectl -n %s logs deployment/%s-controller-manager", installed.Namespace, installed.Name)
 			return nil
 		}
 	}
-	if err := p.authorityOf(ctx, configuration, installed); err != nil {
+	if err := p.checkWebhookAuthority(ctx, configuration, installed); err != nil {
 		return err
 	}
 	extended := &offloading.NamespaceOffloadingList{}
@@ -65,18 +65,18 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 			called, err := WebhookCalled(ctx, p.Client, nso.Namespace)
 			switch {
 			case IsRejection(err):
-				p.add("webhook", Error, "%s (%v)", Rejected, err)
+				p.addFinding("webhook", Error, "%s (%v)", Rejected, err)
 			case err != nil:
-				p.add("webhook", Warning, "it has its certificates, but whether the API server calls it could not be tested: %v", err)
+				p.addFinding("webhook", Warning, "it has its certificates, but whether the API server calls it could not be tested: %v", err)
 			case !called:
-				p.add("webhook", Error, NotCalled)
+				p.addFinding("webhook", Error, NotCalled)
 			default:
-				p.add("webhook", OK, "it is called")
+				p.addFinding("webhook", OK, "it is called")
 			}
 			return nil
 		}
 	}
-	p.add("webhook", OK, "it has its certificates")
+	p.addFinding("webhook", OK, "it has its certificates")
 	return nil
 }
 
