@@ -44,7 +44,7 @@ func takeUsual(data []byte, event *metav1.WatchEvent) bool {
 		return false
 	}
 	var s scan
-	end := s.end(rest)
+	end := s.endOf(rest)
 	if end < 0 || string(rest[end:]) != "}" {
 		return false
 	}
@@ -103,7 +103,7 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	if into != nil && !matches {
 		return o.Serializer.Decode(data, defaults, into)
 	}
-	fields, err := o.parsers.parse(data)
+	fields, err := o.parsers.parseObject(data)
 	if err != nil || !isObject(fields) {
 		// The library has a more precise type or error.
 		return o.Serializer.Decode(data, defaults, into)

@@ -27,19 +27,19 @@ func newFrameReader(stream io.ReadCloser) *frameReader { return &frameReader{str
 // of the stream are returned unchanged: after a lost connection, the watch resumes, but a watch with invalid data is
 // restarted later, with a list.
 func (f *frameReader) Read(p []byte) (n int, err error) {
-	if !f.scan.within() {
+	if !f.scan.isWithin() {
 		if err := f.skipSpace(); err != nil {
 			return 0, err
 		}
 	}
 	for n < len(p) {
-		if err := f.fill(); err == io.EOF { //nolint:errorlint // readers return it bare
+		if err := f.fillBuffer(); err == io.EOF { //nolint:errorlint // readers return it bare
 			return n, io.ErrUnexpectedEOF
 		} else if err != nil {
 			return n, err
 		}
 		next := f.unread[:min(len(f.unread), len(p)-n)]
-		end := f.scan.end(next)
+		end := f.scan.endOf(next)
 		if end >= 0 {
 			next = next[:end]
 		}
@@ -55,7 +55,7 @@ func (f *frameReader) Read(p []byte) (n int, err error) {
 // skipSpace skips white space before the next object.
 func (f *frameReader) skipSpace() error {
 	for {
-		if err := f.fill(); err != nil {
+		if err := f.fillBuffer(); err != nil {
 			return err
 		}
 		for i, c := range f.unread {
@@ -72,8 +72,8 @@ func (f *frameReader) skipSpace() error {
 	}
 }
 
-// fill reads from the stream until there is unread data.
-func (f *frameReader) fill() error {
+// fillBuffer reads from the stream until there is unread data.
+func (f *frameReader) fillBuffer() error {
 	for len(f.unread) == 0 {
 		if f.lost != nil {
 			return f.lost
@@ -93,11 +93,11 @@ type scan struct {
 	inString, escaped bool
 }
 
-// within reports whether the scan is inside an object.
-func (s *scan) within() bool { return s.depth > 0 }
+// isWithin reports whether the scan is inside an object.
+func (s *scan) isWithin() bool { return s.depth > 0 }
 
-// end returns the end of the object that data continues, or -1 if it is not in data.
-func (s *scan) end(data []byte) int {
+// endOf returns the end of the object that data continues, or -1 if it is not in data.
+func (s *scan) endOf(data []byte) int {
 	for i := 0; i < len(data); i++ {
 		if s.inString {
 			skipped := s.skipString(data[i:])

@@ -51,23 +51,23 @@ func (l Limits) ExceededBy(text []byte) string {
 // identifying lists the metadata fields that are kept in an object that exceeds the limits.
 var identifying = []string{"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"}
 
-// identity decodes an object without its content.
-func (p *parser) identity(excess string) (map[string]any, error) {
+// parseIdentity decodes an object without its content.
+func (p *parser) parseIdentity(excess string) (map[string]any, error) {
 	object := map[string]any{excessField: excess}
-	err := p.fields(func(key string) (err error) {
+	err := p.parseFields(func(key string) (err error) {
 		switch {
 		case key == "metadata" && p.decoder.PeekKind() == '{':
 			kept := map[string]any{}
 			object[key] = kept
-			return p.fields(func(key string) (err error) {
+			return p.parseFields(func(key string) (err error) {
 				if !slices.Contains(identifying, key) {
 					return p.decoder.SkipValue()
 				}
-				kept[key], err = p.value()
+				kept[key], err = p.parseValue()
 				return err
 			})
 		case key == "apiVersion", key == "kind", key == "status":
-			object[key], err = p.value()
+			object[key], err = p.parseValue()
 			return err
 		}
 		return p.decoder.SkipValue()
@@ -75,8 +75,8 @@ func (p *parser) identity(excess string) (map[string]any, error) {
 	return object, err
 }
 
-// fields calls read at the value of each field of an object.
-func (p *parser) fields(read func(key string) error) error {
+// parseFields calls read at the value of each field of an object.
+func (p *parser) parseFields(read func(key string) error) error {
 	if p.decoder.PeekKind() != '{' {
 		return errNotAnObject
 	}
@@ -96,10 +96,10 @@ func (p *parser) fields(read func(key string) error) error {
 	return err
 }
 
-// metadata decodes the metadata of the object, and records whether they exceed the limits.
-func (p *parser) metadata() (map[string]any, error) {
+// parseMetadata decodes the metadata of the object, and records whether they exceed the limits.
+func (p *parser) parseMetadata() (map[string]any, error) {
 	begin := p.decoder.InputOffset()
-	object, err := p.object(metadata)
+	object, err := p.parseObjectAt(metadata)
 	size, limit := p.decoder.InputOffset()-begin-p.managed, p.options.Limits.MetadataBytes
 	if limit > 0 && size > limit {
 		p.excess = fmt.Sprintf("its metadata have more than %d bytes", limit)
@@ -107,8 +107,8 @@ func (p *parser) metadata() (map[string]any, error) {
 	return object, err
 }
 
-// text returns a value as text, without decoding it.
-func (p *parser) text() (string, error) {
+// readText returns a value as text, without decoding it.
+func (p *parser) readText() (string, error) {
 	value, err := p.decoder.ReadValue()
 	return string(value), err
 }
@@ -121,12 +121,12 @@ var errNotAList = errors.New("not a list of objects")
 // parseList decodes a list object by object. An object that exceeds the limits takes no more memory than outside of a
 // list.
 func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) error {
-	p := s.take(data)
+	p := s.parserFor(data)
 	defer s.idle.Put(p)
 	read := unstructured.UnstructuredList{Object: map[string]any{}}
-	err := p.fields(func(key string) (err error) {
+	err := p.parseFields(func(key string) (err error) {
 		if key != "items" || p.decoder.PeekKind() != '[' {
-			read.Object[key], err = p.value()
+			read.Object[key], err = p.parseValue()
 			return err
 		}
 		if _, err := p.decoder.ReadToken(); err != nil {
@@ -137,7 +137,7 @@ func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) er
 			if err != nil {
 				return err
 			}
-			fields, err := s.parse(item)
+			fields, err := s.parseObject(item)
 			if err != nil {
 				return err
 			}
@@ -166,7 +166,7 @@ func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) er
 // Value decodes the text of a field in Options.Text.
 func Value(text string) (any, error) {
 	p := &parser{decoder: jsontext.NewDecoder(bytes.NewBufferString(text), lenient...), keys: map[string]string{}, options: &Options{}}
-	value, err := p.value()
+	value, err := p.parseValue()
 	if err != nil {
 		return nil, fmt.Errorf("decoding a field, %w", err)
 	}

@@ -27,24 +27,24 @@ type parsers struct {
 	idle    sync.Pool
 }
 
-// parse decodes one JSON object to an unstructured object. Numbers are int64 if they are whole and fit, otherwise
+// parseObject decodes one JSON object to an unstructured object. Numbers are int64 if they are whole and fit, otherwise
 // float64.
-func (s *parsers) parse(data []byte) (map[string]any, error) {
-	p := s.take(data)
+func (s *parsers) parseObject(data []byte) (map[string]any, error) {
+	p := s.parserFor(data)
 	defer s.idle.Put(p)
 	if excess := s.options.Limits.ExceededBy(data); excess != "" {
-		return p.identity(excess)
+		return p.parseIdentity(excess)
 	}
-	object, err := p.parse()
+	object, err := p.parseRoot()
 	if err == nil && p.excess != "" {
 		p.decoder.Reset(bytes.NewBuffer(data), lenient...)
-		return p.identity(p.excess)
+		return p.parseIdentity(p.excess)
 	}
 	return object, err
 }
 
-// take returns a parser for data, which must be put back after use.
-func (s *parsers) take(data []byte) *parser {
+// parserFor returns a parser for data, which must be put back after use.
+func (s *parsers) parserFor(data []byte) *parser {
 	p, ok := s.idle.Get().(*parser)
 	if !ok || len(p.keys) > maxKeys {
 		p = &parser{decoder: &jsontext.Decoder{}, keys: map[string]string{}, options: &s.options}
@@ -82,11 +82,11 @@ const (
 	metadata
 )
 
-func (p *parser) parse() (map[string]any, error) {
+func (p *parser) parseRoot() (map[string]any, error) {
 	if p.decoder.PeekKind() != '{' {
 		return nil, errNotAnObject
 	}
-	object, err := p.object(root)
+	object, err := p.parseObjectAt(root)
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +96,14 @@ func (p *parser) parse() (map[string]any, error) {
 	return object, nil
 }
 
-func (p *parser) value() (any, error) {
+func (p *parser) parseValue() (any, error) {
 	switch p.decoder.PeekKind() {
 	case '{':
-		return p.object(inside)
+		return p.parseObjectAt(inside)
 	case '[':
-		return p.list()
+		return p.parseElements()
 	case '0':
-		return p.number()
+		return p.parseNumber()
 	}
 	token, err := p.decoder.ReadToken()
 	if err != nil {
@@ -122,13 +122,13 @@ func (p *parser) value() (any, error) {
 	return nil, fmt.Errorf("unexpected %s", token.Kind())
 }
 
-func (p *parser) object(at place) (map[string]any, error) {
+func (p *parser) parseObjectAt(at place) (map[string]any, error) {
 	if _, err := p.decoder.ReadToken(); err != nil {
 		return nil, err
 	}
 	object := map[string]any{}
 	for p.decoder.PeekKind() != '}' {
-		key, err := p.key()
+		key, err := p.parseKey()
 		if err != nil {
 			return nil, err
 		}
@@ -139,11 +139,11 @@ func (p *parser) object(at place) (map[string]any, error) {
 				delete(object, key)
 			}
 		case at == root && key == "metadata" && p.decoder.PeekKind() == '{':
-			object[key], err = p.metadata()
+			object[key], err = p.parseMetadata()
 		case at == root && slices.Contains(p.options.Text, key):
-			object[key], err = p.text()
+			object[key], err = p.readText()
 		default:
-			object[key], err = p.value()
+			object[key], err = p.parseValue()
 		}
 		if err != nil {
 			return nil, err
@@ -159,13 +159,13 @@ func (p *parser) managedFields() (value any, err error) {
 	if p.options.DropManagedFields {
 		err = p.decoder.SkipValue()
 	} else {
-		value, err = p.value()
+		value, err = p.parseValue()
 	}
 	p.managed = p.decoder.InputOffset() - begin
 	return value, err
 }
 
-func (p *parser) key() (string, error) {
+func (p *parser) parseKey() (string, error) {
 	raw, err := p.decoder.ReadValue()
 	if err != nil {
 		return "", err
@@ -184,13 +184,13 @@ func (p *parser) key() (string, error) {
 	return key, nil
 }
 
-func (p *parser) list() (any, error) {
+func (p *parser) parseElements() (any, error) {
 	if _, err := p.decoder.ReadToken(); err != nil {
 		return nil, err
 	}
 	list := []any{}
 	for p.decoder.PeekKind() != ']' {
-		element, err := p.value()
+		element, err := p.parseValue()
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +200,7 @@ func (p *parser) list() (any, error) {
 	return list, err
 }
 
-func (p *parser) number() (any, error) {
+func (p *parser) parseNumber() (any, error) {
 	raw, err := p.decoder.ReadValue()
 	if err != nil {
 		return nil, err
