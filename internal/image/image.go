@@ -50,7 +50,7 @@ type Spec struct {
 
 // New builds an image.
 func New(s Spec) (v1.Image, error) {
-	content, err := archive(s.Files)
+	content, err := archiveFiles(s.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +79,8 @@ func New(s Spec) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// archive returns a tar archive of the files, with their directories.
-func archive(files []File) ([]byte, error) {
+// archiveFiles returns a tar archive of the files, with their directories.
+func archiveFiles(files []File) ([]byte, error) {
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)
 	made := map[string]bool{".": true}
