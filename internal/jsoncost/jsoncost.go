@@ -55,15 +55,15 @@ func (m *Meter) Count(piece []byte) {
 		case ',':
 			m.Values++
 		case '{', '[':
-			m.open(c)
+			m.countOpening(c)
 		case '}', ']':
 			m.depth--
 		}
 	}
 }
 
-// open counts the beginning of an object or a list.
-func (m *Meter) open(bracket byte) {
+// countOpening counts the beginning of an object or a list.
+func (m *Meter) countOpening(bracket byte) {
 	m.Values++
 	switch {
 	case m.depth <= 0:
