@@ -45,11 +45,11 @@ func AnswerOf(slice *auth.ResourceSlice) (answer Answer, message string) {
 	case condition.Status == auth.ResourceSliceAccepted:
 		return Accepted, ""
 	}
-	return Denied, shortened(condition.Message)
+	return Denied, shortenText(condition.Message)
 }
 
-// shortened returns the beginning of a provider's text, for messages.
-func shortened(text string) string {
+// shortenText returns the beginning of a provider's text, for messages.
+func shortenText(text string) string {
 	const most = 400
 	if len(text) > most {
 		text = text[:most] + "…"

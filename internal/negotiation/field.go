@@ -94,14 +94,14 @@ func Requested(vn metav1.Object) (*Request, error) {
 	}
 	for _, entry := range vn.GetManagedFields() {
 		if entry.Subresource == "" && entry.Manager != Manager && entry.Manager != Creator {
-			r.exclude(entry.FieldsV1)
+			r.excludeWritten(entry.FieldsV1)
 		}
 	}
 	return r, nil
 }
 
-// exclude excludes the fields that another client has written. If they cannot be read, all fields are excluded.
-func (r *Request) exclude(written *metav1.FieldsV1) {
+// excludeWritten excludes the fields that another client has written. If they cannot be read, all fields are excluded.
+func (r *Request) excludeWritten(written *metav1.FieldsV1) {
 	if written == nil {
 		return
 	}

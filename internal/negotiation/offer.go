@@ -53,18 +53,18 @@ func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer O
 		}
 	}
 	var some []string
-	offer.StorageClasses, some = classes("storageClasses", status.StorageClasses, validation.IsDNS1123Subdomain, func(c *offloading.StorageType) (string, *bool) { return c.StorageClassName, &c.Default })
+	offer.StorageClasses, some = checkClasses("storageClasses", status.StorageClasses, validation.IsDNS1123Subdomain, func(c *offloading.StorageType) (string, *bool) { return c.StorageClassName, &c.Default })
 	problems = append(problems, some...)
-	offer.IngressClasses, some = classes("ingressClasses", status.IngressClasses, validation.IsDNS1123Subdomain, func(c *offloading.IngressType) (string, *bool) { return c.IngressClassName, &c.Default })
+	offer.IngressClasses, some = checkClasses("ingressClasses", status.IngressClasses, validation.IsDNS1123Subdomain, func(c *offloading.IngressType) (string, *bool) { return c.IngressClassName, &c.Default })
 	problems = append(problems, some...)
-	offer.LoadBalancerClasses, some = classes("loadBalancerClasses", status.LoadBalancerClasses, validation.IsQualifiedName, func(c *offloading.LoadBalancerType) (string, *bool) { return c.LoadBalancerClassName, &c.Default })
+	offer.LoadBalancerClasses, some = checkClasses("loadBalancerClasses", status.LoadBalancerClasses, validation.IsQualifiedName, func(c *offloading.LoadBalancerType) (string, *bool) { return c.LoadBalancerClassName, &c.Default })
 	problems = append(problems, some...)
-	offer.Labels, some = labels(status.NodeLabels)
+	offer.Labels, some = checkLabels(status.NodeLabels)
 	return offer, append(problems, some...)
 }
 
-// classes drops classes with invalid names, duplicates, and all defaults except the first.
-func classes[T any](field string, offered []T, faults func(string) []string, describe func(*T) (name string, byDefault *bool)) (kept []T, problems []string) {
+// checkClasses drops classes with invalid names, duplicates, and all defaults except the first.
+func checkClasses[T any](field string, offered []T, faults func(string) []string, describe func(*T) (name string, byDefault *bool)) (kept []T, problems []string) {
 	if len(offered) > mostClasses {
 		problems = append(problems, fmt.Sprintf("status.%s has %d classes, only the first %d are used", field, len(offered), mostClasses))
 		offered = offered[:mostClasses]
@@ -75,13 +75,13 @@ func classes[T any](field string, offered []T, faults func(string) []string, des
 		name, byDefault := describe(&class)
 		switch {
 		case len(faults(name)) > 0:
-			problems = append(problems, fmt.Sprintf("status.%s contains %s, which is not a valid class name", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s contains %s, which is not a valid class name", field, quoteText(name)))
 			continue
 		case names[name]:
-			problems = append(problems, fmt.Sprintf("status.%s contains %s twice", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s contains %s twice", field, quoteText(name)))
 			continue
 		case *byDefault && hasDefault:
-			problems = append(problems, fmt.Sprintf("status.%s has a second default class, %s", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s has a second default class, %s", field, quoteText(name)))
 			*byDefault = false
 		}
 		names[name], hasDefault = true, hasDefault || *byDefault
@@ -90,14 +90,14 @@ func classes[T any](field string, offered []T, faults func(string) []string, des
 	return kept, problems
 }
 
-func labels(offered map[string]string) (kept map[string]string, problems []string) {
+func checkLabels(offered map[string]string) (kept map[string]string, problems []string) {
 	for _, key := range slices.Sorted(maps.Keys(offered)) {
 		value := offered[key]
 		switch {
 		case len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0:
-			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s=%s, which is not a valid label", quoted(key), quoted(value)))
+			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s=%s, which is not a valid label", quoteText(key), quoteText(value)))
 		case IsReserved(key):
-			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s, which is reserved", quoted(key)))
+			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s, which is reserved", quoteText(key)))
 		case len(kept) == mostLabels:
 			return kept, append(problems, fmt.Sprintf("status.nodeLabels has %d labels, only %d are used", len(offered), mostLabels))
 		default:
@@ -123,8 +123,8 @@ func IsReserved(key string) bool {
 	})
 }
 
-// quoted returns the quoted beginning of a provider's text, for messages.
-func quoted(text string) string {
+// quoteText returns the quoted beginning of a provider's text, for messages.
+func quoteText(text string) string {
 	const most = 48
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
@@ -147,9 +147,9 @@ func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Fie
 			changed = append(changed, ResourceQuota)
 		}
 	}
-	follow(r, StorageClasses, &spec.StorageClasses, offer.StorageClasses, &changed)
-	follow(r, IngressClasses, &spec.IngressClasses, offer.IngressClasses, &changed)
-	follow(r, LoadBalancerClasses, &spec.LoadBalancerClasses, offer.LoadBalancerClasses, &changed)
+	followField(r, StorageClasses, &spec.StorageClasses, offer.StorageClasses, &changed)
+	followField(r, IngressClasses, &spec.IngressClasses, offer.IngressClasses, &changed)
+	followField(r, LoadBalancerClasses, &spec.LoadBalancerClasses, offer.LoadBalancerClasses, &changed)
 	if r.Follows(Labels) {
 		all := maps.Clone(offer.Labels)
 		maps.DeleteFunc(all, func(key, _ string) bool { return r.labels[key] })
@@ -162,12 +162,12 @@ func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Fie
 				all[key] = value
 			}
 		}
-		follow(r, Labels, &spec.Labels, all, &changed)
+		followField(r, Labels, &spec.Labels, all, &changed)
 	}
 	return changed
 }
 
-func follow[T any](r *Request, field Field, present *T, offered T, changed *[]Field) {
+func followField[T any](r *Request, field Field, present *T, offered T, changed *[]Field) {
 	if r.Follows(field) && !equality.Semantic.DeepEqual(*present, offered) {
 		*present = offered
 		*changed = append(*changed, field)
@@ -207,20 +207,20 @@ func Describe(vn *offloading.VirtualNode, of []Field) string {
 
 // StorageNames returns the names of the classes, with the default one marked.
 func StorageNames(all []offloading.StorageType) []string {
-	return names(all, func(c *offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
+	return classNames(all, func(c *offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
 }
 
 // IngressNames returns the names of the classes, with the default one marked.
 func IngressNames(all []offloading.IngressType) []string {
-	return names(all, func(c *offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
+	return classNames(all, func(c *offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
 }
 
 // LoadBalancerNames returns the names of the classes, with the default one marked.
 func LoadBalancerNames(all []offloading.LoadBalancerType) []string {
-	return names(all, func(c *offloading.LoadBalancerType) (string, bool) { return c.LoadBalancerClassName, c.Default })
+	return classNames(all, func(c *offloading.LoadBalancerType) (string, bool) { return c.LoadBalancerClassName, c.Default })
 }
 
-func names[T any](all []T, describe func(*T) (string, bool)) (found []string) {
+func classNames[T any](all []T, describe func(*T) (string, bool)) (found []string) {
 	for i := range all {
 		name, byDefault := describe(&all[i])
 		if byDefault {
