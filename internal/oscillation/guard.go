@@ -100,20 +100,20 @@ func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	}
 	now := g.clock.Now()
 	if now.Before(h.until) {
-		if h.wrote(state) {
-			return h.quarantine(now)
+		if h.hasWritten(state) {
+			return h.quarantineError(now)
 		}
 		*h = history{cause: cause}
 		return nil
 	}
 	h.forgetCalm(now)
-	if !h.fights(state, now) {
+	if !h.continuesFight(state, now) {
 		return nil
 	}
 	before := h.spell
 	h.spell = min(max(2*h.spell, g.limits.First), g.limits.Most)
 	h.until, h.rival = now.Add(h.spell), ""
-	began := h.quarantine(now)
+	began := h.quarantineError(now)
 	began.Began, began.Grew = true, h.spell > before
 	return began
 }
@@ -123,7 +123,7 @@ func (g *Guard[K]) Wrote(key K, cause, state uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.clock.Now()
-	g.sweep(now)
+	g.sweepHistories(now)
 	h := g.byKey[key]
 	if h == nil || h.cause != cause {
 		h = &history{cause: cause}
@@ -165,8 +165,8 @@ func (g *Guard[K]) Quarantined() (n int) {
 	return n
 }
 
-// sweep occasionally drops the records of objects without a fight.
-func (g *Guard[K]) sweep(now time.Time) {
+// sweepHistories occasionally drops the records of objects without a fight.
+func (g *Guard[K]) sweepHistories(now time.Time) {
 	if now.Sub(g.swept) < slowWindow {
 		return
 	}
@@ -178,11 +178,11 @@ func (g *Guard[K]) sweep(now time.Time) {
 	}
 }
 
-func (h *history) quarantine(now time.Time) *QuarantineError {
+func (h *history) quarantineError(now time.Time) *QuarantineError {
 	return &QuarantineError{Writes: h.count, For: h.spell, Left: h.until.Sub(now), Rival: h.rival}
 }
 
-func (h *history) wrote(state uint64) bool {
+func (h *history) hasWritten(state uint64) bool {
 	return slices.ContainsFunc(h.writes, func(w write) bool { return w.state == state })
 }
 
@@ -207,12 +207,12 @@ func (h *history) forgetCalm(now time.Time) {
 	}
 }
 
-// fights reports whether writing the state would continue the fight before the quarantine, complete the states A, B, A,
+// continuesFight reports whether writing the state would continue the fight before the quarantine, complete the states A, B, A,
 // B, or alternate between two states beyond the limit.
-func (h *history) fights(state uint64, now time.Time) bool {
+func (h *history) continuesFight(state uint64, now time.Time) bool {
 	n := len(h.writes)
 	if !h.until.IsZero() {
-		return n > 0 && h.writes[n-1].at.After(h.until) && h.wrote(state)
+		return n > 0 && h.writes[n-1].at.After(h.until) && h.hasWritten(state)
 	}
 	if n >= 3 && h.writes[n-1].state != state && h.writes[n-2].state == state && h.writes[n-3].state == h.writes[n-1].state &&
 		now.Sub(h.writes[n-3].at) <= flipWindow {
