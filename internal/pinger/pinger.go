@@ -85,7 +85,7 @@ func (p *Pinger) Run(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		next := p.record(p.once(ctx))
+		next := p.recordResult(p.pingOnce(ctx))
 		select {
 		case <-ctx.Done():
 		case <-p.clock.After(next):
@@ -93,15 +93,15 @@ func (p *Pinger) Run(ctx context.Context) {
 	}
 }
 
-// once sends one ping with the timeout.
-func (p *Pinger) once(ctx context.Context) error {
+// pingOnce sends one ping with the timeout.
+func (p *Pinger) pingOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	return p.ping(ctx)
 }
 
-// record stores the result of a ping, and returns the delay until the next one.
-func (p *Pinger) record(err error) time.Duration {
+// recordResult stores the result of a ping, and returns the delay until the next one.
+func (p *Pinger) recordResult(err error) time.Duration {
 	p.mu.Lock()
 	was, next := p.down, p.interval
 	switch {
@@ -154,12 +154,12 @@ func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) e
 		if err != nil {
 			return fmt.Errorf("does not answer: pinging %s, %w", target, err)
 		}
-		return verdict(target, response.StatusCode, body)
+		return evaluateResponse(target, response.StatusCode, body)
 	}
 }
 
-// verdict evaluates the response to a ping.
-func verdict(target string, code int, body []byte) error {
+// evaluateResponse evaluates the response to a ping.
+func evaluateResponse(target string, code int, body []byte) error {
 	switch {
 	case code == http.StatusOK && strings.TrimSpace(string(body)) == "ok", code == http.StatusTooManyRequests:
 		return nil
