@@ -25,7 +25,7 @@ func Await(ctx context.Context, report func(line string), what string, look func
 	said, away := "", false
 	err := Poll(ctx, func(ctx context.Context) (bool, error) {
 		missing, err := look(ctx)
-		if cmdutil.Away(err) && !ended(ctx, err) {
+		if cmdutil.Away(err) && !isEnded(ctx, err) {
 			// The port in the next error may differ.
 			if !away {
 				away, said = true, "waiting for the API server, "+err.Error()
@@ -40,7 +40,7 @@ func Await(ctx context.Context, report func(line string), what string, look func
 		away = false
 		return missing == "", err
 	})
-	if ended(ctx, err) && said != "" {
+	if isEnded(ctx, err) && said != "" {
 		return &endedError{ctx.Err(), what + ": " + said}
 	}
 	return Ended(ctx, err)
@@ -52,7 +52,7 @@ func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	var away error
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
 		is, err := done(ctx)
-		if away = nil; cmdutil.Away(err) && !ended(ctx, err) {
+		if away = nil; cmdutil.Away(err) && !isEnded(ctx, err) {
 			away = err
 			return false, nil
 		}
@@ -82,12 +82,12 @@ func (e *endedError) Unwrap() error { return e.cause }
 // Ended returns an error with the command to continue if ctx caused err, otherwise err.
 func Ended(ctx context.Context, err error) error {
 	var said *endedError
-	if !ended(ctx, err) || errors.As(err, &said) {
+	if !isEnded(ctx, err) || errors.As(err, &said) {
 		return err
 	}
 	return &endedError{ctx.Err(), err.Error()}
 }
 
-func ended(ctx context.Context, err error) bool {
+func isEnded(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, ctx.Err())
 }
