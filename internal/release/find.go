@@ -68,9 +68,9 @@ const (
 	ManagedBy      = "refractctl"
 )
 
-// managers returns the Deployments of the controller managers of all installations. Their name label is "refract" beside
+// listManagers returns the Deployments of the controller managers of all installations. Their name label is "refract" beside
 // Liqo and in older versions, and otherwise "controller-manager", which Liqo's tools select.
-func managers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
+func listManagers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
 	named, err := labels.NewRequirement(nameLabel, selection.In, []string{chartName, controllerManager})
 	if err != nil {
 		return nil, fmt.Errorf("selecting Deployments, %w", err)
@@ -88,7 +88,7 @@ func managers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error)
 // Find returns the installation. The error is ErrNotInstalled if there is none, and wraps ErrSeveral if there are
 // several.
 func Find(ctx context.Context, c client.Client) (*Installation, error) {
-	managers, err := managers(ctx, c)
+	managers, err := listManagers(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func Find(ctx context.Context, c client.Client) (*Installation, error) {
 	case 0:
 		return nil, ErrNotInstalled
 	case 1:
-		found := describe(&managers[0])
+		found := describeInstallation(&managers[0])
 		policy := &networkingv1.NetworkPolicy{}
 		err := c.Get(ctx, client.ObjectKeyFromObject(&managers[0]), policy) // the policy has the same name
 		if client.IgnoreNotFound(err) != nil {
@@ -109,7 +109,7 @@ func Find(ctx context.Context, c client.Client) (*Installation, error) {
 		ErrSeveral, client.ObjectKeyFromObject(&managers[0]), client.ObjectKeyFromObject(&managers[1]))
 }
 
-func describe(manager *appsv1.Deployment) *Installation {
+func describeInstallation(manager *appsv1.Deployment) *Installation {
 	argument := func(name string) string {
 		for _, given := range manager.Spec.Template.Spec.Containers[0].Args {
 			if value, ok := strings.CutPrefix(given, "--"+name+"="); ok {

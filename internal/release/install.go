@@ -57,62 +57,62 @@ type Result struct {
 // Install installs or upgrades the chart with values. Values of earlier installations are reused unless overridden. CRDs
 // are applied first. An interrupted installation is continued. Install does not wait until anything runs (see Await).
 func (i *Installer) Install(ctx context.Context, values map[string]any) (*Result, error) {
-	result, err := i.install(ctx, values)
+	result, err := i.installChart(ctx, values)
 	return result, progress.Ended(ctx, err)
 }
 
-func (i *Installer) install(ctx context.Context, values map[string]any) (*Result, error) {
-	chart, err := load()
+func (i *Installer) installChart(ctx context.Context, values map[string]any) (*Result, error) {
+	chart, err := loadChart()
 	if err != nil {
 		return nil, err
 	}
-	crds, err := definitions(chart)
+	crds, err := definitionsOf(chart)
 	if err != nil {
 		return nil, err
 	}
-	config, err := i.configuration()
+	config, err := i.newConfiguration()
 	if err != nil {
 		return nil, err
 	}
-	upgrade, err := deployed(config, i.Name)
+	upgrade, err := isDeployed(config, i.Name)
 	if err != nil {
 		return nil, err
 	}
-	if err := i.onlyOne(ctx); err != nil {
+	if err := i.checkOnlyOne(ctx); err != nil {
 		return nil, err
 	}
-	if err := i.noDowngrade(config, chart); err != nil {
+	if err := i.checkDowngrade(config, chart); err != nil {
 		return nil, err
 	}
 	// A dry run finds errors in the values before anything is changed.
-	planned, err := i.apply(ctx, chart, values, upgrade, true)
+	planned, err := i.applyChart(ctx, chart, values, upgrade, true)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkManifest(i.Client.Scheme(), planned.Manifest); err != nil {
 		return nil, err
 	}
-	if err := i.keepsID(ctx, planned); err != nil {
+	if err := i.checkKeepsID(ctx, planned); err != nil {
 		return nil, err
 	}
-	i.say("applying %d CRDs", len(crds))
+	i.reportProgress("applying %d CRDs", len(crds))
 	if err := i.applyCRDs(ctx, crds); err != nil {
 		return nil, err
 	}
 	if upgrade {
-		i.say("upgrading release %s in namespace %s", i.Name, i.Namespace)
+		i.reportProgress("upgrading release %s in namespace %s", i.Name, i.Namespace)
 	} else {
-		i.say("installing release %s in namespace %s", i.Name, i.Namespace)
+		i.reportProgress("installing release %s in namespace %s", i.Name, i.Namespace)
 	}
-	done, err := i.apply(ctx, chart, values, upgrade, i.DryRun)
+	done, err := i.applyChart(ctx, chart, values, upgrade, i.DryRun)
 	if err != nil {
 		return nil, err
 	}
 	return &Result{Revision: done.Version, Manifest: done.Manifest, Notes: done.Info.Notes}, nil
 }
 
-// onlyOne fails if there is another installation, because both would do the same work.
-func (i *Installer) onlyOne(ctx context.Context) error {
+// checkOnlyOne fails if there is another installation, because both would do the same work.
+func (i *Installer) checkOnlyOne(ctx context.Context) error {
 	found, err := Find(ctx, i.Client)
 	if errors.Is(err, ErrNotInstalled) {
 		return nil
@@ -123,7 +123,7 @@ func (i *Installer) onlyOne(ctx context.Context) error {
 	return err
 }
 
-func (i *Installer) configuration() (*action.Configuration, error) {
+func (i *Installer) newConfiguration() (*action.Configuration, error) {
 	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
 	if err := config.Init(i.Getter, i.Namespace, ""); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster, %w", err)
@@ -131,9 +131,9 @@ func (i *Installer) configuration() (*action.Configuration, error) {
 	return config, nil
 }
 
-// deployed reports whether the release exists.
-func deployed(config *action.Configuration, name string) (bool, error) {
-	history, err := revisions(config, name)
+// isDeployed reports whether the release exists.
+func isDeployed(config *action.Configuration, name string) (bool, error) {
+	history, err := listRevisions(config, name)
 	return len(history) > 0, err
 }
 
@@ -144,8 +144,8 @@ const helmTimeout = 2 * time.Minute
 // installation of refractctl, and neither could upgrade one of helm.
 func init() { kube.ManagedFieldsManager = "helm" }
 
-func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (*releasev1.Release, error) {
-	config, err := i.configuration() // a dry run modifies the configuration
+func (i *Installer) applyChart(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (*releasev1.Release, error) {
+	config, err := i.newConfiguration() // a dry run modifies the configuration
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 		if err != nil {
 			return nil, fmt.Errorf("upgrading release %s/%s, %w", i.Namespace, i.Name, err)
 		}
-		return typed(done)
+		return typedRelease(done)
 	}
 	helm := action.NewInstall(config)
 	helm.ReleaseName, helm.Namespace, helm.CreateNamespace, helm.SkipCRDs = i.Name, i.Namespace, true, true
@@ -178,10 +178,10 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 	if err != nil {
 		return nil, fmt.Errorf("installing release %s/%s, %w", i.Namespace, i.Name, err)
 	}
-	return typed(done)
+	return typedRelease(done)
 }
 
-func typed(release ri.Releaser) (*releasev1.Release, error) {
+func typedRelease(release ri.Releaser) (*releasev1.Release, error) {
 	result, ok := release.(*releasev1.Release)
 	if !ok {
 		return nil, fmt.Errorf("helm returned a release of type %T", release)
@@ -215,7 +215,7 @@ func (i *Installer) awaitAll(ctx context.Context) error {
 	}
 	for _, deployment := range all.Items {
 		key := client.ObjectKeyFromObject(&deployment)
-		if err := i.await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) { return Unavailable(ctx, i.Client, key) }); err != nil {
+		if err := i.awaitState(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) { return Unavailable(ctx, i.Client, key) }); err != nil {
 			return err
 		}
 	}
@@ -230,8 +230,8 @@ func (i *Installer) awaitKubelets(ctx context.Context) error {
 	}
 	for _, deployment := range kubelets.Items {
 		key := client.ObjectKeyFromObject(&deployment)
-		err := i.await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) {
-			if outdated, err := i.outdated(ctx, key); outdated != "" || err != nil {
+		err := i.awaitState(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) {
+			if outdated, err := i.describeOutdated(ctx, key); outdated != "" || err != nil {
 				return outdated, err
 			}
 			return Unavailable(ctx, i.Client, key)
@@ -243,8 +243,8 @@ func (i *Installer) awaitKubelets(ctx context.Context) error {
 	return nil
 }
 
-// outdated returns a message if a virtual kubelet does not have the settings of its template yet.
-func (i *Installer) outdated(ctx context.Context, key client.ObjectKey) (string, error) {
+// describeOutdated returns a message if a virtual kubelet does not have the settings of its template yet.
+func (i *Installer) describeOutdated(ctx context.Context, key client.ObjectKey) (string, error) {
 	deployment := &appsv1.Deployment{}
 	if err := i.Client.Get(ctx, key, deployment); err != nil {
 		return "", fmt.Errorf("getting Deployment %s, %w", key, err)
@@ -310,10 +310,10 @@ func troubleOf(pod *corev1.Pod) string {
 	return ""
 }
 
-func (i *Installer) await(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
+func (i *Installer) awaitState(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
 	return progress.Await(ctx, i.Progress, what, look)
 }
 
-func (i *Installer) say(format string, arguments ...any) {
+func (i *Installer) reportProgress(format string, arguments ...any) {
 	i.Progress(fmt.Sprintf(format, arguments...))
 }

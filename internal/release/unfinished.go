@@ -25,7 +25,7 @@ const unfinishedPatience = 5 * time.Minute
 // lost the API server. Helm refuses such a release until its Secret is edited. takeOver marks its last revision as
 // failed, in a dry run only in memory. It fails while the operation may still be running.
 func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
-	history, err := revisions(config, i.Name)
+	history, err := listRevisions(config, i.Name)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	}
 	last.SetStatus(common.StatusFailed, fmt.Sprintf("Interrupted while it was %s", status))
 	if !dryRun {
-		i.say("revision %d of release %s was interrupted (%s since %s), continuing", last.Version, i.Name, status, begun.UTC().Format(time.RFC3339))
+		i.reportProgress("revision %d of release %s was interrupted (%s since %s), continuing", last.Version, i.Name, status, begun.UTC().Format(time.RFC3339))
 		if err := config.Releases.Update(last); err != nil {
 			return fmt.Errorf("marking revision %d of release %s/%s as failed, %w", last.Version, i.Namespace, i.Name, err)
 		}
@@ -61,8 +61,8 @@ func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	return nil
 }
 
-// revisions returns the revisions of a release in ascending order. There are none if the release does not exist.
-func revisions(config *action.Configuration, name string) ([]*releasev1.Release, error) {
+// listRevisions returns the revisions of a release in ascending order. There are none if the release does not exist.
+func listRevisions(config *action.Configuration, name string) ([]*releasev1.Release, error) {
 	stored, err := config.Releases.History(name)
 	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
 		return nil, fmt.Errorf("reading the history of release %s, %w", name, err)

@@ -18,20 +18,20 @@ import (
 // controllers, which is an InUseError; or user objects would be deleted with the CRDs. With force it removes a release
 // that is in use, but not the CRDs.
 func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
-	config, err := i.configuration()
+	config, err := i.newConfiguration()
 	if err != nil {
 		return err
 	}
-	there, err := deployed(config, i.Name)
+	there, err := isDeployed(config, i.Name)
 	if err != nil {
 		return err
 	}
-	if err := i.removable(ctx, there, withCRDs); err != nil {
+	if err := i.checkRemovable(ctx, there, withCRDs); err != nil {
 		return err
 	}
-	err = i.unused(ctx, withCRDs)
+	err = i.checkUnused(ctx, withCRDs)
 	if used := (*InUseError)(nil); force && errors.As(err, &used) {
-		i.say("warning: %v", err)
+		i.reportProgress("warning: %v", err)
 		// Deleting the CRDs would delete the objects.
 		withCRDs, err = false, nil
 	}
@@ -41,12 +41,12 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	if there {
 		helm := action.NewUninstall(config)
 		helm.DryRun, helm.WaitStrategy, helm.Timeout = i.DryRun, kube.HookOnlyStrategy, helmTimeout
-		i.say("removing release %s from namespace %s", i.Name, i.Namespace)
+		i.reportProgress("removing release %s from namespace %s", i.Name, i.Namespace)
 		if _, err := helm.Run(i.Name); err != nil {
 			return fmt.Errorf("removing release %s/%s, %w", i.Namespace, i.Name, err)
 		}
 	} else {
-		i.say("there is no release %s in namespace %s, and the cluster has no other installation of Refract", i.Name, i.Namespace)
+		i.reportProgress("there is no release %s in namespace %s, and the cluster has no other installation of Refract", i.Name, i.Namespace)
 	}
 	if withCRDs {
 		return i.deleteCRDs(ctx)
@@ -54,10 +54,10 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	return nil
 }
 
-// removable fails if the cluster has an installation other than this release, because success would be misleading, and
+// checkRemovable fails if the cluster has an installation other than this release, because success would be misleading, and
 // its CRDs are in use. there reports whether the release exists.
-func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
-	found, err := managers(ctx, i.Client)
+func (i *Installer) checkRemovable(ctx context.Context, there, withCRDs bool) error {
+	found, err := listManagers(ctx, i.Client)
 	if err != nil {
 		return err
 	}
@@ -80,19 +80,19 @@ func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
 
 // deleteCRDs deletes the CRDs of the chart, unless they belong to Liqo because it is installed.
 func (i *Installer) deleteCRDs(ctx context.Context) error {
-	beside, err := i.exists(ctx, LiqoDefinition)
+	beside, err := i.crdExists(ctx, LiqoDefinition)
 	if err != nil {
 		return err
 	}
 	if beside {
-		i.say("the CRDs belong to Liqo, left unchanged")
+		i.reportProgress("the CRDs belong to Liqo, left unchanged")
 		return nil
 	}
-	chart, err := load()
+	chart, err := loadChart()
 	if err != nil {
 		return err
 	}
-	crds, err := definitions(chart)
+	crds, err := definitionsOf(chart)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (i *Installer) deleteCRDs(ctx context.Context) error {
 	if i.DryRun {
 		options = append(options, client.DryRunAll)
 	}
-	i.say("deleting %d CRDs", len(crds))
+	i.reportProgress("deleting %d CRDs", len(crds))
 	for _, crd := range crds {
 		if err := i.Client.Delete(ctx, crd, options...); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting CRD %s, %w", crd.GetName(), err)

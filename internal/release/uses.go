@@ -95,9 +95,9 @@ func endConsumer(tenant string) string {
 	return "end the peering there with refractctl unpeer, or revoke its access here with: refractctl delete peering-user " + peerOf(tenant)
 }
 
-// unused fails while there are objects that need the controllers, or the CRDs if these are removed, too.
-func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
-	liqo, err := i.exists(ctx, LiqoDefinition)
+// checkUnused fails while there are objects that need the controllers, or the CRDs if these are removed, too.
+func (i *Installer) checkUnused(ctx context.Context, withCRDs bool) error {
+	liqo, err := i.crdExists(ctx, LiqoDefinition)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
 		controlled = append(controlled, requested...)
 	}
 	found := &listing{named: sets.New[string]()}
-	if err := i.find(ctx, found, controlled, func(client.Object) bool { return false }); err != nil {
+	if err := i.findUses(ctx, found, controlled, func(client.Object) bool { return false }); err != nil {
 		return err
 	}
 	if err := i.findPeerings(ctx, found); err != nil {
@@ -116,7 +116,7 @@ func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
 	if withCRDs && !liqo {
 		// The end of a listed peering deletes its PeerNetwork and Quotas. The chart's own objects are deleted with it.
 		peerings := found.named.Clone()
-		if err := i.find(ctx, found, written, func(o client.Object) bool {
+		if err := i.findUses(ctx, found, written, func(o client.Object) bool {
 			return peerings.Has(o.GetNamespace()) || o.GetLabels()[InstanceLabel] == i.Name
 		}); err != nil {
 			return err
@@ -137,7 +137,7 @@ type listing struct {
 // mostShown is the maximum number of listed objects of a kind.
 const mostShown = 5
 
-func (l *listing) add(kind string, objects []client.Object, remedy func(client.Object) string) {
+func (l *listing) addObjects(kind string, objects []client.Object, remedy func(client.Object) string) {
 	for n, object := range objects {
 		if namespace := object.GetNamespace(); namespace != "" {
 			l.named.Insert(namespace)
@@ -151,8 +151,8 @@ func (l *listing) add(kind string, objects []client.Object, remedy func(client.O
 	}
 }
 
-// find adds the objects of these kinds, except the skipped ones.
-func (i *Installer) find(ctx context.Context, found *listing, uses []use, skipped func(client.Object) bool) error {
+// findUses adds the objects of these kinds, except the skipped ones.
+func (i *Installer) findUses(ctx context.Context, found *listing, uses []use, skipped func(client.Object) bool) error {
 	for _, use := range uses {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(use.kind.GroupVersion().WithKind(use.kind.Kind + "List"))
@@ -169,7 +169,7 @@ func (i *Installer) find(ctx context.Context, found *listing, uses []use, skippe
 				objects = append(objects, object)
 			}
 		}
-		found.add(use.kind.Kind, objects, use.remedy)
+		found.addObjects(use.kind.Kind, objects, use.remedy)
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (i *Installer) findPeerings(ctx context.Context, found *listing) error {
 			admitted.Insert(tenant.Name)
 		}
 	}
-	found.add("Namespace", joined, func(tenant client.Object) string {
+	found.addObjects("Namespace", joined, func(tenant client.Object) string {
 		peer := peerOf(tenant.GetName())
 		if admitted.Has(tenant.GetName()) {
 			return fmt.Sprintf("cluster %s is admitted as a consumer: %s", peer, endConsumer(tenant.GetName()))
