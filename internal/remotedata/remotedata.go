@@ -131,7 +131,7 @@ func providersOf(pv *corev1.PersistentVolume) (providers []string) {
 	return providers
 }
 
-func (v Volumes) filter(keep func(Volume) bool) (kept Volumes) {
+func (v Volumes) filterVolumes(keep func(Volume) bool) (kept Volumes) {
 	for _, volume := range v {
 		if keep(volume) {
 			kept = append(kept, volume)
@@ -142,18 +142,18 @@ func (v Volumes) filter(keep func(Volume) bool) (kept Volumes) {
 
 // On returns the volumes with data on a provider.
 func (v Volumes) On(provider string) Volumes {
-	return v.filter(func(volume Volume) bool { return slices.Contains(volume.Providers, provider) })
+	return v.filterVolumes(func(volume Volume) bool { return slices.Contains(volume.Providers, provider) })
 }
 
 // In returns the volumes with data in the remote namespace of a namespace. A volume without a claim may belong to any
 // namespace.
 func (v Volumes) In(namespace string) Volumes {
-	return v.filter(func(volume Volume) bool { return volume.Claim.Namespace == namespace || volume.Claim.Namespace == "" })
+	return v.filterVolumes(func(volume Volume) bool { return volume.Claim.Namespace == namespace || volume.Claim.Namespace == "" })
 }
 
 // Holding returns the volumes that prevent the deletion of remote namespaces.
 func (v Volumes) Holding(confirmed bool) Volumes {
-	return v.filter(func(volume Volume) bool { return volume.Retained || !volume.Released && !confirmed })
+	return v.filterVolumes(func(volume Volume) bool { return volume.Retained || !volume.Released && !confirmed })
 }
 
 // AreReleased reports whether the claims of all volumes are gone.
@@ -188,10 +188,10 @@ func (v Volumes) String() string {
 // "or".
 func (v Volumes) Remedy(confirm string) string {
 	var remedies []string
-	if inUse := v.filter(func(volume Volume) bool { return !volume.Retained }); len(inUse) > 0 {
+	if inUse := v.filterVolumes(func(volume Volume) bool { return !volume.Retained }); len(inUse) > 0 {
 		remedies = append(remedies, "copy the data elsewhere and delete the claims, or "+confirm)
 	}
-	if retained := v.filter(func(volume Volume) bool { return volume.Retained }); len(retained) > 0 {
+	if retained := v.filterVolumes(func(volume Volume) bool { return volume.Retained }); len(retained) > 0 {
 		remedies = append(remedies, "for volumes with the reclaim policy Retain, set persistentVolumeReclaimPolicy to Delete, or delete the PersistentVolume")
 	}
 	return strings.Join(remedies, "; ")
