@@ -35,11 +35,11 @@ type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	known := resumes(request.Method, request.URL.Query())
+	known := resumedVersion(request.Method, request.URL.Query())
 	if known == 0 {
 		return t.next.RoundTrip(request)
 	}
-	answer, err := t.check(request, known)
+	answer, err := t.checkVersion(request, known)
 	switch {
 	case err != nil:
 		return nil, err
@@ -55,7 +55,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil || watch.StatusCode != http.StatusOK {
 		return watch, err
 	}
-	answer, err = t.check(request, known)
+	answer, err = t.checkVersion(request, known)
 	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) { // clients that may watch but not list are not helped
 		if answer != nil {
 			_ = answer.Body.Close()
@@ -66,9 +66,9 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// check requests the current version of the storage. It returns no response if this version is not older than known.
+// checkVersion requests the current version of the storage. It returns no response if this version is not older than known.
 // Otherwise the response replaces the response to the watch: either 410 Gone, or the error of the API server.
-func (t *transport) check(watch *http.Request, known uint64) (answer *http.Response, err error) {
+func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *http.Response, err error) {
 	query := watch.URL.Query()
 	for _, key := range []string{"watch", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "timeoutSeconds", "labelSelector"} {
 		query.Del(key)
@@ -95,11 +95,11 @@ func (t *transport) check(watch *http.Request, known uint64) (answer *http.Respo
 	}
 	slog.Warn("The storage of the API server was rolled back, such as by an etcd restore: listing everything again",
 		"server", watch.URL.Host, "resource", watch.URL.Path, "known", known, "present", present)
-	return gone(watch, known, present)
+	return goneResponse(watch, known, present)
 }
 
-// resumes returns the resource version that a watch continues from, or 0 for other requests.
-func resumes(method string, query url.Values) uint64 {
+// resumedVersion returns the resource version that a watch continues from, or 0 for other requests.
+func resumedVersion(method string, query url.Values) uint64 {
 	if method != http.MethodGet || query.Get("sendInitialEvents") == "true" {
 		return 0
 	}
@@ -110,8 +110,8 @@ func resumes(method string, query url.Values) uint64 {
 	return version
 }
 
-// gone returns the response of an API server to a version that is no longer available.
-func gone(request *http.Request, known, present uint64) (*http.Response, error) {
+// goneResponse returns the response of an API server to a version that is no longer available.
+func goneResponse(request *http.Request, known, present uint64) (*http.Response, error) {
 	body, err := json.Marshal(&metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 		Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
