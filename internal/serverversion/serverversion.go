@@ -22,10 +22,10 @@ func Read(ctx context.Context, client rest.Interface) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading /version, %w", err)
 	}
-	return parse(body)
+	return parseVersion(body)
 }
 
-func parse(body []byte) (string, error) {
+func parseVersion(body []byte) (string, error) {
 	var info versioninfo.Info
 	if err := json.Unmarshal(body, &info); err != nil {
 		return "", fmt.Errorf("reading /version, %w", err)
