@@ -57,9 +57,9 @@ func Run(ctx context.Context, o Options) {
 	if o.Interval == 0 {
 		return
 	}
-	h := &heart{Options: o}
+	h := &sender{Options: o}
 	for ctx.Err() == nil {
-		next := h.beat(ctx)
+		next := h.sendHeartbeat(ctx)
 		select {
 		case <-ctx.Done():
 		case <-o.Clock.After(next):
@@ -67,43 +67,43 @@ func Run(ctx context.Context, o Options) {
 	}
 }
 
-type heart struct {
+type sender struct {
 	Options
-	trouble string // error of the last heartbeat, empty after a success
-	denied  int    // number of consecutive denials
+	lastError string // error of the last heartbeat, empty after a success
+	denials   int    // number of consecutive denials
 }
 
-// beat sends one heartbeat, and returns the delay until the next one.
-func (h *heart) beat(ctx context.Context) time.Duration {
+// sendHeartbeat sends one heartbeat, and returns the delay until the next one.
+func (h *sender) sendHeartbeat(ctx context.Context) time.Duration {
 	attempt, cancel := context.WithTimeout(ctx, h.Interval)
 	defer cancel()
 	if err := h.Ready(attempt); err != nil {
-		h.report(ctx, fmt.Errorf("this cluster's API server is not ready, %w", err))
+		h.reportChange(ctx, fmt.Errorf("this cluster's API server is not ready, %w", err))
 		return min(h.Interval, failedRetry)
 	}
-	err := h.renew(attempt)
-	h.report(ctx, err)
+	err := h.renewLease(attempt)
+	h.reportChange(ctx, err)
 	if apierrors.IsForbidden(err) {
-		h.denied = min(2*h.denied+1, int(deniedRetry/failedRetry))
-		return time.Duration(h.denied) * failedRetry
+		h.denials = min(2*h.denials+1, int(deniedRetry/failedRetry))
+		return time.Duration(h.denials) * failedRetry
 	}
-	h.denied = 0
+	h.denials = 0
 	if err != nil {
 		return min(h.Interval, failedRetry)
 	}
 	return h.Interval
 }
 
-// report logs a change of the error.
-func (h *heart) report(ctx context.Context, err error) {
+// reportChange logs a change of the error.
+func (h *sender) reportChange(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil {
 		trouble = err.Error()
 	}
-	if trouble == h.trouble || ctx.Err() != nil {
+	if trouble == h.lastError || ctx.Err() != nil {
 		return
 	}
-	h.trouble = trouble
+	h.lastError = trouble
 	switch {
 	case err == nil:
 		log.FromContext(ctx).Info("Sending heartbeats to the provider", "lease", wire.HeartbeatLease)
@@ -114,7 +114,7 @@ func (h *heart) report(ctx context.Context, err error) {
 	}
 }
 
-func (h *heart) renew(ctx context.Context) error {
+func (h *sender) renewLease(ctx context.Context) error {
 	spec := coordinationv1.LeaseSpec{HolderIdentity: &h.ClusterID, RenewTime: &metav1.MicroTime{Time: h.Clock.Now()}}
 	seconds := int32(max(1, (beatsPerLease*h.Interval+time.Second-1)/time.Second))
 	spec.LeaseDurationSeconds = &seconds
