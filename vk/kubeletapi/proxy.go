@@ -41,14 +41,14 @@ type translator func(container string, query url.Values) (url.Values, error)
 func (s *Server) serveSubresource(subresource string, translate translator) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
-		remoteNamespace, err := s.locate(r.Context(), namespace, name)
+		remoteNamespace, err := s.locatePod(r.Context(), namespace, name)
 		if err != nil {
 			s.refuseError(w, r, err)
 			return
 		}
 		query, err := translate(r.PathValue("container"), r.URL.Query())
 		if err != nil {
-			refuse(w, r, http.StatusBadRequest, err.Error())
+			writeRefusal(w, r, http.StatusBadRequest, err.Error())
 			return
 		}
 		target := s.config.Remote.URL.JoinPath("api", "v1", "namespaces", remoteNamespace, "pods", name, subresource)
@@ -57,14 +57,14 @@ func (s *Server) serveSubresource(subresource string, translate translator) http
 	})
 }
 
-// locate returns the provider's namespace of a local pod of this node.
-func (s *Server) locate(ctx context.Context, namespace, name string) (string, error) {
+// locatePod returns the provider's namespace of a local pod of this node.
+func (s *Server) locatePod(ctx context.Context, namespace, name string) (string, error) {
 	if _, found := s.config.Pods.Pod(namespace, name); !found {
-		return "", &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not bound to node %s", namespace, name, s.config.NodeName)}
+		return "", &httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not bound to node %s", namespace, name, s.config.NodeName)}
 	}
 	remote, found := s.config.Namespaces.Remote(namespace)
 	if !found {
-		return "", &refusal{http.StatusNotFound, fmt.Sprintf("namespace %s is not offloaded to the provider of node %s: see its NamespaceOffloading", namespace, s.config.NodeName)}
+		return "", &httpError{http.StatusNotFound, fmt.Sprintf("namespace %s is not offloaded to the provider of node %s: see its NamespaceOffloading", namespace, s.config.NodeName)}
 	}
 	return remote, s.checkOurs(ctx, namespace, remote, name)
 }
@@ -78,7 +78,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 			r.Out.Host = target.Host
 			r.Out.Header = forwardedHeader(r.Out.Header)
 		},
-		Transport:      giveUp{s.config.Remote},
+		Transport:      unreachableTransport{s.config.Remote},
 		FlushInterval:  -1, // log lines appear when they are written
 		ModifyResponse: adaptResponse,
 		ErrorHandler:   s.refuseError,
@@ -95,12 +95,12 @@ func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) 
 		log.FromContext(r.Context()).Error(err, "Cannot call the provider's API server", "path", r.URL.Path)
 		message = fmt.Sprintf("calling the provider's API server for node %s, %v", s.config.NodeName, err)
 	}
-	refuse(w, r, code, message)
+	writeRefusal(w, r, code, message)
 }
 
-// refuse responds with an error in the format that the caller displays: clients of a stream expect a Status object,
+// writeRefusal responds with an error in the format that the caller displays: clients of a stream expect a Status object,
 // while the API server shows the body of a failed log request unchanged.
-func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
+func writeRefusal(w http.ResponseWriter, r *http.Request, code int, message string) {
 	if r.Header.Get("Upgrade") == "" {
 		http.Error(w, message, code)
 		return
@@ -178,7 +178,7 @@ func readableError(response *http.Response) error {
 	if err := response.Body.Close(); err != nil {
 		return fmt.Errorf("reading the provider's error, %w", err)
 	}
-	if message := explained(body); message != string(body) {
+	if message := explainBody(body); message != string(body) {
 		body = []byte(message)
 		response.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	}

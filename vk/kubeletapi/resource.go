@@ -48,22 +48,22 @@ var (
 // one request to the next, with the times of the provider's measurements. The rate of the total equals the provider's
 // measurements.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
-	serveMetrics(w, r, s.read(r.Context()).resource())
+	serveMetrics(w, r, s.readCounters(r.Context()).resourceMetrics())
 }
 
 // serveCAdvisor responds to /metrics/cadvisor from the same measurements if the provider's kubelets are not scraped.
 func (s *Server) serveCAdvisor(w http.ResponseWriter, r *http.Request) {
-	serveMetrics(w, r, s.read(r.Context()).cadvisor())
+	serveMetrics(w, r, s.readCounters(r.Context()).cadvisorMetrics())
 }
 
 // serveNone responds without any metrics.
 func serveNone(w http.ResponseWriter, r *http.Request) { serveMetrics(w, r, nil) }
 
-// read updates the counters with the provider's latest measurements, and returns their values.
-func (s *Server) read(ctx context.Context) readings {
+// readCounters updates the counters with the provider's latest measurements, and returns their values.
+func (s *Server) readCounters(ctx context.Context) readings {
 	pods := s.config.Pods.Pods()
 	measured, complete := s.metricsOf(ctx, pods)
-	all := s.counters.count(pods, measured, complete)
+	all := s.counters.countUsage(pods, measured, complete)
 	all.complete = complete
 	return all
 }
@@ -94,9 +94,9 @@ type counter struct {
 	since, at time.Time
 }
 
-// add adds a measurement: the average number of cores in the window that ended at the given time. Measurements that are
+// addMeasurement adds a measurement: the average number of cores in the window that ended at the given time. Measurements that are
 // not newer are ignored.
-func (c *counter) add(cores float64, at time.Time, window time.Duration) {
+func (c *counter) addMeasurement(cores float64, at time.Time, window time.Duration) {
 	switch {
 	case c.at.IsZero():
 		c.since, c.seconds = at.Add(-window), cores*window.Seconds()
@@ -149,12 +149,12 @@ type containerReading struct {
 	reading
 }
 
-// count adds measurements to the counters, and returns their values. Containers of deleted pods are dropped. If the
+// countUsage adds measurements to the counters, and returns their values. Containers of deleted pods are dropped. If the
 // measurements are complete and no pod is running, the usage of the node is zero.
-func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics, complete bool) (all readings) {
+func (c *counters) countUsage(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics, complete bool) (all readings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(pods)
+	c.dropDeleted(pods)
 	var total usage
 	var window time.Duration
 	for _, pod := range pods {
@@ -166,30 +166,30 @@ func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]p
 		now := podReading{Pod: pod}
 		for _, container := range m.Containers {
 			used := usageOf(container, m.Timestamp)
-			counted := c.container(containerKey{pod.UID, container.Name})
-			counted.add(float64(used.nanoCores)/nano, m.Timestamp.Time, m.Window.Duration)
-			now.containers = append(now.containers, containerReading{container.Name, counted.read(used)})
+			counted := c.containerCounter(containerKey{pod.UID, container.Name})
+			counted.addMeasurement(float64(used.nanoCores)/nano, m.Timestamp.Time, m.Window.Duration)
+			now.containers = append(now.containers, containerReading{container.Name, counted.readValue(used)})
 			now.seconds += counted.seconds
-			of.add(used)
+			of.addUsage(used)
 		}
 		now.bytes, now.measuredAt, now.countedAt = of.bytes, m.Timestamp.Time, m.Timestamp.Time
 		all.pods = append(all.pods, now)
-		total.add(of)
+		total.addUsage(of)
 		window = max(window, m.Window.Duration)
 	}
 	if total.at.IsZero() && complete && !slices.ContainsFunc(pods, isRunning) {
 		total.at.Time = c.clock.Now()
 	}
 	if !total.at.IsZero() {
-		c.node.add(float64(total.nanoCores)/nano, total.at.Time, window)
-		all.node = c.node.read(total)
+		c.node.addMeasurement(float64(total.nanoCores)/nano, total.at.Time, window)
+		all.node = c.node.readValue(total)
 		all.node.measuredAt = c.node.at
 	}
 	return all
 }
 
-// container returns the counter of a container, and creates it if there is none. c.mu must be held.
-func (c *counters) container(key containerKey) *counter {
+// containerCounter returns the counter of a container, and creates it if there is none. c.mu must be held.
+func (c *counters) containerCounter(key containerKey) *counter {
 	known, found := c.containers[key]
 	if !found {
 		known = &counter{}
@@ -198,25 +198,25 @@ func (c *counters) container(key containerKey) *counter {
 	return known
 }
 
-// read returns the value of the counter, with the last measured memory usage.
-func (c *counter) read(used usage) reading {
+// readValue returns the value of the counter, with the last measured memory usage.
+func (c *counter) readValue(used usage) reading {
 	return reading{seconds: c.seconds, since: c.since, countedAt: c.at, bytes: used.bytes, measuredAt: used.at.Time}
 }
 
-// resource returns the metrics of /metrics/resource.
-func (r readings) resource() (metrics []prometheus.Metric) {
+// resourceMetrics returns the metrics of /metrics/resource.
+func (r readings) resourceMetrics() (metrics []prometheus.Metric) {
 	for _, pod := range r.pods {
 		for _, container := range pod.containers {
 			labels := []string{container.name, pod.Namespace, pod.Name}
-			metrics = append(metrics, container.cpu(containerCPU, labels...), container.memory(containerMemory, labels...), container.start(labels...))
+			metrics = append(metrics, container.cpuMetric(containerCPU, labels...), container.memoryMetric(containerMemory, labels...), container.startMetric(labels...))
 		}
-		metrics = append(metrics, pod.cpu(podCPU, pod.Namespace, pod.Name), pod.memory(podMemory, pod.Namespace, pod.Name))
+		metrics = append(metrics, pod.cpuMetric(podCPU, pod.Namespace, pod.Name), pod.memoryMetric(podMemory, pod.Namespace, pod.Name))
 	}
 	metrics = append(metrics, r.scrapeError(resourceError))
 	if r.node.countedAt.IsZero() {
 		return metrics
 	}
-	return append(metrics, r.node.cpu(nodeCPU), r.node.memory(nodeMemory))
+	return append(metrics, r.node.cpuMetric(nodeCPU), r.node.memoryMetric(nodeMemory))
 }
 
 // scrapeError distinguishes a provider without metrics from a node without running pods.
@@ -228,32 +228,32 @@ func (r readings) scrapeError(desc *prometheus.Desc) prometheus.Metric {
 	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, failed)
 }
 
-// cadvisor returns the metrics of /metrics/cadvisor.
-func (r readings) cadvisor() (metrics []prometheus.Metric) {
+// cadvisorMetrics returns the metrics of /metrics/cadvisor.
+func (r readings) cadvisorMetrics() (metrics []prometheus.Metric) {
 	for _, pod := range r.pods {
-		image := maps.Collect(images(pod.Pod))
+		image := maps.Collect(containerImages(pod.Pod))
 		for _, container := range pod.containers {
 			labels := []string{container.name, image[container.name], pod.Namespace, pod.Name}
-			metrics = append(metrics, container.cpu(cadvisorCPU, append(labels, "total")...), container.memory(cadvisorMemory, labels...))
+			metrics = append(metrics, container.cpuMetric(cadvisorCPU, append(labels, "total")...), container.memoryMetric(cadvisorMemory, labels...))
 		}
 	}
 	return append(metrics, r.scrapeError(cadvisorError))
 }
 
-func (r reading) cpu(desc *prometheus.Desc, labels ...string) prometheus.Metric {
-	return at(r.countedAt, prometheus.MustNewConstMetric(desc, prometheus.CounterValue, r.seconds, labels...))
+func (r reading) cpuMetric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
+	return withTime(r.countedAt, prometheus.MustNewConstMetric(desc, prometheus.CounterValue, r.seconds, labels...))
 }
 
-func (r reading) memory(desc *prometheus.Desc, labels ...string) prometheus.Metric {
-	return at(r.measuredAt, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(r.bytes), labels...))
+func (r reading) memoryMetric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
+	return withTime(r.measuredAt, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(r.bytes), labels...))
 }
 
-func (r reading) start(labels ...string) prometheus.Metric {
-	return at(r.countedAt, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(r.since.UnixNano())/nano, labels...))
+func (r reading) startMetric(labels ...string) prometheus.Metric {
+	return withTime(r.countedAt, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(r.since.UnixNano())/nano, labels...))
 }
 
-// forget drops the containers of deleted pods. A pod without a measurement is not necessarily deleted.
-func (c *counters) forget(pods []*corev1.Pod) {
+// dropDeleted drops the containers of deleted pods. A pod without a measurement is not necessarily deleted.
+func (c *counters) dropDeleted(pods []*corev1.Pod) {
 	present := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
 		present[pod.UID] = true
@@ -270,6 +270,6 @@ const mostSkew = time.Minute
 // nano converts nanocores to cores.
 const nano = 1e9
 
-func at(when time.Time, metric prometheus.Metric) prometheus.Metric {
+func withTime(when time.Time, metric prometheus.Metric) prometheus.Metric {
 	return prometheus.NewMetricWithTimestamp(when, metric)
 }

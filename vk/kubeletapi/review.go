@@ -31,8 +31,8 @@ const (
 	tokenCacheTTL   = 2 * time.Minute
 	allowedCacheTTL = 5 * time.Minute
 	deniedCacheTTL  = 30 * time.Second
-	// answersKept is the maximum number of cached responses about permissions. The least recently used are evicted.
-	answersKept = 4096
+	// maxCachedReviews is the maximum number of cached responses about permissions. The least recently used are evicted.
+	maxCachedReviews = 4096
 	// reviewTimeout limits one attempt.
 	reviewTimeout = 10 * time.Second
 )
@@ -47,14 +47,14 @@ type reviewer struct {
 }
 
 func newReviewer(client kubernetes.Interface) *reviewer {
-	return &reviewer{client: client, answers: cache.NewLRUExpireCache(answersKept)}
+	return &reviewer{client: client, answers: cache.NewLRUExpireCache(maxCachedReviews)}
 }
 
 // AuthenticateToken implements authenticator.Token.
 func (r *reviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	asked := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	var answer *authenticationv1.TokenReview
-	err := persist(ctx, func(ctx context.Context) (err error) {
+	err := retryCall(ctx, func(ctx context.Context) (err error) {
 		answer, err = r.client.AuthenticationV1().TokenReviews().Create(ctx, asked, metav1.CreateOptions{})
 		return err
 	})
@@ -74,8 +74,8 @@ func (r *reviewer) AuthenticateToken(ctx context.Context, token string) (*authen
 	return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, true, nil
 }
 
-// allows reports whether the API server's authorizers allow the request.
-func (r *reviewer) allows(ctx context.Context, asked authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+// isAllowed reports whether the API server's authorizers allow the request.
+func (r *reviewer) isAllowed(ctx context.Context, asked authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	key, err := json.Marshal(asked)
 	if err != nil {
 		return false, fmt.Errorf("encoding a SubjectAccessReview, %w", err)
@@ -84,7 +84,7 @@ func (r *reviewer) allows(ctx context.Context, asked authorizationv1.SubjectAcce
 		return known.(bool), nil
 	}
 	var answer *authorizationv1.SubjectAccessReview
-	err = persist(ctx, func(ctx context.Context) (err error) {
+	err = retryCall(ctx, func(ctx context.Context) (err error) {
 		answer, err = r.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: asked}, metav1.CreateOptions{})
 		return err
 	})
@@ -99,8 +99,8 @@ func (r *reviewer) allows(ctx context.Context, asked authorizationv1.SubjectAcce
 	return allowed, nil
 }
 
-// persist calls the API server until it responds, for a few seconds.
-func persist(ctx context.Context, call func(context.Context) error) error {
+// retryCall calls the API server until it responds, for a few seconds.
+func retryCall(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	err := wait.ExponentialBackoffWithContext(ctx, reviewBackoff, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)

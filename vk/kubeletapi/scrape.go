@@ -43,7 +43,7 @@ func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) 
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
 		defer cancel()
-		answer, err := s.scrape(ctx, path)
+		answer, err := s.scrapeProvider(ctx, path)
 		if err != nil {
 			if !errors.Is(err, errNotScraped) {
 				log.FromContext(ctx).V(1).Info("Cannot read kubelet metrics from the provider", "path", path, "err", err)
@@ -59,15 +59,15 @@ func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) 
 	}
 }
 
-// scrape requests the metrics of this cluster's pods from the provider. Their namespaces have the names in this cluster.
-func (s *Server) scrape(ctx context.Context, path string) (io.ReadCloser, error) {
+// scrapeProvider requests the metrics of this cluster's pods from the provider. Their namespaces have the names in this cluster.
+func (s *Server) scrapeProvider(ctx context.Context, path string) (io.ReadCloser, error) {
 	target := s.config.Remote.URL.JoinPath("apis", "metrics.liqo.io", "v1beta1", "scrape", s.config.ClusterID, path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Accept", "text/plain, */*;q=0.1")
-	response, err := giveUp{s.config.Remote}.RoundTrip(request)
+	response, err := unreachableTransport{s.config.Remote}.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (s *Server) isPlausible(metric *dto.Metric) bool {
 			return false
 		}
 	}
-	_, bound := s.config.Pods.Pod(label(metric, "namespace"), label(metric, "pod"))
+	_, bound := s.config.Pods.Pod(labelValue(metric, "namespace"), labelValue(metric, "pod"))
 	return bound
 }
 
@@ -163,8 +163,8 @@ func isTargetLabel(name string) bool {
 	return name == "job" || name == "instance" || name == "node" || strings.HasPrefix(name, "__")
 }
 
-// label returns the value of a metric's label, or an empty string if it has none with that name.
-func label(metric *dto.Metric, name string) string {
+// labelValue returns the value of a metric's label, or an empty string if it has none with that name.
+func labelValue(metric *dto.Metric, name string) string {
 	for _, pair := range metric.GetLabel() {
 		if pair.GetName() == name {
 			return pair.GetValue()

@@ -62,9 +62,9 @@ func New(config Config) *Server {
 }
 
 // Handler returns all routes behind authentication and authorization.
-func (s *Server) Handler() http.Handler { return s.config.Access.guard(s.mux()) }
+func (s *Server) Handler() http.Handler { return s.config.Access.guardHandler(s.newMux()) }
 
-func (s *Server) mux() *http.ServeMux {
+func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	health := http.StripPrefix("/healthz", &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
 	mux.Handle("GET /healthz", health)
@@ -85,7 +85,7 @@ func (s *Server) mux() *http.ServeMux {
 		mux.Handle(method+" /attach/{namespace}/{pod}/{container}", s.serveSubresource("attach", streamQuery))
 		mux.Handle(method+" /portForward/{namespace}/{pod}", s.serveSubresource("portforward", portForwardQuery))
 	}
-	mux.HandleFunc("/", s.refuse)
+	mux.HandleFunc("/", s.serveRefusal)
 	return mux
 }
 

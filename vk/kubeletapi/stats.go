@@ -50,7 +50,7 @@ type containerMetrics struct {
 func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 	pods := s.config.Pods.Pods()
 	measured, _ := s.metricsOf(r.Context(), pods)
-	writeJSON(w, r, summarize(s.config.NodeName, pods, measured))
+	writeJSON(w, r, summarizePods(s.config.NodeName, pods, measured))
 }
 
 // metricsOf returns the provider's metrics of pods, by local name, and reports whether it has responded for all
@@ -69,7 +69,7 @@ func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[t
 		}
 		asked[pod.Namespace][pod.Name] = pod
 	}
-	for local, remote := range s.offloaded(pods) {
+	for local, remote := range s.offloadedNamespaces(pods) {
 		group.Go(func() error {
 			items, err := s.remoteMetrics(ctx, remote, asked[local])
 			if err != nil {
@@ -86,8 +86,8 @@ func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[t
 	return found, group.Wait() == nil
 }
 
-// offloaded returns the namespaces of pods, each with its remote namespace.
-func (s *Server) offloaded(pods []*corev1.Pod) map[string]string {
+// offloadedNamespaces returns the namespaces of pods, each with its remote namespace.
+func (s *Server) offloadedNamespaces(pods []*corev1.Pod) map[string]string {
 	namespaces := map[string]string{}
 	for _, pod := range pods {
 		if remote, offloaded := s.config.Namespaces.Remote(pod.Namespace); offloaded {
@@ -130,7 +130,7 @@ func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[s
 // pods.
 func eachItem(list io.Reader, do func(podMetrics)) error {
 	decoder := json.NewDecoder(list)
-	if err := expect(decoder, json.Delim('{')); err != nil {
+	if err := expectDelim(decoder, json.Delim('{')); err != nil {
 		return err
 	}
 	for decoder.More() {
@@ -161,14 +161,14 @@ func eachItem(list io.Reader, do func(podMetrics)) error {
 			}
 			do(item)
 		}
-		if err := expect(decoder, json.Delim(']')); err != nil {
+		if err := expectDelim(decoder, json.Delim(']')); err != nil {
 			return err
 		}
 	}
-	return expect(decoder, json.Delim('}'))
+	return expectDelim(decoder, json.Delim('}'))
 }
 
-func expect(decoder *json.Decoder, want json.Delim) error {
+func expectDelim(decoder *json.Decoder, want json.Delim) error {
 	token, err := decoder.Token()
 	if err == nil && token != want {
 		err = fmt.Errorf("%v where %v was expected", token, want)
@@ -179,7 +179,7 @@ func expect(decoder *json.Decoder, want json.Delim) error {
 // containersOf returns the measured containers that belong to the pod, without duplicates.
 func containersOf(pod *corev1.Pod, measured []containerMetrics) []containerMetrics {
 	var kept []containerMetrics
-	for name := range images(pod) {
+	for name := range containerImages(pod) {
 		if at := slices.IndexFunc(measured, func(m containerMetrics) bool { return m.Name == name }); at >= 0 {
 			kept = append(kept, measured[at])
 		}
@@ -187,8 +187,8 @@ func containersOf(pod *corev1.Pod, measured []containerMetrics) []containerMetri
 	return kept
 }
 
-// images yields the name and image of each container of a pod, in the order in which the containers start.
-func images(pod *corev1.Pod) iter.Seq2[string, string] {
+// containerImages yields the name and image of each container of a pod, in the order in which the containers start.
+func containerImages(pod *corev1.Pod) iter.Seq2[string, string] {
 	return func(yield func(name, image string) bool) {
 		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range containers {
@@ -205,8 +205,8 @@ func images(pod *corev1.Pod) iter.Seq2[string, string] {
 	}
 }
 
-// summarize combines the local pods with their metrics. The node's usage is their sum.
-func summarize(nodeName string, pods []*corev1.Pod, metrics map[types.NamespacedName]podMetrics) *stats.Summary {
+// summarizePods combines the local pods with their metrics. The node's usage is their sum.
+func summarizePods(nodeName string, pods []*corev1.Pod, metrics map[types.NamespacedName]podMetrics) *stats.Summary {
 	summary := &stats.Summary{Node: stats.NodeStats{NodeName: nodeName}, Pods: []stats.PodStats{}}
 	var total usage
 	for _, pod := range pods {
@@ -219,9 +219,9 @@ func summarize(nodeName string, pods []*corev1.Pod, metrics map[types.Namespaced
 		}
 		podStats, used := summarizePod(pod, measured)
 		summary.Pods = append(summary.Pods, podStats)
-		total.add(used)
+		total.addUsage(used)
 	}
-	summary.Node.CPU, summary.Node.Memory = total.stats()
+	summary.Node.CPU, summary.Node.Memory = total.statsOf()
 	return summary
 }
 
@@ -235,11 +235,11 @@ func summarizePod(pod *corev1.Pod, measured podMetrics) (stats.PodStats, usage) 
 	for _, container := range measured.Containers {
 		used := usageOf(container, measured.Timestamp)
 		containerStats := stats.ContainerStats{Name: container.Name, StartTime: pod.CreationTimestamp}
-		containerStats.CPU, containerStats.Memory = used.stats()
+		containerStats.CPU, containerStats.Memory = used.statsOf()
 		podStats.Containers = append(podStats.Containers, containerStats)
-		total.add(used)
+		total.addUsage(used)
 	}
-	podStats.CPU, podStats.Memory = total.stats()
+	podStats.CPU, podStats.Memory = total.statsOf()
 	return podStats, total
 }
 
@@ -255,8 +255,8 @@ func usageOf(container containerMetrics, at metav1.Time) usage {
 	return usage{at: at, nanoCores: uint64(max(0, cpu.ScaledValue(resource.Nano))), bytes: uint64(max(0, memory.Value()))}
 }
 
-// add adds another usage. The time is the later one.
-func (u *usage) add(other usage) {
+// addUsage adds another usage. The time is the later one.
+func (u *usage) addUsage(other usage) {
 	u.nanoCores += other.nanoCores
 	u.bytes += other.bytes
 	if u.at.Before(&other.at) {
@@ -264,8 +264,8 @@ func (u *usage) add(other usage) {
 	}
 }
 
-// stats returns nil if nothing was measured, because this is different from a usage of zero.
-func (u *usage) stats() (*stats.CPUStats, *stats.MemoryStats) {
+// statsOf returns nil if nothing was measured, because this is different from a usage of zero.
+func (u *usage) statsOf() (*stats.CPUStats, *stats.MemoryStats) {
 	if u.at.IsZero() {
 		return nil, nil
 	}

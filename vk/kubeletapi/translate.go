@@ -50,7 +50,7 @@ func streamQuery(container string, query url.Values) (url.Values, error) {
 	for from, to := range map[string]string{
 		kubeletStdin: "stdin", kubeletStdout: "stdout", kubeletStderr: "stderr", kubeletTTY: "tty",
 	} {
-		set, err := flag(query, from)
+		set, err := parseFlag(query, from)
 		if err != nil {
 			return nil, err
 		}
@@ -60,8 +60,8 @@ func streamQuery(container string, query url.Values) (url.Values, error) {
 	return translated, nil
 }
 
-// flag parses a boolean parameter. The default is false.
-func flag(query url.Values, name string) (bool, error) {
+// parseFlag parses a boolean parameter. The default is false.
+func parseFlag(query url.Values, name string) (bool, error) {
 	value := query.Get(name)
 	if value == "" {
 		return false, nil

@@ -16,19 +16,19 @@ const (
 	unreachableCheck = time.Second
 )
 
-// giveUp cancels requests that wait for the first byte of a response while the provider counts as unreachable. Otherwise
+// unreachableTransport cancels requests that wait for the first byte of a response while the provider counts as unreachable. Otherwise
 // a provider that accepts connections without responding would block them forever. A fixed timeout is not possible,
 // because the response with the log of a silent container begins with its first line.
-type giveUp struct{ Remote }
+type unreachableTransport struct{ Remote }
 
 // RoundTrip implements http.RoundTripper.
-func (g giveUp) RoundTrip(r *http.Request) (*http.Response, error) {
+func (g unreachableTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if g.Unreachable == nil {
 		return g.Transport.RoundTrip(r)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context()) // canceled with the request
 	answered := make(chan struct{})
-	go g.watch(ctx, cancel, answered)
+	go g.watchProvider(ctx, cancel, answered)
 	response, err := g.Transport.RoundTrip(r.WithContext(ctx))
 	close(answered)
 	if err != nil && r.Context().Err() == nil && ctx.Err() != nil {
@@ -37,8 +37,8 @@ func (g giveUp) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// watch cancels the request if the provider stays unreachable, until the response has begun.
-func (g giveUp) watch(ctx context.Context, cancel context.CancelCauseFunc, answered <-chan struct{}) {
+// watchProvider cancels the request if the provider stays unreachable, until the response has begun.
+func (g unreachableTransport) watchProvider(ctx context.Context, cancel context.CancelCauseFunc, answered <-chan struct{}) {
 	wait := time.NewTimer(unreachableGrace)
 	defer wait.Stop()
 	for {
