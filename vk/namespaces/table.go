@@ -34,11 +34,11 @@ type table struct {
 	doubtful         map[string]bool   // invalid entries, whose namespaces stay unchanged
 }
 
-// parse reads a map without typed decoding, so that a malformed entry does not affect the others. A namespace is mapped
+// parseMap reads a map without typed decoding, so that a malformed entry does not affect the others. A namespace is mapped
 // if this cluster requests it in the spec and the provider has accepted it in the status. The problems are sentences for
 // users in a stable order. If the provider has accepted two namespaces for one remote namespace, it is unclear which of
 // them owns it, and a running namespace continues.
-func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
+func parseMap(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{remoteNamespaces: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
 	desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping")
 	if err != nil {
@@ -105,16 +105,16 @@ func parseEntry(value any) (remote string, accepted bool, problem string) {
 	return remote, true, ""
 }
 
-// change has the differences between two tables. Stops come before starts, because a changed remote namespace causes
+// namespaceChanges has the differences between two tables. Stops come before starts, because a changed remote namespace causes
 // both.
-type change struct {
+type namespaceChanges struct {
 	stop  []string
 	start map[string]string
 }
 
-// diff compares the running namespaces with the table.
-func diff(running map[string]string, next table) change {
-	result := change{start: map[string]string{}}
+// diffTable compares the running namespaces with the table.
+func diffTable(running map[string]string, next table) namespaceChanges {
+	result := namespaceChanges{start: map[string]string{}}
 	for local, remote := range running {
 		if now, ok := next.remoteNamespaces[local]; now != remote && (ok || !next.doubtful[local]) {
 			result.stop = append(result.stop, local)
