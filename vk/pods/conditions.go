@@ -44,8 +44,8 @@ func Conditions(next, local map[string]any, gates, followed []string, note strin
 		ignored = nil
 	}
 	ignored = slices.DeleteFunc(slices.Clone(ignored), func(gate string) bool { return slices.Contains(followed, gate) })
-	next = without(next, ignored)
-	types := contested(next, local, gates)
+	next = withoutConditions(next, ignored)
+	types := contestedTypes(next, local, gates)
 	if len(types) == 0 && note == "" {
 		return next, ""
 	}
@@ -54,13 +54,13 @@ func Conditions(next, local map[string]any, gates, followed []string, note strin
 	_ = json.Unmarshal([]byte(note), &taken)
 	following, kept, judged := map[string]string{}, map[string]map[string]any{}, len(ignored) > 0
 	for _, kind := range types {
-		own, theirs := condition(local, kind), condition(next, kind)
+		own, theirs := findCondition(local, kind), findCondition(next, kind)
 		switch {
-		case own != nil && taken[kind] != said(own) && said(own) != said(theirs):
+		case own != nil && taken[kind] != conditionContent(own) && conditionContent(own) != conditionContent(theirs):
 			kept[kind] = own
 			judged = judged || slices.Contains(gates, kind)
 		case theirs != nil:
-			following[kind] = said(theirs)
+			following[kind] = conditionContent(theirs)
 		}
 	}
 	text, err := json.Marshal(following)
@@ -72,16 +72,16 @@ func Conditions(next, local map[string]any, gates, followed []string, note strin
 	}
 	merged := maps.Clone(next)
 	if len(kept) > 0 {
-		merged["conditions"] = merge(next, local, kept)
+		merged["conditions"] = mergeConditions(next, local, kept)
 	}
 	if judged {
-		judge(merged, local, gates, now)
+		judgeReadiness(merged, local, gates, now)
 	}
 	return merged, string(text)
 }
 
-// without returns the status without the conditions of the given types.
-func without(status map[string]any, types []string) map[string]any {
+// withoutConditions returns the status without the conditions of the given types.
+func withoutConditions(status map[string]any, types []string) map[string]any {
 	conditions := listOf(status["conditions"])
 	strikes := func(item any) bool {
 		found, _ := item.(map[string]any)
@@ -96,8 +96,8 @@ func without(status map[string]any, types []string) map[string]any {
 	return status
 }
 
-// contested returns the types of the conditions that both sides may write.
-func contested(next, local map[string]any, gates []string) []string {
+// contestedTypes returns the types of the conditions that both sides may write.
+func contestedTypes(next, local map[string]any, gates []string) []string {
 	types := slices.Clone(gates)
 	for _, status := range []map[string]any{next, local} {
 		for _, item := range listOf(status["conditions"]) {
@@ -111,37 +111,37 @@ func contested(next, local map[string]any, gates []string) []string {
 	return types
 }
 
-// merge returns the conditions of next with the kept ones, in the order of local, because another order would be a
+// mergeConditions returns the conditions of next with the kept ones, in the order of local, because another order would be a
 // change.
-func merge(next, local map[string]any, kept map[string]map[string]any) (merged []any) {
+func mergeConditions(next, local map[string]any, kept map[string]map[string]any) (merged []any) {
 	for _, item := range listOf(local["conditions"]) {
 		own, _ := item.(map[string]any)
 		kind, _ := own["type"].(string)
 		if kept[kind] != nil {
 			merged = append(merged, own)
-		} else if theirs := condition(next, kind); theirs != nil {
+		} else if theirs := findCondition(next, kind); theirs != nil {
 			merged = append(merged, theirs)
 		}
 	}
 	for _, item := range listOf(next["conditions"]) {
-		if theirs, _ := item.(map[string]any); condition(local, fmt.Sprint(theirs["type"])) == nil {
+		if theirs, _ := item.(map[string]any); findCondition(local, fmt.Sprint(theirs["type"])) == nil {
 			merged = append(merged, item)
 		}
 	}
 	return merged
 }
 
-// judge sets the readiness of a pod from its gates, like a kubelet that knows all of them. The provider's kubelet knows
+// judgeReadiness sets the readiness of a pod from its gates, like a kubelet that knows all of them. The provider's kubelet knows
 // only the gates on the provider.
-func judge(status, local map[string]any, gates []string, now time.Time) {
-	ready := condition(status, string(corev1.PodReady))
-	closed := slices.IndexFunc(gates, func(gate string) bool { return !isTrue(condition(status, gate)) })
+func judgeReadiness(status, local map[string]any, gates []string, now time.Time) {
+	ready := findCondition(status, string(corev1.PodReady))
+	closed := slices.IndexFunc(gates, func(gate string) bool { return !isTrue(findCondition(status, gate)) })
 	judged := maps.Clone(ready)
 	switch {
 	case isTrue(ready) && closed >= 0:
 		judged["status"], judged["reason"] = string(corev1.ConditionFalse), gatesNotReady
 		judged["message"] = fmt.Sprintf("the condition of readiness gate %q is not True", gates[closed])
-	case ready["reason"] == gatesNotReady && closed < 0 && isTrue(condition(status, string(corev1.ContainersReady))):
+	case ready["reason"] == gatesNotReady && closed < 0 && isTrue(findCondition(status, string(corev1.ContainersReady))):
 		judged["status"] = string(corev1.ConditionTrue)
 		delete(judged, "reason")
 		delete(judged, "message")
@@ -149,18 +149,18 @@ func judge(status, local map[string]any, gates []string, now time.Time) {
 		return
 	}
 	judged["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
-	if before := condition(local, string(corev1.PodReady)); before["status"] == judged["status"] && before["lastTransitionTime"] != nil {
+	if before := findCondition(local, string(corev1.PodReady)); before["status"] == judged["status"] && before["lastTransitionTime"] != nil {
 		judged["lastTransitionTime"] = before["lastTransitionTime"]
 	}
-	status["conditions"] = put(listOf(status["conditions"]), judged)
+	status["conditions"] = putCondition(listOf(status["conditions"]), judged)
 }
 
 // Condition returns the condition of the given type, or nil if none exists.
 func Condition(status map[string]any, kind corev1.PodConditionType) map[string]any {
-	return condition(status, string(kind))
+	return findCondition(status, string(kind))
 }
 
-func condition(status map[string]any, kind string) map[string]any {
+func findCondition(status map[string]any, kind string) map[string]any {
 	for _, item := range listOf(status["conditions"]) {
 		if found, _ := item.(map[string]any); found["type"] == kind {
 			return found
@@ -173,8 +173,8 @@ func isTrue(condition map[string]any) bool {
 	return condition["status"] == string(corev1.ConditionTrue)
 }
 
-// put returns the conditions with one condition replaced or added.
-func put(conditions []any, one map[string]any) []any {
+// putCondition returns the conditions with one condition replaced or added.
+func putCondition(conditions []any, one map[string]any) []any {
 	conditions = slices.Clone(conditions)
 	for i, item := range conditions {
 		if found, _ := item.(map[string]any); found["type"] == one["type"] {
@@ -185,8 +185,8 @@ func put(conditions []any, one map[string]any) []any {
 	return append(conditions, one)
 }
 
-// said returns the relevant content of a condition, or an empty string for nil. Unknown fields are ignored.
-func said(condition map[string]any) string {
+// conditionContent returns the relevant content of a condition, or an empty string for nil. Unknown fields are ignored.
+func conditionContent(condition map[string]any) string {
 	if condition == nil {
 		return ""
 	}

@@ -64,18 +64,18 @@ func (r *Restarts) Extra(uid string, local, remote map[string]any) map[string]in
 	r.uid, r.extra = uid, nil
 	// This includes containers that are temporarily not shown.
 	for name, before := range known {
-		r.add(name, before+1)
+		r.addRestarts(name, before+1)
 	}
 	for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
 		counted := byName(remote[list])
 		for name, shown := range byName(local[list]) {
-			before, _ := number(shown["restartCount"])
-			now, counts := number(counted[name]["restartCount"])
+			before, _ := wholeNumber(shown["restartCount"])
+			now, counts := wholeNumber(counted[name]["restartCount"])
 			switch {
 			case recreated:
-				r.add(name, max(before, known[name])+1)
+				r.addRestarts(name, max(before, known[name])+1)
 			case counts && before > now:
-				r.add(name, before-now)
+				r.addRestarts(name, before-now)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func startedAnew(local, remote map[string]any) bool {
 	return known && shown != "" && shown != remote["startTime"]
 }
 
-func (r *Restarts) add(name string, n int64) {
+func (r *Restarts) addRestarts(name string, n int64) {
 	if r.extra == nil {
 		r.extra = map[string]int64{}
 	}

@@ -110,8 +110,8 @@ func mayRestart(container map[string]any, policy string, code int64) bool {
 	}
 	if own, _ := container["restartPolicy"].(string); own != "" {
 		for _, item := range listOf(container["restartPolicyRules"]) {
-			if rule, _ := item.(map[string]any); matches(rule, code) {
-				if restarts(rule) {
+			if rule, _ := item.(map[string]any); matchesCode(rule, code) {
+				if isRestart(rule) {
 					return true
 				}
 				break
@@ -128,10 +128,10 @@ func mayRestart(container map[string]any, policy string, code int64) bool {
 	return true
 }
 
-func matches(rule map[string]any, code int64) bool {
+func matchesCode(rule map[string]any, code int64) bool {
 	codes, _ := rule["exitCodes"].(map[string]any)
 	listed := slices.ContainsFunc(listOf(codes["values"]), func(value any) bool {
-		n, ok := number(value)
+		n, ok := wholeNumber(value)
 		return ok && n == code
 	})
 	switch codes["operator"] {
@@ -143,7 +143,7 @@ func matches(rule map[string]any, code int64) bool {
 	return false
 }
 
-func restarts(rule map[string]any) bool {
+func isRestart(rule map[string]any) bool {
 	return rule["action"] == string(corev1.ContainerRestartRuleActionRestart) || rule["action"] == string(corev1.ContainerRestartRuleActionRestartAllContainers)
 }
 
@@ -186,12 +186,12 @@ func exitCode(container map[string]any) *int64 {
 	if !ok {
 		return nil
 	}
-	code, _ := number(terminated["exitCode"])
+	code, _ := wholeNumber(terminated["exitCode"])
 	return &code
 }
 
-// number returns the value of a whole number in an unstructured object.
-func number(value any) (int64, bool) {
+// wholeNumber returns the value of a whole number in an unstructured object.
+func wholeNumber(value any) (int64, bool) {
 	switch n := value.(type) {
 	case int64:
 		return n, true

@@ -28,7 +28,7 @@ func SpecChanged(want document.View, have map[string]any) bool {
 			return true
 		}
 	}
-	if resized(want, have) {
+	if isResized(want, have) {
 		return true
 	}
 	for _, list := range containerSpecs {
@@ -74,9 +74,9 @@ func Changeable(spec map[string]any) map[string]any {
 	return kept
 }
 
-// resized reports whether the resources of a pod, or of a container, have changed. Existing resources may change, but
+// isResized reports whether the resources of a pod, or of a container, have changed. Existing resources may change, but
 // none can be added or removed.
-func resized(want document.View, have map[string]any) bool {
+func isResized(want document.View, have map[string]any) bool {
 	sizes, present := want.Field("resources"), have["resources"]
 	return !sameField(sizes, nil) && !isNothing(present) && !sameField(sizes, present)
 }
@@ -95,12 +95,12 @@ func StartsContainer(want document.View, have map[string]any) bool {
 }
 
 func containerChanged(desired document.View, i int, present map[string]any) bool {
-	container, ok := find(desired, i, present["name"])
-	return ok && resized(container, present) || imageChanged(desired, i, present)
+	container, ok := findContainer(desired, i, present["name"])
+	return ok && isResized(container, present) || imageChanged(desired, i, present)
 }
 
 func imageChanged(desired document.View, i int, present map[string]any) bool {
-	container, ok := find(desired, i, present["name"])
+	container, ok := findContainer(desired, i, present["name"])
 	if !ok {
 		return false
 	}
@@ -153,20 +153,20 @@ func isNothing(value any) bool {
 	return false
 }
 
-// find returns the container with the given name. It first checks the expected index.
-func find(containers document.View, i int, name any) (document.View, bool) {
-	if container, ok := named(containers, i, name); ok {
+// findContainer returns the container with the given name. It first checks the expected index.
+func findContainer(containers document.View, i int, name any) (document.View, bool) {
+	if container, ok := containerAt(containers, i, name); ok {
 		return container, true
 	}
 	for j := range containers.Len() {
-		if container, ok := named(containers, j, name); ok {
+		if container, ok := containerAt(containers, j, name); ok {
 			return container, true
 		}
 	}
 	return document.View{}, false
 }
 
-func named(containers document.View, i int, name any) (container document.View, ok bool) {
+func containerAt(containers document.View, i int, name any) (container document.View, ok bool) {
 	if i >= containers.Len() {
 		return container, false
 	}
@@ -177,8 +177,8 @@ func named(containers document.View, i int, name any) (container document.View, 
 
 // UpdateSpec returns the present spec with the mutable fields of want.
 func UpdateSpec(want document.View, have map[string]any) map[string]any {
-	updated := update(want, have, true)
-	if resized(want, have) {
+	updated := updateSpec(want, have, true)
+	if isResized(want, have) {
 		updated["resources"] = want.Field("resources").Value()
 	}
 	if further := furtherEphemeral(want, have); len(further) > 0 {
@@ -189,10 +189,10 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 
 // UpdatePlain is like UpdateSpec, but omits the fields that need a subresource: resources and ephemeral containers.
 func UpdatePlain(want document.View, have map[string]any) map[string]any {
-	return update(want, have, false)
+	return updateSpec(want, have, false)
 }
 
-func update(want document.View, have map[string]any, sizes bool) map[string]any {
+func updateSpec(want document.View, have map[string]any, sizes bool) map[string]any {
 	updated := maps.Clone(have)
 	for _, field := range mutable {
 		if value := want.Field(field).Value(); value != nil {
@@ -220,11 +220,11 @@ func update(want document.View, have map[string]any, sizes bool) map[string]any 
 
 func updateContainer(desired document.View, i int, present map[string]any, sizes bool) map[string]any {
 	updated := maps.Clone(present)
-	container, _ := find(desired, i, present["name"])
+	container, _ := findContainer(desired, i, present["name"])
 	if image, ok := container.Field("image").Text(); ok {
 		updated["image"] = image
 	}
-	if sizes && resized(container, present) {
+	if sizes && isResized(container, present) {
 		updated["resources"] = container.Field("resources").Value()
 	}
 	return updated
