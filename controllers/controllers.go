@@ -72,40 +72,50 @@ type Controller interface {
 	Name() string
 	// Register adds the controller to the manager.
 	Register(ctx context.Context, mgr manager.Manager) error
-	// Enforces returns an empty list of the kind that the controller answers
-	// for, and reports whether an object of that kind is meant.
+	// Enforces lists the kind of object that the controller reconciles, as an empty list, and reports whether an object
+	// of this kind is one of its objects.
 	Enforces() (list client.ObjectList, meant func(client.Object) bool)
 }
 
 // Options are the settings of all controllers.
 type Options struct {
-	// ClusterID is this cluster.
+	// ClusterID is the ID of this cluster.
 	ClusterID core.ClusterID
-	// Workers of the controllers; NamespaceMaps on their way to providers have one each.
+	// The numbers of workers of the controllers. Replication of a NamespaceMap to its provider always uses one worker
+	// for each map.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
-	// ForeignClusters configures the checks of peered clusters; ClusterID, Clock and what reports are set here.
+	// ForeignClusters configures the checks of peered clusters. Register sets ClusterID, Clock and the callbacks that
+	// report.
 	ForeignClusters foreigncluster.Options
-	// NodeFailure says whether the pods of failed nodes are let go; Clock and what reports are set here.
+	// NodeFailure enables the deletion of pods on failed nodes. Register sets Clock and the callbacks that report.
 	NodeFailure nodefailure.Options
-	// ServingCertificates says whether those of virtual kubelets are approved; Clock and what reports are set here.
+	// ServingCertificates enables the approval of the serving certificates of virtual kubelets. Register sets Clock and
+	// the callbacks that report.
 	ServingCertificates servingcertificate.Options
-	// Authentication says whether and how consumers are admitted that join as Liqo does; APIServer.Config and what reports are set here.
+	// Authentication configures the admission of consumers that join as in Liqo. Register sets APIServer.Config and the
+	// callbacks that report.
 	Authentication authentication.Options
-	// ResourceSlices says whether their Quotas are created; what reports is set here.
+	// ResourceSlices enables the creation of the Quotas of ResourceSlices. Register sets the callbacks that report.
 	ResourceSlices resourceslice.Options
-	// ResourceOffers says whether and what this cluster offers to consumers that refractctl peer has joined; what reports is set here.
+	// ResourceOffers configures the resources that this cluster offers to consumers that refractctl peer has joined.
+	// Register sets the callbacks that report.
 	ResourceOffers resourceoffer.Options
-	// TenantAccess enables Tenants of consumers that refractctl peer has joined; Failed is set here.
+	// TenantAccess enables Tenants of consumers that refractctl peer has joined. Register sets Failed.
 	TenantAccess tenantaccess.Options
-	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends; Clock and what reports are set here.
+	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends. Register sets
+	// Clock and the callbacks that report.
 	ResourceRequests resourcerequest.Options
-	// ResourceShares configures the restoring of ResourceSlices at providers that run Liqo; ClusterID, Clock and Failed are set here.
+	// ResourceShares configures the restoring of ResourceSlices at providers that run Liqo. Register sets ClusterID,
+	// Clock and Failed.
 	ResourceShares resourceshare.Options
-	// Negotiation says how virtual nodes follow what their providers offer; ClusterID, Clock and what reports are set here.
+	// Negotiation configures how virtual nodes follow the offers of their providers. Register sets ClusterID, Clock and
+	// the callbacks that report.
 	Negotiation negotiation.Options
-	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
+	// VirtualNodes configures how virtual nodes are run and drained. Register sets Installation, Clock and the callbacks
+	// that report.
 	VirtualNodes virtualnode.Options
-	// Plugins says whether and how the modules of ReflectionPlugins are fetched; Namespace, Mapper, Clock and what reports are set here.
+	// Plugins configures how the modules of ReflectionPlugins are fetched. Register sets Namespace, Mapper, Clock and
+	// the callbacks that report.
 	Plugins plugin.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
@@ -113,23 +123,27 @@ type Options struct {
 	DenyDirectConnections bool
 	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes: no endpoint of a consumer may lead there.
 	OwnCIDRs ipmap.Ranges
-	// RangesOf are, by consumer, the ranges of the addresses of its endpoints.
+	// RangesOf has, for each consumer, the address ranges of its endpoints.
 	RangesOf map[string]ipmap.Ranges
-	// ObjectCounts is how many objects of each kind consumers may have in a remote namespace, and of their requests in a tenant namespace.
+	// ObjectCounts limits how many objects of each kind a consumer may have in a remote namespace, and how many of its
+	// requests in a tenant namespace.
 	ObjectCounts corev1.ResourceList
-	// DefaultObjectCount is how many objects there may be of each other kind that a consumer may create there; 0 for no limit.
+	// DefaultObjectCount limits how many objects a consumer may have there of each other kind that it may create; 0
+	// stands for no limit.
 	DefaultObjectCount int64
-	// RegrantDelay is how often the permissions of consumers are read for that; 0 is 10 minutes.
+	// RegrantDelay is the interval at which the permissions of consumers are read for DefaultObjectCount; 0 stands for
+	// 10 minutes.
 	RegrantDelay time.Duration
-	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
+	// RecountDelay is how long a count that the cluster does not compute is left out; 0 stands for 2 minutes.
 	RecountDelay time.Duration
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are offloaded.
 	ExtendedClusterRole string
-	// WithdrawalGrace is how long a namespace stays on a provider that its clusterSelector does not pick any more.
+	// WithdrawalGrace is how long a namespace stays on a provider after its clusterSelector has stopped selecting this
+	// provider.
 	WithdrawalGrace time.Duration
-	// Tenancy is what this cluster allows its consumers, Installation the namespace of this process.
+	// Tenancy has the limits of consumers in this cluster, and Installation the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
 	// LimitRange has the limits of the LimitRange in the namespaces of consumers.
@@ -155,11 +169,12 @@ func versionOf(mgr manager.Manager) func(context.Context) (string, error) {
 	}, clock.RealClock{})
 }
 
-// all returns the controllers with their dependencies.
-func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
+// newControllers returns the controllers with their dependencies.
+func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
-	// What failed is counted, and the denial of a policy is reported on the reconciled object, of that kind.
+	// Every error is counted. If an admission policy denied a request, the denial is also reported on the reconciled
+	// object, whose kind is kind.
 	failed := func(name string, kind client.Object) func(error) {
 		count, deny := m.Failed(name), report.Denials(kindOf(mgr.GetScheme(), kind), live, recorder(name))
 		return func(err error) { count(err); deny(err) }
@@ -249,16 +264,18 @@ func all(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *n
 	return controllers
 }
 
-// kindOf returns the kind of a type of Scheme.
+// kindOf returns the kind of object in scheme.
 func kindOf(scheme *runtime.Scheme, object client.Object) schema.GroupVersionKind {
 	kind, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
-		panic(err) // a mistake in this package, which every test shows
+		// A missing kind is a mistake in this package, and fails every test.
+		panic(err)
 	}
 	return kind
 }
 
-// hasKind reports whether the CRD of a kind of package auth is installed. Helm adds none in an upgrade, and everything else works without it.
+// hasKind reports whether the CRD of a kind of package auth is installed. An upgrade with Helm installs no CRDs, and
+// all other controllers work without it.
 func hasKind(mgr manager.Manager, kind string) bool {
 	_, err := mgr.GetRESTMapper().RESTMapping(auth.GroupVersion.WithKind(kind).GroupKind(), auth.GroupVersion.Version)
 	if apimeta.IsNoMatchError(err) {
@@ -304,11 +321,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	live, err := onepass.NewReader(mgr.GetConfig(), mgr.GetAPIReader(), decoding())
+	live, err := onepass.NewReader(mgr.GetConfig(), mgr.GetAPIReader(), newDecoding())
 	if err != nil {
 		return err
 	}
-	all := all(mgr, live, m, reached, own, policy, quotas, o)
+	all := newControllers(mgr, live, m, reached, own, policy, quotas, o)
 	if o.Webhooks != nil {
 		certificate, err := registerWebhooks(ctx, mgr, m, quotas, o.Webhooks)
 		if err != nil {
@@ -334,7 +351,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	return nil
 }
 
-// followOwnRanges returns the ranges of this cluster, which the manager keeps up to date.
+// followOwnRanges returns the address ranges of this cluster. The manager keeps them up to date.
 func followOwnRanges(mgr manager.Manager, configured ipmap.Ranges) (*ownranges.Ranges, error) {
 	clientset, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
@@ -350,7 +367,7 @@ func followOwnRanges(mgr manager.Manager, configured ipmap.Ranges) (*ownranges.R
 	return own, nil
 }
 
-// Scheme returns the types that the controllers know: Kubernetes' own and ours.
+// Scheme returns a scheme with the types of Kubernetes and of this project.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme} {
@@ -361,8 +378,8 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// ManagerOptions are the options of a manager of the cluster at config as the
-// controllers need it; what has nothing to do with them is left open.
+// ManagerOptions returns the options of a manager that the controllers need, for the cluster of config. The caller sets
+// all other options.
 func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	s, err := Scheme()
 	if err != nil {
@@ -374,20 +391,19 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	}
 	return manager.Options{
 		Scheme: s, Cache: caches, NewClient: onepass.NewClient,
-		// Unstructured objects are read from the cache, too; usually the API server is asked for them.
+		// Unstructured objects are read from the cache, too. By default, they would be read from the API server.
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 	}, nil
 }
 
-// decoding says how objects are decoded whose size consumers decide.
-func decoding() onepass.Decoding {
+// newDecoding returns how objects are decoded whose size is chosen by consumers.
+func newDecoding() onepass.Decoding {
 	all := shadowpod.Decoding()
 	maps.Copy(all, shadowendpointslice.Decoding())
 	return all
 }
 
-// cacheOptions say what the cache holds: of every kind what the controllers
-// look at, and of no object its managedFields.
+// cacheOptions restricts the cache to the objects that the controllers read, and drops the managedFields of all objects.
 func cacheOptions(config *rest.Config) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
 	for _, options := range []map[client.Object]cache.ByObject{
@@ -401,6 +417,6 @@ func cacheOptions(config *rest.Config) (cache.Options, error) {
 	} {
 		maps.Copy(byObject, options)
 	}
-	newInformer, err := onepass.NewInformer(config, byObject, decoding())
+	newInformer, err := onepass.NewInformer(config, byObject, newDecoding())
 	return cache.Options{ByObject: byObject, DefaultTransform: onepass.DropManagedFields, NewInformer: newInformer}, err
 }

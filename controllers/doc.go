@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers lists the controllers of the controller manager. Each has its own package below this one.
+// Package controllers assembles the controllers of the controller manager. Each has its own package below this one.
 //
 // One controller manager runs in every cluster of a peering, whatever its role. A controller without objects in a
 // cluster costs one idle watch.
@@ -11,7 +11,7 @@
 //	namespacemap         creates the remote namespaces
 //	shadowpod            creates the pods, within the limits of packages tenancy and quota
 //	shadowendpointslice  creates the EndpointSlices
-//	objectquota          has the API server limit storage, ports and objects, as the Quotas say
+//	objectquota          has the API server limit storage, ports and object counts according to the Quotas
 //	nodefailure          deletes the pods of failed nodes; off by default
 //	resourceoffer        publishes what this cluster offers to consumers that refractctl peer has joined
 //	tenantaccess         creates Tenants for consumers that refractctl has admitted, and enforces their condition

@@ -27,20 +27,21 @@ import (
 
 // WebhookOptions are the settings of the admission webhooks.
 type WebhookOptions struct {
-	// Namespace of the installation, where the Secret of their authority is and
-	// the Service that leads to them.
+	// Namespace is the namespace of the installation. It contains the Secret of the webhook CA and the Service of the
+	// webhooks.
 	Namespace string
-	// Host and Port to listen on; an empty host is all addresses.
+	// Host and Port are the address to listen on. An empty host stands for all addresses.
 	Host string
 	Port int
-	// ClientCAFile holds the certificate authorities, PEM, whose client certificates callers must show; empty lets anyone call. It is read for each
-	// connection, so it may be renewed.
+	// ClientCAFile contains the certificate authorities, in PEM, that must have signed the client certificates of
+	// callers. If it is empty, anyone may call. It is read for each connection, so it can be replaced at runtime.
 	ClientCAFile string
-	// RuntimeClass names the runtime class whose pods are left alone.
+	// RuntimeClass is the runtime class of the pods that are left unchanged.
 	RuntimeClass string
 }
 
-// askForCertificates lets nobody call the webhooks but who has a client certificate of these authorities.
+// askForCertificates restricts the callers of the webhooks to clients with a certificate of the authorities in
+// ClientCAFile.
 func (o *WebhookOptions) askForCertificates(c *tls.Config) {
 	if o.ClientCAFile == "" {
 		return
@@ -56,7 +57,7 @@ func (o *WebhookOptions) askForCertificates(c *tls.Config) {
 	}
 }
 
-// clientCAs returns the authorities in the file, nil without one.
+// clientCAs returns the authorities in ClientCAFile, or nil if it is empty.
 func (o *WebhookOptions) clientCAs() (*x509.CertPool, error) {
 	if o.ClientCAFile == "" {
 		return nil, nil //nolint:nilnil // anyone may call
@@ -72,11 +73,11 @@ func (o *WebhookOptions) clientCAs() (*x509.CertPool, error) {
 	return authorities, nil
 }
 
-// registerWebhooks adds a server of all webhooks to mgr, and returns the
-// controller of its certificate. Every replica serves.
+// registerWebhooks adds the server of all webhooks to mgr, and returns the controller of its certificate. Every replica
+// serves the webhooks.
 func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metrics, quotas *quota.Ledger, o *WebhookOptions) (Controller, error) {
 	service := rbac.WebhookName + "." + o.Namespace + ".svc"
-	// By the name localhost an API server on the same machine finds it, too.
+	// With the name localhost, an API server on the same machine can verify the certificate, too.
 	certificate := webhookcert.NewCertificate(mgr.GetConfig(), types.NamespacedName{Namespace: o.Namespace, Name: rbac.WebhookName}, service, "localhost")
 	config := &tls.Config{GetCertificate: certificate.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	o.askForCertificates(config)

@@ -21,8 +21,8 @@ func Version(component string) string {
 	return pin(strings.ToUpper(component) + "_VERSION")
 }
 
-// ToolDir returns the cache folder of a component's files. It need not exist: `make tools` fills it. The error says that
-// neither REFRACT_CACHE nor a home folder is known.
+// ToolDir returns the cache folder of a component's files. It may not exist before `make tools`. The error is returned
+// if neither REFRACT_CACHE nor the home folder is known.
 func ToolDir(component string) (string, error) {
 	cache := os.Getenv("REFRACT_CACHE")
 	if cache == "" {

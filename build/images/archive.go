@@ -44,7 +44,7 @@ func writeArchive(path string, index v1.ImageIndex, tag string) (err error) {
 	return errors.Join(err, w.Close(), file.Close())
 }
 
-// addFiles in the order of their names.
+// addFiles adds the files in the order of their names.
 func addFiles(w *tar.Writer, files fs.FS) error {
 	return fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == "." {

@@ -18,18 +18,18 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// user that the processes run as; that of the chart's securityContext.
+// user is the user of the processes, the same as in the chart's securityContext.
 const user = "65532:65532"
 
-// build an image of a command for all platforms.
-func (o *options) build(ctx context.Context, command string) (v1.ImageIndex, error) {
+// buildImage builds an image of a command for all platforms.
+func (o *options) buildImage(ctx context.Context, command string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, text := range o.platforms {
 		platform, err := v1.ParsePlatform(text)
 		if err != nil || platform.OS == "" || platform.Architecture == "" {
 			return nil, fmt.Errorf("--platforms: %q is not OS/ARCHITECTURE, such as linux/arm64", text)
 		}
-		binary, err := compile(ctx, o.source, command, platform)
+		binary, err := compileCommand(ctx, o.source, command, platform)
 		if err != nil {
 			return nil, err
 		}
@@ -42,8 +42,8 @@ func (o *options) build(ctx context.Context, command string) (v1.ImageIndex, err
 	return index, nil
 }
 
-// compile a command, static and without paths of this machine.
-func compile(ctx context.Context, source, command string, platform *v1.Platform) ([]byte, error) {
+// compileCommand builds a static binary of a command without local paths.
+func compileCommand(ctx context.Context, source, command string, platform *v1.Platform) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refract-images-")
 	if err != nil {
 		return nil, err
@@ -59,11 +59,12 @@ func compile(ctx context.Context, source, command string, platform *v1.Platform)
 	return os.ReadFile(binary)
 }
 
-// imageOf a command: one layer, with the command alone. The certificates of public authorities are part of the command.
+// imageOf returns an image with one layer that contains only the command. The public certificate authorities are part of
+// the command.
 func imageOf(command string, binary []byte, platform *v1.Platform) (v1.Image, error) {
 	path := "usr/bin/" + command
 	return image.New(image.Spec{
-		Platform: *platform, // Certificates and compiled modules go to /tmp, also if no volume is mounted there.
+		Platform: *platform, // certificates and compiled modules are written to /tmp, even without a mounted volume
 		Files:    []image.File{{Path: path, Mode: 0o755, Content: binary}, {Path: "tmp", Mode: 0o1777, Dir: true}}, Made: "go build ./cmd/" + command,
 		Config: v1.Config{
 			User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/", Env: []string{"PATH=/usr/bin"},

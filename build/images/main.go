@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/charts"
 )
 
-// commands that have an image of their own, under their name.
+// commands are the commands with an image under their name.
 var commands = []string{"controller-manager", "virtual-kubelet"}
 
 func main() {
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// options of a build.
+// options are the options of a build.
 type options struct {
 	source, output, push, tag string
 	platforms, only           []string
@@ -59,7 +59,7 @@ func newCommand() *cobra.Command {
 				return errors.New("no destination for the images: set --output or --push")
 			}
 			for _, command := range o.only {
-				digest, err := o.make(cmd.Context(), command)
+				digest, err := o.makeImage(cmd.Context(), command)
 				if err != nil {
 					return fmt.Errorf("%s: %w", command, err)
 				}
@@ -79,9 +79,9 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// make one image, for all platforms, and return its digest.
-func (o *options) make(ctx context.Context, command string) (string, error) {
-	index, err := o.build(ctx, command)
+// makeImage builds one image for all platforms, and returns its digest.
+func (o *options) makeImage(ctx context.Context, command string) (string, error) {
+	index, err := o.buildImage(ctx, command)
 	if err != nil {
 		return "", err
 	}
@@ -97,10 +97,10 @@ func (o *options) make(ctx context.Context, command string) (string, error) {
 	if o.push == "" {
 		return digest.String(), nil
 	}
-	return digest.String(), o.upload(ctx, command, index)
+	return digest.String(), o.uploadIndex(ctx, command, index)
 }
 
-func (o *options) upload(ctx context.Context, command string, index v1.ImageIndex) error {
+func (o *options) uploadIndex(ctx context.Context, command string, index v1.ImageIndex) error {
 	var named []name.Option
 	if o.plainHTTP {
 		named = append(named, name.Insecure)

@@ -34,17 +34,20 @@ import (
 )
 
 const (
-	// poll is how often a Renew is read. An answer takes less than a second.
-	poll = 250 * time.Millisecond
-	// tidyTimeout is for removing a Renew that was answered.
+	// renewPollInterval is how often a Renew is read. The provider signs it in less than a second.
+	renewPollInterval = 250 * time.Millisecond
+	// tidyTimeout limits the deletion of a Renew after the certificate was issued.
 	tidyTimeout = 5 * time.Second
 )
 
-// subject of the certificates with which this cluster opens its providers.
-func (c *Controller) subject() clientcert.Subject { return clientcert.Consumer(c.options.ClusterID) }
+// certificateSubject returns the subject of the certificates that this cluster authenticates with at its providers.
+func (c *Controller) certificateSubject() clientcert.Subject {
+	return clientcert.Consumer(c.options.ClusterID)
+}
 
-// nextCertificate has the provider sign one for a new key, which the key of the present one vouches for.
-func (c *Controller) nextCertificate(ctx context.Context, of access) (*next, error) {
+// nextCertificate has the provider sign a certificate for a new key. The key of the current certificate authorizes the
+// request.
+func (c *Controller) nextCertificate(ctx context.Context, of providerAccess) (*nextCredentials, error) {
 	present, err := presentKey(of.config)
 	if err != nil {
 		return nil, err
@@ -57,21 +60,21 @@ func (c *Controller) nextCertificate(ctx context.Context, of access) (*next, err
 	if err != nil {
 		return nil, fmt.Errorf("encoding the key, %w", err)
 	}
-	renew, err := c.request(of.tenant, key, present)
+	renew, err := c.newRenew(of.tenant, key, present)
 	if err != nil {
 		return nil, err
 	}
-	signed, err := c.ask(ctx, of, renew)
+	signed, err := c.requestCertificate(ctx, of, renew)
 	if err != nil {
 		return nil, err
 	}
-	validity := clientcert.ValidityFor(signed, c.subject(), key.Public())
+	validity := clientcert.ValidityFor(signed, c.certificateSubject(), key.Public())
 	if !validity.Known() || !validity.Until.After(c.options.Clock.Now()) {
 		return nil, report.Errorf(report.Provider, "the provider returned a certificate that does not match the request, or has expired")
 	}
 	config := rest.CopyConfig(of.config)
 	config.CertData, config.KeyData = signed, keyPEM
-	return &next{config: config, until: validity.Until, put: func(user *clientcmdapi.AuthInfo) {
+	return &nextCredentials{config: config, until: validity.Until, put: func(user *clientcmdapi.AuthInfo) {
 		user.ClientCertificateData, user.ClientKeyData = signed, keyPEM
 	}}, nil
 }
@@ -88,9 +91,9 @@ func presentKey(config *rest.Config) (crypto.Signer, error) {
 	return key, nil
 }
 
-// request is the Renew that asks for a certificate of a key.
-func (c *Controller) request(tenant string, key, present crypto.Signer) (*auth.Renew, error) {
-	csr, err := clientcert.New(c.subject(), key)
+// newRenew returns a Renew that requests a certificate for key, signed with the present key.
+func (c *Controller) newRenew(tenant string, key, present crypto.Signer) (*auth.Renew, error) {
+	csr, err := clientcert.New(c.certificateSubject(), key)
 	if err != nil {
 		return nil, err
 	}
@@ -108,18 +111,18 @@ func (c *Controller) request(tenant string, key, present crypto.Signer) (*auth.R
 	}, nil
 }
 
-// ask the provider, and leave nothing there.
-func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (signed []byte, err error) {
-	opened, err := c.renews(of)
+// requestCertificate sends the Renew to the provider, waits for the certificate, and deletes the Renew.
+func (c *Controller) requestCertificate(ctx context.Context, of providerAccess, renew *auth.Renew) (signed []byte, err error) {
+	opened, err := c.newRenewClient(of)
 	if err != nil {
 		return nil, err
 	}
 	name := client.ObjectKeyFromObject(renew)
-	// That of an earlier attempt was interrupted: its key is lost.
+	// A Renew of an interrupted attempt is useless, because its key is lost.
 	if err := opened.Delete(ctx, renew.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		return nil, report.Errorf(report.Provider, "removing the former Renew %s at the provider, %w", name, err)
 	}
-	// A request whose answer was lost may have created it, too.
+	// The Renew may exist even if the response to its creation was lost.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 		defer cancel()
@@ -130,7 +133,7 @@ func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (sig
 	if err := opened.Create(ctx, renew); err != nil {
 		return nil, report.Errorf(report.Provider, "creating Renew %s at the provider, %w", name, err)
 	}
-	err = wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, renewPollInterval, true, func(ctx context.Context) (bool, error) {
 		if err := opened.Get(ctx, name, renew); err != nil {
 			return false, fmt.Errorf("reading Renew %s at the provider, %w", name, err)
 		}
@@ -143,7 +146,7 @@ func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (sig
 		return len(signed) > 0, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("the provider has not answered Renew %s within %s: its controller manager must run, with authentication.enabled of the chart (%w)", name, patience, err)
+		err = fmt.Errorf("the provider has not answered Renew %s within %s: its controller manager must run, with authentication.enabled of the chart (%w)", name, renewalTimeout, err)
 	}
 	if err != nil {
 		return nil, report.Errorf(report.Provider, "%w", err)
@@ -151,8 +154,8 @@ func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (sig
 	return signed, nil
 }
 
-// renews returns a client of the provider that knows Renews, and asks for nothing else.
-func (c *Controller) renews(of access) (client.Client, error) {
+// newRenewClient returns a client of the provider that knows the kind Renew. It does no discovery.
+func (c *Controller) newRenewClient(of providerAccess) (client.Client, error) {
 	conn, err := connection.New(of.config, remote.SmallAnswers)
 	if err != nil {
 		return nil, err

@@ -1,16 +1,17 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials renews the tokens and certificates with which this cluster opens its providers.
+// Package credentials renews the tokens and certificates that this cluster uses for its providers.
 //
-// A consumer authenticates at its provider as the ServiceAccount refract-consumer of its tenant namespace there, which may request
-// tokens for itself and for nobody else. When a third of the life of a token is over, the controller asks for the next one, tries it,
-// and puts it in the place of the former: whoever uses the Secret takes it over while it runs. So a consumer that was away for less
-// than two thirds of that life finds its way back by itself. A provider ends the access by deleting the ServiceAccount: tokens
-// of it are worth nothing from then on.
+// A consumer authenticates at its provider as the ServiceAccount refract-consumer of its tenant namespace there. This
+// account may request tokens for itself and for no other account. After a third of the lifetime of a token, the
+// controller requests the next one, tries it, and stores it in the Secret in place of the former. Processes that use the
+// Secret reload it while they run. So a consumer that was disconnected for less than two thirds of the lifetime
+// reconnects without help. A provider revokes the access by deleting the ServiceAccount, which invalidates its tokens.
 //
-// A certificate that refractctl peer has had signed is renewed likewise where the provider does so, as the Secret says: for a new key each time, with a Renew
-// in the tenant namespace there, signed with the present key. Kubeconfigs with anything else are left to those who have made them.
+// A certificate that refractctl peer has requested is renewed in the same way if the provider supports it, which an
+// annotation of the Secret records. Each renewal uses a new key and a Renew in the tenant namespace there, signed with
+// the current key. Kubeconfigs with other credentials are left to their authors.
 package credentials
 
 import (
@@ -49,7 +50,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// ClusterID is this cluster.
+	// ClusterID is the ID of this cluster.
 	ClusterID string
 	// Clock returns the time.
 	Clock clock.PassiveClock
@@ -81,35 +82,35 @@ const (
 )
 
 const (
-	// look is how often a Secret is read: it is not watched, and may have another kubeconfig.
-	look = 10 * time.Minute
-	// leastLook is the same of credentials that live for minutes.
-	leastLook = 10 * time.Second
-	// patience with a provider.
-	patience = 30 * time.Second
+	// secretReadInterval is how often a Secret is read. Secrets are not watched, and the kubeconfig may be replaced.
+	secretReadInterval = 10 * time.Minute
+	// minSecretReadInterval replaces look for credentials with a lifetime of minutes.
+	minSecretReadInterval = 10 * time.Second
+	// renewalTimeout limits the requests to a provider in one renewal.
+	renewalTimeout = 30 * time.Second
 )
 
-// access to a provider.
-type access struct {
-	// provider is its id, tenant the namespace of this cluster there.
+// providerAccess has the current credentials for a provider, and how to renew them.
+type providerAccess struct {
+	// provider is the cluster ID of the provider, and tenant the namespace of this cluster there.
 	provider, tenant string
 	config           *rest.Config
 	validity         credentials.Validity
-	// kind of the credentials, for people, and next, which asks for those that follow.
+	// kind names the kind of credentials in messages. next requests the following credentials.
 	kind string
-	next func(context.Context, access) (*next, error)
-	// again is how refractctl makes them.
+	next func(context.Context, providerAccess) (*nextCredentials, error)
+	// again names the command or option of refractctl that recreates the credentials.
 	again string
 }
 
-// next are the credentials after the present ones.
-type next struct {
+// nextCredentials has the credentials that replace the current ones.
+type nextCredentials struct {
 	config *rest.Config
 	until  time.Time
 	put    func(user *clientcmdapi.AuthInfo)
 }
 
-// Reconcile renews the credentials with which a VirtualNode opens its provider, when it is time for that.
+// Reconcile renews the credentials of a VirtualNode for its provider when they are due.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	if err := c.client.Get(ctx, request.NamespacedName, vn); err != nil {
@@ -124,25 +125,26 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		if client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("getting Secret %s, %w", key, err)
 		}
-		return reconcile.Result{RequeueAfter: look}, nil
+		return reconcile.Result{RequeueAfter: secretReadInterval}, nil
 	}
 	// The foreigncluster controller, which uses the kubeconfig all the time, reports its errors.
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
-		return reconcile.Result{RequeueAfter: look}, nil //nolint:nilerr // as above
+		return reconcile.Result{RequeueAfter: secretReadInterval}, nil //nolint:nilerr // the foreigncluster controller reports it
 	}
-	of, renewed := c.access(string(vn.Spec.ClusterID), secret, config)
-	if !renewed { // until refractctl peer is run again
-		again := look
+	of, renewed := c.accessOf(string(vn.Spec.ClusterID), secret, config)
+	// These credentials change only when refractctl peer is run again.
+	if !renewed {
+		again := secretReadInterval
 		if of.validity.Known() {
-			again = min(look, max(of.validity.Life()/10, leastLook))
+			again = min(secretReadInterval, max(of.validity.Life()/10, minSecretReadInterval))
 		}
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	if wait := of.validity.From.Add(of.validity.Life() / 3).Sub(c.options.Clock.Now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: min(wait, look)}, nil
+		return reconcile.Result{RequeueAfter: min(wait, secretReadInterval)}, nil
 	}
-	until, err := c.renew(ctx, of, secret)
+	until, err := c.renewCredentials(ctx, of, secret)
 	if err != nil {
 		c.report.Warn(vn, notRenewedReason, renewAction, c.notRenewed(of, key, err))
 		return reconcile.Result{}, fmt.Errorf("renewing the %s in Secret %s, %w", of.kind, key, err)
@@ -150,24 +152,25 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	c.report.Clear(request.NamespacedName)
 	c.recorder.Eventf(vn, nil, corev1.EventTypeNormal, renewedReason, renewAction, "Renewed the credentials for cluster %s in Secret %s, valid until %s", vn.Spec.ClusterID, key, until.UTC().Format(time.RFC3339))
 	log.FromContext(ctx).Info("Renewed the credentials for a provider", "kind", of.kind, "provider", vn.Spec.ClusterID, "secret", key.String(), "until", until)
-	// A provider may have given them a shorter life.
-	return reconcile.Result{RequeueAfter: max(time.Second, min(until.Sub(c.options.Clock.Now())/3, look))}, nil
+	// A provider may issue credentials with a shorter lifetime than requested.
+	return reconcile.Result{RequeueAfter: max(time.Second, min(until.Sub(c.options.Clock.Now())/3, secretReadInterval))}, nil
 }
 
-// access that a kubeconfig gives, and whether it is renewed here.
-func (c *Controller) access(provider string, secret *corev1.Secret, config *rest.Config) (access, bool) {
-	of := access{provider: provider, config: config, validity: credentials.ValidityOf(config)}
+// accessOf returns the credentials in a kubeconfig, and reports whether this controller renews them.
+func (c *Controller) accessOf(provider string, secret *corev1.Secret, config *rest.Config) (providerAccess, bool) {
+	of := providerAccess{provider: provider, config: config, validity: credentials.ValidityOf(config)}
 	if namespace, account := credentials.Account(config.BearerToken); account == wire.ConsumerServiceAccount {
 		of.kind, of.tenant, of.next, of.again = "token", namespace, c.nextToken, "refractctl peer"
 		return of, of.validity.Known()
 	}
 	of.kind, of.next, of.again = "certificate", c.nextCertificate, "refractctl peer --credentials=certificate"
 	of.tenant = cmp.Or(secret.Annotations[wire.RemoteTenantNamespaceAnnotation], wire.TenantNamespace(c.options.ClusterID))
-	return of, config.BearerToken == "" && secret.Annotations[wire.RenewedAnnotation] == "true" && clientcert.ValidityFor(config.CertData, c.subject(), nil).Known()
+	return of, config.BearerToken == "" && secret.Annotations[wire.RenewedAnnotation] == "true" && clientcert.ValidityFor(config.CertData, c.certificateSubject(), nil).Known()
 }
 
-// notRenewed says so to users. Nobody can ask with credentials that have expired.
-func (c *Controller) notRenewed(of access, secret client.ObjectKey, err error) string {
+// notRenewed returns the Event note for credentials that could not be renewed. Expired credentials cannot request new
+// ones.
+func (c *Controller) notRenewed(of providerAccess, secret client.ObjectKey, err error) string {
 	until := of.validity.Until.UTC().Format(time.RFC3339)
 	if !of.validity.Until.After(c.options.Clock.Now()) {
 		return fmt.Sprintf("The credentials for cluster %s in Secret %s have expired at %s, before they could be renewed: run %s again (%s)", of.provider, secret, until, of.again, err)
@@ -175,22 +178,23 @@ func (c *Controller) notRenewed(of access, secret client.ObjectKey, err error) s
 	return fmt.Sprintf("The credentials for cluster %s in Secret %s expire at %s and could not be renewed: %s. If this continues, run %s again", of.provider, secret, until, err, of.again)
 }
 
-// renew asks for the next credentials, tries them, and stores them, unless the Secret has changed meanwhile.
-func (c *Controller) renew(ctx context.Context, of access, secret *corev1.Secret) (until time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// renewCredentials requests the next credentials, tries them, and stores them unless the Secret was changed in the meantime.
+func (c *Controller) renewCredentials(ctx context.Context, of providerAccess, secret *corev1.Secret) (until time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, renewalTimeout)
 	defer cancel()
 	next, err := of.next(ctx, of)
 	if err != nil {
 		return until, err
 	}
-	if err := try(ctx, next.config, of.provider, of.tenant); err != nil {
+	if err := tryCredentials(ctx, next.config, of.provider, of.tenant); err != nil {
 		return until, report.Errorf(report.Provider, "trying the new %s, %w", of.kind, err)
 	}
 	kubeconfig, err := withUser(secret.Data[wire.KubeconfigSecretKey], next.put)
 	if err != nil {
 		return until, err
 	}
-	changed := secret.DeepCopy() // with its resource version
+	// The patch contains the resource version, so a Secret that was changed in the meantime is not overwritten.
+	changed := secret.DeepCopy()
 	changed.Data[wire.KubeconfigSecretKey] = kubeconfig
 	if err := c.client.Update(ctx, changed); err != nil {
 		return until, fmt.Errorf("storing the new %s, %w", of.kind, err)
@@ -198,10 +202,10 @@ func (c *Controller) renew(ctx context.Context, of access, secret *corev1.Secret
 	return next.until, nil
 }
 
-// nextToken is one of the same life.
-func (c *Controller) nextToken(ctx context.Context, of access) (*next, error) {
+// nextToken requests a token with the lifetime of the current one.
+func (c *Controller) nextToken(ctx context.Context, of providerAccess) (*nextCredentials, error) {
 	namespace, account := credentials.Account(of.config.BearerToken)
-	present, err := open(of.config, of.provider, namespace)
+	present, err := openProvider(of.config, of.provider, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -213,11 +217,11 @@ func (c *Controller) nextToken(ctx context.Context, of access) (*next, error) {
 	}
 	config := rest.CopyConfig(of.config)
 	config.BearerToken = answer.Status.Token
-	return &next{config: config, until: answer.Status.ExpirationTimestamp.Time, put: func(user *clientcmdapi.AuthInfo) { user.Token = answer.Status.Token }}, nil
+	return &nextCredentials{config: config, until: answer.Status.ExpirationTimestamp.Time, put: func(user *clientcmdapi.AuthInfo) { user.Token = answer.Status.Token }}, nil
 }
 
-// open a provider, and no other cluster that may have its address by now.
-func open(config *rest.Config, provider, tenant string) (kubernetes.Interface, error) {
+// openProvider returns a client for the provider. It refuses another cluster that has taken over the provider's address.
+func openProvider(config *rest.Config, provider, tenant string) (kubernetes.Interface, error) {
 	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
 		return nil, err
@@ -226,9 +230,9 @@ func open(config *rest.Config, provider, tenant string) (kubernetes.Interface, e
 	return kubernetes.NewForConfig(conn.Config())
 }
 
-// try checks whether the provider accepts the token.
-func try(ctx context.Context, config *rest.Config, provider, tenant string) error {
-	opened, err := open(config, provider, tenant)
+// tryCredentials checks whether the provider accepts the token.
+func tryCredentials(ctx context.Context, config *rest.Config, provider, tenant string) error {
+	opened, err := openProvider(config, provider, tenant)
 	if err != nil {
 		return err
 	}
@@ -236,7 +240,7 @@ func try(ctx context.Context, config *rest.Config, provider, tenant string) erro
 	return err
 }
 
-// withUser returns the kubeconfig with the user of its current context changed.
+// withUser returns the kubeconfig after change was applied to the user of its current context.
 func withUser(kubeconfig []byte, change func(user *clientcmdapi.AuthInfo)) ([]byte, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {

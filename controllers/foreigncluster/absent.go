@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// absence is how long what was not there is not asked for again: heartbeats come every few seconds, from each consumer.
-const absence = time.Minute
+// absencePeriod is how long a missing object is not read again. Heartbeats arrive every few seconds from each consumer.
+const absencePeriod = time.Minute
 
-// absences remember what was not there. Safe for concurrent use.
+// absences records missing objects. Safe for concurrent use.
 type absences struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 }
 
-// known reports whether something was not there a moment ago.
-func (a *absences) known(name string, now time.Time) bool {
+// isKnown reports whether the object was missing at the last read, less than a minute ago.
+func (a *absences) isKnown(name string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return now.Before(a.until[name])
 }
 
-// note whether something is there.
-func (a *absences) note(name string, absent bool, now time.Time) {
+// recordAbsence records whether the object is missing.
+func (a *absences) recordAbsence(name string, absent bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if absent {
-		a.until[name] = now.Add(absence)
+		a.until[name] = now.Add(absencePeriod)
 		return
 	}
 	delete(a.until, name)

@@ -10,8 +10,8 @@
 // condition NetworkStatus reports whether addresses of the other cluster are reachable, if this is checked (see
 // networkOf). Other controllers use both conditions, for example for the readiness of endpoints and virtual nodes.
 //
-// What cannot be determined is left unchanged: conditions of other writers, and the whole status while an input
-// cannot be read.
+// Parts of the status that cannot be determined are left unchanged: the conditions of other writers, and the whole
+// status while an input cannot be read.
 package foreigncluster
 
 import (
@@ -47,13 +47,13 @@ type Options struct {
 	ClusterID string
 	// Workers is how many ForeignClusters are reconciled at once.
 	Workers int
-	// PingInterval is how often API servers are probed; with 0 they are not, and count as healthy.
+	// PingInterval is how often API servers are probed. With 0 they are not probed, and count as healthy.
 	PingInterval time.Duration
-	// PingTimeout is how long one has to answer.
+	// PingTimeout limits one probe.
 	PingTimeout time.Duration
 	// Clock returns the time.
 	Clock clock.WithTicker
-	// Observed is called whenever the state of a cluster was determined. nil is never called.
+	// Observed is called whenever the state of a cluster was determined, unless it is nil.
 	Observed func(cluster string, state metrics.Peer)
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -61,17 +61,20 @@ type Options struct {
 
 // Controller writes ForeignClusters.
 type Controller struct {
-	client  client.Client
-	live    client.Reader // Secrets by name, and Connections
-	report  *report.Reporter
-	tenants *report.Reporter // of their number alone: what is cleared of one is not of the other
-	expiry  *report.Reporter // of credentials, likewise
+	client client.Client
+	// live reads Secrets by name, and Connections.
+	live   client.Reader
+	report *report.Reporter
+	// tenants reports only the number of tenant namespaces, so that clearing it does not clear other reports.
+	tenants *report.Reporter
+	// expiry reports only the expiry of credentials.
+	expiry  *report.Reporter
 	options Options
 	probes  *probes
-	fabrics *fabrics
+	fabrics *networkProbes
 	beats   heartbeats
 	absent  absences
-	// changed carries the clusters whose API servers have begun or ceased to answer.
+	// changed carries the clusters whose API server started or stopped responding.
 	changed chan event.GenericEvent
 }
 
@@ -80,7 +83,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	changed := make(chan event.GenericEvent)
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), tenants: report.New(recorder), expiry: report.New(recorder), options: options, changed: changed,
-		probes: newProbes(options, changed), fabrics: newFabrics(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
+		probes: newProbes(options, changed), fabrics: newNetworkProbes(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
 	}
 }
 
@@ -106,63 +109,64 @@ func (c *Controller) warnOfIdle(f *facts) {
 		f.id, f.tenant, strings.Join(f.idle, ", "), wire.TenantNamespaceLabel))
 }
 
-// refresh is how often a status is determined if nothing happens: kubeconfigs of Secrets are not watched, nor are Connections.
-const refresh = 10 * time.Second
+// refreshInterval is how often a status is determined without an Event. The kubeconfigs in Secrets and Connections are not
+// watched.
+const refreshInterval = 10 * time.Second
 
 // Reconcile determines the state of the cluster whose id is the name of the request.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	facts, err := c.gather(ctx, request.Name)
+	facts, err := c.gatherFacts(ctx, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !facts.peered() || facts.cluster != nil && facts.cluster.DeletionTimestamp != nil {
-		c.probes.stop(request.Name)
-		c.fabrics.stop(request.Name)
-		c.beats.forget(request.Name)
-		c.observed(request.Name, metrics.Peer{})
+	if !facts.isPeered() || facts.cluster != nil && facts.cluster.DeletionTimestamp != nil {
+		c.probes.stopProbe(request.Name)
+		c.fabrics.stopProbe(request.Name)
+		c.beats.dropCluster(request.Name)
+		c.reportState(request.Name, metrics.Peer{})
 		return reconcile.Result{}, nil
 	}
 	if facts.cluster == nil {
-		if facts.cluster, err = c.create(ctx, request.Name); err != nil {
+		if facts.cluster, err = c.createForeignCluster(ctx, request.Name); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	c.warnOfIdle(facts)
-	if err := c.sign(ctx, facts); err != nil {
+	if err := c.signHeartbeat(ctx, facts); err != nil {
 		return reconcile.Result{}, err
 	}
-	status, again := c.status(ctx, facts)
-	if err := c.write(ctx, facts.cluster, status); err != nil {
+	status, again := c.desiredStatus(ctx, facts)
+	if err := c.writeStatus(ctx, facts.cluster, status); err != nil {
 		return reconcile.Result{}, err
 	}
 	if status.APIServerLatency != nil {
-		c.probes.note(request.Name)
+		c.probes.markLatencyWritten(request.Name)
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-func (c *Controller) observed(cluster string, state metrics.Peer) {
+func (c *Controller) reportState(cluster string, state metrics.Peer) {
 	if c.options.Observed != nil {
 		c.options.Observed(cluster, state)
 	}
 }
 
-// facts are what is known of a peering here.
+// facts has the objects of this cluster that belong to one peering.
 type facts struct {
 	id           string
-	cluster      *core.ForeignCluster // nil without one
-	tenant       string               // namespace, "" without one
+	cluster      *core.ForeignCluster // nil if there is no ForeignCluster
+	tenant       string               // tenant namespace, empty if there is none
 	idle         []string             // further tenant namespaces, which are ignored
 	virtualNodes []offloading.VirtualNode
-	nodesReady   int  // of the virtual nodes
-	consumes     bool // the other cluster has asked for namespaces here
+	nodesReady   int  // number of ready virtual nodes
+	consumes     bool // the other cluster has requested namespaces here
 	heartbeat    *lease
 }
 
-// peered reports whether there is a peering at all.
-func (f *facts) peered() bool { return f.tenant != "" || len(f.virtualNodes) > 0 }
+// isPeered reports whether the other cluster has a tenant namespace or a VirtualNode here.
+func (f *facts) isPeered() bool { return f.tenant != "" || len(f.virtualNodes) > 0 }
 
-func (f *facts) role() core.Role {
+func (f *facts) peeringRole() core.Role {
 	switch consumer, provider := f.consumes || f.heartbeat != nil, len(f.virtualNodes) > 0; {
 	case consumer && provider:
 		return core.ConsumerAndProviderRole
@@ -174,7 +178,7 @@ func (f *facts) role() core.Role {
 	return core.UnknownRole
 }
 
-func (c *Controller) gather(ctx context.Context, id string) (*facts, error) {
+func (c *Controller) gatherFacts(ctx context.Context, id string) (*facts, error) {
 	f := &facts{id: id}
 	var err error
 	if f.cluster, err = peers.Find(ctx, c.client, id); err != nil {
@@ -211,7 +215,7 @@ func (c *Controller) gather(ctx context.Context, id string) (*facts, error) {
 		return nil, fmt.Errorf("listing NamespaceMaps of cluster %s, %w", id, err)
 	}
 	f.consumes = slices.ContainsFunc(maps.Items, func(m offloading.NamespaceMap) bool { return m.Labels[wire.ReplicatedLabel] == "true" })
-	f.heartbeat, err = c.heartbeat(ctx, f.tenant)
+	f.heartbeat, err = c.readHeartbeat(ctx, f.tenant)
 	return f, err
 }
 
@@ -229,7 +233,7 @@ func (c *Controller) readyNodes(ctx context.Context, virtualNodes []offloading.V
 	return ready, nil
 }
 
-func (c *Controller) create(ctx context.Context, id string) (*core.ForeignCluster, error) {
+func (c *Controller) createForeignCluster(ctx context.Context, id string) (*core.ForeignCluster, error) {
 	cluster := &core.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{wire.RemoteClusterIDLabel: id}},
 		Spec:       core.ForeignClusterSpec{ClusterID: core.ClusterID(id)},
@@ -243,8 +247,9 @@ func (c *Controller) create(ctx context.Context, id string) (*core.ForeignCluste
 
 const fieldManager = wire.ForeignClusterFieldManager
 
-// write the status if it differs. The resource version is part of it: what others have written meanwhile is not overwritten.
-func (c *Controller) write(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {
+// writeStatus updates the status if it differs. The update contains the resource version, so it does not overwrite changes of
+// other clients.
+func (c *Controller) writeStatus(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {
 	if equality.Semantic.DeepEqual(&cluster.Status, status) {
 		return nil
 	}

@@ -19,49 +19,49 @@ import (
 	"github.com/refract-project/refract/internal/pinger"
 )
 
-// fabrics ask addresses of other clusters, across whatever connects their networks, whether they can be reached. Safe for concurrent
-// use.
-type fabrics struct {
-	running[*fabric]
+// networkProbes probes addresses of other clusters across the network that connects the clusters. Safe for concurrent use.
+type networkProbes struct {
+	runningProbes[*networkProbe]
 	options Options
 	changed chan<- event.GenericEvent
 }
 
-// fabric is the way to one cluster.
-type fabric struct {
+// networkProbe probes the address of one cluster.
+type networkProbe struct {
 	target string
 	pinger *pinger.Pinger
 	stop   context.CancelFunc
 }
 
-func (f *fabric) end() { f.stop() }
+func (f *networkProbe) stopPinger() { f.stop() }
 
-func newFabrics(options Options, changed chan<- event.GenericEvent) *fabrics {
-	return &fabrics{running: newRunning[*fabric](), options: options, changed: changed}
+func newNetworkProbes(options Options, changed chan<- event.GenericEvent) *networkProbes {
+	return &networkProbes{runningProbes: newRunningProbes[*networkProbe](), options: options, changed: changed}
 }
 
-// to returns the pinger of the target, which it starts.
-func (f *fabrics) to(cluster, target string) (*pinger.Pinger, error) {
+// pingerFor returns the pinger of the target, and starts it if necessary.
+func (f *networkProbes) pingerFor(cluster, target string) (*pinger.Pinger, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if known := f.of[cluster]; known != nil && known.target == target {
 		return known.pinger, nil
 	}
-	ask, err := reaching(target)
+	ask, err := probeOf(target)
 	if err != nil {
 		return nil, err
 	}
-	f.end(cluster)
+	f.stopProbeLocked(cluster)
 	ctx, stop := context.WithCancel(f.lifetime)
-	started := &fabric{target: target, stop: stop, pinger: pinger.New(ask, f.options.PingInterval, f.options.PingTimeout, f.options.Clock)}
-	started.pinger.Subscribe(announce(ctx, cluster, f.changed))
+	started := &networkProbe{target: target, stop: stop, pinger: pinger.New(ask, f.options.PingInterval, f.options.PingTimeout, f.options.Clock)}
+	started.pinger.Subscribe(triggerReconcile(ctx, cluster, f.changed))
 	f.of[cluster] = started
 	go started.pinger.Run(ctx)
 	return started.pinger, nil
 }
 
-// announce has a cluster reconciled, without waiting for a reconciliation that is under way.
-func announce(ctx context.Context, cluster string, changed chan<- event.GenericEvent) func() {
+// triggerReconcile returns a function that triggers a reconciliation of the cluster. The function does not wait for a running
+// reconciliation.
+func triggerReconcile(ctx context.Context, cluster string, changed chan<- event.GenericEvent) func() {
 	object := &core.ForeignCluster{}
 	object.Spec.ClusterID = core.ClusterID(cluster)
 	return func() {
@@ -74,8 +74,9 @@ func announce(ctx context.Context, cluster string, changed chan<- event.GenericE
 	}
 }
 
-// reaching returns how a target is asked: tcp://HOST:PORT accepts connections, http(s)://HOST/PATH answers whatever is no server error.
-func reaching(target string) (func(context.Context) error, error) {
+// probeOf returns the probe of a target: tcp://HOST:PORT must accept connections, and http(s)://HOST/PATH must respond
+// without a server error.
+func probeOf(target string) (func(context.Context) error, error) {
 	parsed, err := url.Parse(target)
 	if err != nil || parsed.Host == "" {
 		return nil, errors.New("it is not an address")
@@ -85,19 +86,20 @@ func reaching(target string) (func(context.Context) error, error) {
 		if parsed.Port() == "" {
 			return nil, errors.New("it has no port")
 		}
-		return func(ctx context.Context) error { return dialled(ctx, parsed.Host) }, nil
+		return func(ctx context.Context) error { return dialTarget(ctx, parsed.Host) }, nil
 	case "http", "https":
-		// A connection that is kept would not notice that no new one can be made. Any response shows that the address is reachable.
+		// A kept connection would hide that new ones cannot be established. Any response shows that the address is
+		// reachable.
 		client := &http.Client{
 			Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
-		return func(ctx context.Context) error { return answered(ctx, client, target) }, nil
+		return func(ctx context.Context) error { return requestTarget(ctx, client, target) }, nil
 	}
 	return nil, fmt.Errorf("its scheme is %.20q", parsed.Scheme)
 }
 
-func dialled(ctx context.Context, address string) error {
+func dialTarget(ctx context.Context, address string) error {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -105,7 +107,7 @@ func dialled(ctx context.Context, address string) error {
 	return connection.Close()
 }
 
-func answered(ctx context.Context, client *http.Client, target string) error {
+func requestTarget(ctx context.Context, client *http.Client, target string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
@@ -120,17 +122,17 @@ func answered(ctx context.Context, client *http.Client, target string) error {
 	return errors.Join(err, response.Body.Close())
 }
 
-// probedNetwork asks the address that an annotation names; nil without one.
+// probedNetwork probes the address in the annotation of the ForeignCluster. It returns nil if there is no annotation.
 func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	id := string(cluster.Spec.ClusterID)
 	target, set := cluster.Annotations[wire.NetworkProbeAnnotation]
 	if !set || c.options.PingInterval == 0 {
-		c.fabrics.stop(id)
+		c.fabrics.stopProbe(id)
 		return nil
 	}
-	asking, err := c.fabrics.to(id, target)
+	asking, err := c.fabrics.pingerFor(id, target)
 	if err != nil {
-		c.fabrics.stop(id)
+		c.fabrics.stopProbe(id)
 		return &network{status: core.ConditionStatusError, reason: invalidReason,
 			message: fmt.Sprintf("Annotation %s is %.80q: %v; use tcp://HOST:PORT, or an http or https URL", wire.NetworkProbeAnnotation, target, err)}
 	}
@@ -138,7 +140,8 @@ func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	case <-asking.Settled():
 	default:
 		if known := conditionOf(cluster.Status.Conditions, core.NetworkStatusCondition); known != nil && isNetworkProbeReason(known.Reason) {
-			return &network{status: known.Status, reason: known.Reason, message: known.Message} // this process has only begun to ask
+			// This process has not completed a probe yet, so the condition stays.
+			return &network{status: known.Status, reason: known.Reason, message: known.Message}
 		}
 		return &network{status: core.ConditionStatusPending, reason: probePendingReason, message: target + " has not answered yet"}
 	}

@@ -17,22 +17,22 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// lease is what is read of the Lease that a consumer renews.
+// lease has the relevant fields of the Lease that a consumer renews.
 type lease struct {
 	version  string // changes with every renewal
 	duration time.Duration
-	signed   bool // it has the id of this cluster
+	signed   bool // the Lease has the ID of this cluster
 }
 
 const (
-	// leastLease and mostLease bound how long a consumer may let us wait: it chooses the duration, and we keep sending
-	// traffic to it meanwhile.
+	// leastLease and mostLease bound the duration of a Lease. The consumer chooses it, and this cluster keeps sending
+	// traffic to an unreachable consumer until the Lease expires.
 	leastLease, mostLease = 5 * time.Second, 2 * time.Minute
-	defaultLease          = 40 * time.Second // of a node
+	defaultLease          = 40 * time.Second // the duration of a node's Lease
 )
 
-// heartbeat returns the Lease of a tenant namespace, nil without one.
-func (c *Controller) heartbeat(ctx context.Context, tenant string) (*lease, error) {
+// readHeartbeat returns the Lease in a tenant namespace, or nil if none exists.
+func (c *Controller) readHeartbeat(ctx context.Context, tenant string) (*lease, error) {
 	found := &coordinationv1.Lease{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: wire.HeartbeatLease}, found)
 	if client.IgnoreNotFound(err) != nil {
@@ -41,15 +41,15 @@ func (c *Controller) heartbeat(ctx context.Context, tenant string) (*lease, erro
 	if err != nil || found.Spec.RenewTime == nil {
 		return nil, nil
 	}
-	// Not its resource version: that changes when this controller annotates the Lease, too.
+	// The resource version would not do, because annotating the Lease changes it, too.
 	version := fmt.Sprintf("%s/%d", found.UID, found.Spec.RenewTime.UnixMicro())
-	return &lease{version: version, duration: bounded(found.Spec.LeaseDurationSeconds),
+	return &lease{version: version, duration: boundedDuration(found.Spec.LeaseDurationSeconds),
 		signed: found.Annotations[wire.ClusterIDAnnotation] == c.options.ClusterID}, nil
 }
 
-// sign annotates the Lease of a consumer with the id of this cluster, by which a consumer notices that its kubeconfig leads to the wrong
-// cluster.
-func (c *Controller) sign(ctx context.Context, f *facts) error {
+// signHeartbeat annotates the Lease of a consumer with the ID of this cluster, so that a consumer notices a kubeconfig for the
+// wrong cluster.
+func (c *Controller) signHeartbeat(ctx context.Context, f *facts) error {
 	if f.heartbeat == nil || f.heartbeat.signed || c.options.ClusterID == "" {
 		return nil
 	}
@@ -61,28 +61,28 @@ func (c *Controller) sign(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// bounded returns how long a Lease lasts that is to last so many seconds.
-func bounded(seconds *int32) time.Duration {
+// boundedDuration returns the requested duration of a Lease within the bounds.
+func boundedDuration(seconds *int32) time.Duration {
 	if seconds == nil {
 		return defaultLease
 	}
 	return min(max(time.Duration(*seconds)*time.Second, leastLease), mostLease)
 }
 
-// heartbeats remembers when leases were renewed, by the clock of this process: the consumer's may be wrong. Safe for concurrent
-// use.
+// heartbeats records when Leases were renewed, by the clock of this process, because the consumer's clock may be wrong.
+// Safe for concurrent use.
 type heartbeats struct {
 	mu   sync.Mutex
-	seen map[string]beat // by cluster
+	seen map[string]beat // keyed by cluster ID
 }
 
 type beat struct {
 	version     string
 	at, expires time.Time
-	renewed     bool // at that time: the first Lease that this process sees may be old
+	renewed     bool // false for the first Lease that this process reads, because it may be old
 }
 
-// lastBeat returns when the Lease was renewed last; nil is one that is not there.
+// lastBeat returns the last renewal of the Lease. A nil Lease stands for a missing one.
 func (h *heartbeats) lastBeat(cluster string, l *lease, now time.Time) beat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +99,7 @@ func (h *heartbeats) lastBeat(cluster string, l *lease, now time.Time) beat {
 	return known
 }
 
-func (h *heartbeats) forget(cluster string) {
+func (h *heartbeats) dropCluster(cluster string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.seen, cluster)

@@ -13,11 +13,11 @@ import (
 func TestLeasesAreBounded(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[int32]time.Duration{20: 20 * time.Second, math.MaxInt32: mostLease, 0: leastLease, -1: leastLease} {
-		if got := bounded(&seconds); got != want {
+		if got := boundedDuration(&seconds); got != want {
 			t.Errorf("a Lease of %d s lasts for %s, want %s", seconds, got, want)
 		}
 	}
-	if got := bounded(nil); got != defaultLease {
+	if got := boundedDuration(nil); got != defaultLease {
 		t.Errorf("a Lease without a duration lasts for %s, want %s", got, defaultLease)
 	}
 }

@@ -25,11 +25,12 @@ import (
 type network struct {
 	status          core.ConditionStatus
 	reason, message string
-	module          bool // it is Liqo's network module that says so
+	module          bool // reported by Liqo's network module
 }
 
 // networkOf reads the sources in order of precedence: the annotation that the operator of a network fabric sets on the
-// ForeignCluster, an address on the provider that another annotation names, the PeerNetwork, then the Connections of Liqo's network module.
+// ForeignCluster, a probe of the provider's address in another annotation, the PeerNetwork, and the Connections of
+// Liqo's network module.
 func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) {
 	if n := annotatedNetwork(f.cluster); n != nil {
 		return n, nil
@@ -43,15 +44,16 @@ func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) 
 	return c.connectedNetwork(ctx, f.id)
 }
 
-// declaredNetwork reads the PeerNetwork of a cluster; nil when there is none, or none that says whether it is up.
+// declaredNetwork reads the PeerNetwork of a cluster. It returns nil if none exists, or if its status is unknown.
 func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, error) {
 	now := c.options.Clock.Now()
-	if f.tenant == "" || c.absent.known(plugins.PeerNetworkKind, now) {
+	if f.tenant == "" || c.absent.isKnown(plugins.PeerNetworkKind, now) {
 		return nil, nil
 	}
 	declared := &plugins.PeerNetwork{}
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: f.tenant, Name: f.id}, declared)
-	c.absent.note(plugins.PeerNetworkKind, meta.IsNoMatchError(err), now) // the CRD of an older release
+	// An older release has no CRD of PeerNetworks.
+	c.absent.recordAbsence(plugins.PeerNetworkKind, meta.IsNoMatchError(err), now)
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return nil, nil
@@ -68,7 +70,7 @@ func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, e
 	}
 	n := &network{status: core.ConditionStatusPending, reason: declaredReason, message: fmt.Sprintf("%s: %.512s", name, connected.Message)}
 	switch at := declared.Status.CheckedAt; {
-	case at != nil && now.Sub(at.Time) > stale:
+	case at != nil && now.Sub(at.Time) > maxMeasurementAge:
 		n.status, n.reason = core.ConditionStatusError, staleReason
 		n.message = name + " was last checked at " + at.UTC().Format(time.RFC3339) + ": check the network provider that maintains this PeerNetwork"
 	case connected.Status == metav1.ConditionTrue:
@@ -115,42 +117,43 @@ func annotatedNetwork(cluster *core.ForeignCluster) *network {
 		wire.NetworkStatusAnnotation, value)}
 }
 
-// connections are the tunnels of Liqo's network module.
-var connections = schema.GroupVersionKind{Group: "networking.liqo.io", Version: "v1beta1", Kind: "ConnectionList"}
+// connectionListKind is the kind of the tunnels of Liqo's network module.
+var connectionListKind = schema.GroupVersionKind{Group: "networking.liqo.io", Version: "v1beta1", Kind: "ConnectionList"}
 
 const (
 	connectionUp = "Connected"
-	// stale is the age of the last measurement at which a Connection says nothing any more: its gateway refreshes it every ten
+	// maxMeasurementAge is the age at which the last measurement of a Connection is ignored. Its gateway refreshes it every ten
 	// seconds.
-	stale = time.Minute
+	maxMeasurementAge = time.Minute
 )
 
-// connectedNetwork reads the Connection of a cluster; nil without any.
+// connectedNetwork reads the Connection of a cluster. It returns nil if none exists.
 func (c *Controller) connectedNetwork(ctx context.Context, id string) (*network, error) {
 	now := c.options.Clock.Now()
-	if c.absent.known(connections.Kind, now) {
+	if c.absent.isKnown(connectionListKind.Kind, now) {
 		return nil, nil
 	}
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(connections)
+	list.SetGroupVersionKind(connectionListKind)
 	err := c.live.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: id})
-	c.absent.note(connections.Kind, meta.IsNoMatchError(err), now)
+	c.absent.recordAbsence(connectionListKind.Kind, meta.IsNoMatchError(err), now)
 	switch {
-	case meta.IsNoMatchError(err): // no network module
+	// The network module is not installed.
+	case meta.IsNoMatchError(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing Connections of cluster %s, %w", id, err)
 	}
 	var best *network
 	for i := range list.Items {
-		if n := c.connected(&list.Items[i]); best == nil || n.status == core.ConditionStatusEstablished {
+		if n := c.networkFromConnection(&list.Items[i]); best == nil || n.status == core.ConditionStatusEstablished {
 			best = n
 		}
 	}
 	return best, nil
 }
 
-func (c *Controller) connected(connection *unstructured.Unstructured) *network {
+func (c *Controller) networkFromConnection(connection *unstructured.Unstructured) *network {
 	name := "Connection " + connection.GetNamespace() + "/" + connection.GetName()
 	value, _, _ := unstructured.NestedString(connection.Object, "status", "value")
 	text, _, _ := unstructured.NestedString(connection.Object, "status", "latency", "timestamp")
@@ -160,7 +163,7 @@ func (c *Controller) connected(connection *unstructured.Unstructured) *network {
 	case value != connectionUp:
 		n.status, n.reason = core.ConditionStatusPending, notConnectedReason
 		n.message = fmt.Sprintf("%s is %q, not %s: check the gateways of both clusters", name, value, connectionUp)
-	case err == nil && c.options.Clock.Since(measured) > stale:
+	case err == nil && c.options.Clock.Since(measured) > maxMeasurementAge:
 		n.status, n.reason, n.message = core.ConditionStatusError, staleReason, name+" was last refreshed at "+text+": check its gateway"
 	default:
 		n.status, n.reason, n.message = core.ConditionStatusEstablished, connectedReason, name+" is "+connectionUp

@@ -20,36 +20,36 @@ import (
 	"github.com/refract-project/refract/internal/pinger"
 )
 
-// probes ask the API servers of providers whether they live. Safe for concurrent use.
+// probes checks whether the API servers of providers respond. Safe for concurrent use.
 type probes struct {
-	running[*probe]
+	runningProbes[*probe]
 	options Options
 	changed chan<- event.GenericEvent
 }
 
-// probe asks one API server.
+// probe checks one API server.
 type probe struct {
 	kubeconfig []byte
 	validity   credentials.Validity
-	certified  bool // it opens with a certificate that refractctl peer has had signed
+	certified  bool // the kubeconfig has a certificate that refractctl peer requested
 	connection *connection.Connection
 	pinger     *pinger.Pinger
 	stop       context.CancelFunc
 
 	mu      sync.Mutex
-	latency time.Duration // of the last answer
-	noted   bool          // a latency was written to a status
+	latency time.Duration // latency of the last response
+	noted   bool          // a latency was written to the status
 }
 
-func (p *probe) end() { p.stop() }
+func (p *probe) stopPinger() { p.stop() }
 
 func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
-	return &probes{running: newRunning[*probe](), options: options, changed: changed}
+	return &probes{runningProbes: newRunningProbes[*probe](), options: options, changed: changed}
 }
 
-// with returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace on the provider, with
-// the Lease that has its id.
-func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error) {
+// probeFor returns the probe of a cluster, which uses the given kubeconfig from now on. tenant is this cluster's tenant
+// namespace on the provider, whose Lease has the ID of the provider.
+func (p *probes) probeFor(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	config, err := connection.Parse(kubeconfig)
@@ -64,7 +64,8 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 			known.kubeconfig, known.validity, known.certified = kubeconfig, credentials.ValidityOf(config), p.isCertified(config)
 			return known, nil
 		}
-		p.end(cluster) // it is another API server: the state of the previous one does not apply
+		// The state of the previous API server does not apply to this one.
+		p.stopProbeLocked(cluster)
 	}
 	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
@@ -78,11 +79,11 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 		asked := p.options.Clock.Now()
 		err := livez(ctx)
 		if err == nil {
-			started.answered(p.options.Clock.Since(asked))
+			started.recordLatency(p.options.Clock.Since(asked))
 		}
 		return err
 	}, p.options.PingInterval, p.options.PingTimeout, p.options.Clock)
-	started.pinger.Subscribe(announce(ctx, cluster, p.changed))
+	started.pinger.Subscribe(triggerReconcile(ctx, cluster, p.changed))
 	p.of[cluster] = started
 	go started.pinger.Run(ctx)
 	return started, nil
@@ -92,21 +93,21 @@ func (p *probes) isCertified(config *rest.Config) bool {
 	return clientcert.ValidityFor(config.CertData, clientcert.Consumer(p.options.ClusterID), nil).Known()
 }
 
-func (p *probe) answered(after time.Duration) {
+func (p *probe) recordLatency(after time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = after
 }
 
-// took returns how long the last answer took, 0 without one.
-func (p *probe) took() time.Duration {
+// lastLatency returns the latency of the last response, 0 before the first one.
+func (p *probe) lastLatency() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latency
 }
 
-// note that a latency was written.
-func (p *probes) note(cluster string) {
+// markLatencyWritten records that a latency was written to the status.
+func (p *probes) markLatencyWritten(cluster string) {
 	p.mu.Lock()
 	known := p.of[cluster]
 	p.mu.Unlock()
@@ -117,14 +118,14 @@ func (p *probes) note(cluster string) {
 	}
 }
 
-func (p *probe) wasNoted() bool {
+func (p *probe) isLatencyWritten() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.noted
 }
 
-// settled reports whether it is known if the API server lives.
-func (p *probe) settled() bool {
+// isSettled reports whether the first probe has completed.
+func (p *probe) isSettled() bool {
 	select {
 	case <-p.pinger.Settled():
 		return true

@@ -8,35 +8,35 @@ import (
 	"sync"
 )
 
-// running holds what asks something of each cluster until it is stopped. Safe for concurrent use; of and lifetime are guarded by mu.
-type running[T interface{ end() }] struct {
+// runningProbes holds the running probe of each cluster. Safe for concurrent use; of and lifetime are guarded by mu.
+type runningProbes[T interface{ stopPinger() }] struct {
 	mu       sync.Mutex
-	lifetime context.Context // ends with the manager
+	lifetime context.Context // probes end when it is done, with the manager
 	of       map[string]T
 }
 
-func newRunning[T interface{ end() }]() running[T] {
-	return running[T]{lifetime: context.Background(), of: map[string]T{}}
+func newRunningProbes[T interface{ stopPinger() }]() runningProbes[T] {
+	return runningProbes[T]{lifetime: context.Background(), of: map[string]T{}}
 }
 
-// begin has everything that is started from now on end with ctx.
-func (r *running[T]) begin(ctx context.Context) {
+// setLifetime sets the context that ends all probes that are started from now on.
+func (r *runningProbes[T]) setLifetime(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lifetime = ctx
 }
 
-// stop asking the cluster.
-func (r *running[T]) stop(cluster string) {
+// stopProbe ends the probe of the cluster.
+func (r *runningProbes[T]) stopProbe(cluster string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end(cluster)
+	r.stopProbeLocked(cluster)
 }
 
-// end is stop with mu held.
-func (r *running[T]) end(cluster string) {
+// stopProbeLocked is like stopProbe, but mu must be held.
+func (r *runningProbes[T]) stopProbeLocked(cluster string) {
 	if known, found := r.of[cluster]; found {
-		known.end()
+		known.stopPinger()
 		delete(r.of, cluster)
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Reasons of the condition APIServerStatus. They also identify the source, after a restart.
+// Reasons of the condition APIServerStatus. After a restart, they also identify which source the condition came from.
 const (
 	answersReason           = "Answers"
 	noAnswerReason          = "DoesNotAnswer"
@@ -44,24 +44,25 @@ func isHeartbeatReason(reason string) bool {
 	return reason == heartbeatReason || reason == heartbeatLostReason
 }
 
-// status determines what to write, and when to determine it again. Unreadable parts stay unchanged.
-func (c *Controller) status(ctx context.Context, f *facts) (*core.ForeignClusterStatus, time.Duration) {
+// desiredStatus returns the status to write, and the delay until it is determined again. Parts that cannot be read stay
+// unchanged.
+func (c *Controller) desiredStatus(ctx context.Context, f *facts) (*core.ForeignClusterStatus, time.Duration) {
 	status := f.cluster.Status.DeepCopy()
 	status.ObservedGeneration = f.cluster.Generation
-	status.Role = f.role()
+	status.Role = f.peeringRole()
 	status.TenantNamespace.Local = f.tenant
 	status.Modules.Authentication.Enabled = true
 	status.Modules.Offloading.Enabled = len(f.virtualNodes) > 0
 	c.describeOffloading(status, f)
 	network := c.describeNetwork(ctx, status, f)
 	server, v := c.describeAPIServer(ctx, status, f)
-	c.observed(f.id, metrics.Peer{Server: server, Network: network, Latency: v.latency, Credentials: v.credentials})
+	c.reportState(f.id, metrics.Peer{Server: server, Network: network, Latency: v.latency, Credentials: v.credentials})
 	return status, v.again
 }
 
 func (c *Controller) describeOffloading(status *core.ForeignClusterStatus, f *facts) {
 	if len(f.virtualNodes) == 0 {
-		drop(&status.Modules.Offloading.Conditions, core.OffloadingNodeStatusCondition)
+		dropCondition(&status.Modules.Offloading.Conditions, core.OffloadingNodeStatusCondition)
 		return
 	}
 	condition := core.Condition{Type: core.OffloadingNodeStatusCondition, Status: core.ConditionStatusSomeNotReady, Reason: "NodesReady",
@@ -72,11 +73,11 @@ func (c *Controller) describeOffloading(status *core.ForeignClusterStatus, f *fa
 	case 0:
 		condition.Status = core.ConditionStatusNotReady
 	}
-	c.set(&status.Modules.Offloading.Conditions, condition)
+	c.setCondition(&status.Modules.Offloading.Conditions, condition)
 }
 
-// describeNetwork writes what is known of the network. Liqo's network module, which also maps addresses, has its own condition
-// besides. Without anybody who checks, what others say there is left.
+// describeNetwork writes the network conditions. Liqo's network module also maps addresses, and has a condition of its
+// own. If nothing checks the network, the conditions of other writers are left unchanged.
 func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (up *bool) {
 	n, err := c.networkOf(ctx, f)
 	if err != nil {
@@ -87,17 +88,17 @@ func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignCl
 	if n == nil || !n.module {
 		if known := conditionOf(networking.Conditions, core.NetworkConnectionStatusCondition); known != nil && isConnectionReason(known.Reason) {
 			networking.Enabled = false
-			drop(&networking.Conditions, core.NetworkConnectionStatusCondition)
+			dropCondition(&networking.Conditions, core.NetworkConnectionStatusCondition)
 		}
 	} else {
 		networking.Enabled = true
-		c.set(&networking.Conditions, core.Condition{Type: core.NetworkConnectionStatusCondition, Status: n.status, Reason: n.reason, Message: n.message})
+		c.setCondition(&networking.Conditions, core.Condition{Type: core.NetworkConnectionStatusCondition, Status: n.status, Reason: n.reason, Message: n.message})
 	}
 	if n == nil {
-		c.set(&status.Conditions, core.Condition{Type: core.NetworkStatusCondition, Status: core.ConditionStatusNone, Reason: notCheckedReason, Message: notCheckedMessage})
+		c.setCondition(&status.Conditions, core.Condition{Type: core.NetworkStatusCondition, Status: core.ConditionStatusNone, Reason: notCheckedReason, Message: notCheckedMessage})
 		return nil
 	}
-	c.set(&status.Conditions, core.Condition{Type: core.NetworkStatusCondition, Status: n.status, Reason: n.reason, Message: n.message})
+	c.setCondition(&status.Conditions, core.Condition{Type: core.NetworkStatusCondition, Status: n.status, Reason: n.reason, Message: n.message})
 	if n.status == core.ConditionStatusNone {
 		return nil
 	}
@@ -105,31 +106,32 @@ func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignCl
 	return &established
 }
 
-// verdict on an API server.
-type verdict struct {
-	condition *core.Condition // nil: the present one stays
+// apiServerState is the state of an API server.
+type apiServerState struct {
+	condition *core.Condition // nil keeps the current condition
 	latency   time.Duration
-	// credentials that open it
+	// credentials is the validity of the credentials for the API server.
 	credentials credentials.Validity
-	again       time.Duration // when it may be another one
+	again       time.Duration // delay until the state may change
 }
 
-// describeAPIServer asks the API server, where there is a kubeconfig for it, else listens to the heartbeat of a consumer.
-func (c *Controller) describeAPIServer(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (up *bool, v verdict) {
-	v, err := c.probed(ctx, status, f)
+// describeAPIServer probes the API server if there is a kubeconfig for it, and otherwise checks the heartbeat of the
+// consumer.
+func (c *Controller) describeAPIServer(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (up *bool, v apiServerState) {
+	v, err := c.probeAPIServer(ctx, status, f)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Error(err, "The kubeconfig of a peer cannot be read, its condition was left unchanged", "cluster", f.id)
-		return nil, verdict{again: refresh}
+		return nil, apiServerState{again: refreshInterval}
 	case v.again == 0:
-		v = c.listened(status, f)
+		v = c.checkHeartbeat(status, f)
 	}
 	if !v.credentials.Known() {
 		c.expiry.Clear(types.NamespacedName{Name: f.cluster.Name})
 	}
 	if v.condition != nil {
 		v.condition.Type = core.APIServerStatusCondition
-		c.set(&status.Conditions, *v.condition)
+		c.setCondition(&status.Conditions, *v.condition)
 	}
 	if known := conditionOf(status.Conditions, core.APIServerStatusCondition); known != nil {
 		established := known.Status == core.ConditionStatusEstablished
@@ -138,32 +140,32 @@ func (c *Controller) describeAPIServer(ctx context.Context, status *core.Foreign
 	return nil, v
 }
 
-// probed asks the API server. The verdict is empty when there is no kubeconfig to ask with.
-func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (verdict, error) {
-	key, secret, err := c.identity(ctx, f)
+// probeAPIServer returns the state of the API server from its probe. The verdict is empty if there is no kubeconfig.
+func (c *Controller) probeAPIServer(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (apiServerState, error) {
+	key, secret, err := c.kubeconfigSecret(ctx, f)
 	switch {
 	case apierrors.IsNotFound(err):
-		return c.unusable(f, fmt.Sprintf("Secret %s does not exist: it holds the kubeconfig for cluster %s, recreate it", key, f.id)), nil
+		return c.unusableKubeconfig(f, fmt.Sprintf("Secret %s does not exist: it holds the kubeconfig for cluster %s, recreate it", key, f.id)), nil
 	case err != nil:
-		return verdict{}, err
+		return apiServerState{}, err
 	}
 	if secret == nil {
-		c.probes.stop(f.id)
+		c.probes.stopProbe(f.id)
 		status.APIServerURL, status.APIServerLatency = "", nil
 		if known := conditionOf(status.Conditions, core.APIServerStatusCondition); known != nil && isProbeReason(known.Reason) {
-			drop(&status.Conditions, core.APIServerStatusCondition)
+			dropCondition(&status.Conditions, core.APIServerStatusCondition)
 		}
-		return verdict{}, nil
+		return apiServerState{}, nil
 	}
 	if c.options.PingInterval == 0 {
-		c.probes.stop(f.id)
-		return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: notCheckedReason,
-			Message: "The API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: refresh}, nil
+		c.probes.stopProbe(f.id)
+		return apiServerState{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: notCheckedReason,
+			Message: "The API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: refreshInterval}, nil
 	}
 	remote := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
-	probe, err := c.probes.with(f.id, cmp.Or(remote, wire.TenantNamespace(c.options.ClusterID)), secret.Data[wire.KubeconfigSecretKey])
+	probe, err := c.probes.probeFor(f.id, cmp.Or(remote, wire.TenantNamespace(c.options.ClusterID)), secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
-		return c.unusable(f, fmt.Sprintf("Secret %s, data.%s: %s", key, wire.KubeconfigSecretKey, err)), nil
+		return c.unusableKubeconfig(f, fmt.Sprintf("Secret %s, data.%s: %s", key, wire.KubeconfigSecretKey, err)), nil
 	}
 	c.report.Clear(types.NamespacedName{Name: f.cluster.Name})
 	status.APIServerURL = probe.connection.URL().String()
@@ -171,23 +173,25 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 		status.TenantNamespace.Remote = remote
 	}
 	c.warnOfExpiry(f, key, probe.validity, probe.certified && secret.Annotations[wire.RenewedAnnotation] != "true")
-	if !probe.settled() {
-		return verdict{credentials: probe.validity, again: refresh}, nil // its first answer brings us back here
+	if !probe.isSettled() {
+		// The first result of the probe triggers the next reconciliation.
+		return apiServerState{credentials: probe.validity, again: refreshInterval}, nil
 	}
 	if down := probe.pinger.Unreachable(); down != nil {
 		reason := noAnswerReason
 		if wrong := (*connection.WrongClusterError)(nil); errors.As(down, &wrong) {
 			reason = wrongClusterReason
 		}
-		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "The API server " + down.Error()}, credentials: probe.validity, again: refresh}, nil
+		return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "The API server " + down.Error()}, credentials: probe.validity, again: refreshInterval}, nil
 	}
-	c.measured(status, probe)
-	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: answersReason, Message: "The API server answers at " + status.APIServerURL},
-		latency: probe.took(), credentials: probe.validity, again: refresh}, nil
+	c.writeLatency(status, probe)
+	return apiServerState{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: answersReason, Message: "The API server answers at " + status.APIServerURL},
+		latency: probe.lastLatency(), credentials: probe.validity, again: refreshInterval}, nil
 }
 
-// warnOfExpiry when less than a third of the life of the credentials is left. Every pod on the other cluster depends on them. Tokens of
-// ours are renewed before, and certificates where the provider does so. manual is whether it is a certificate of ours that it does not renew.
+// warnOfExpiry warns if less than a third of the lifetime of the credentials is left. Every pod on the other cluster
+// depends on them. Tokens, and certificates if the provider supports it, are renewed before. manual is true for a
+// certificate of refractctl peer that the provider does not renew.
 func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validity credentials.Validity, manual bool) {
 	name := types.NamespacedName{Name: f.cluster.Name}
 	left := validity.Until.Sub(c.options.Clock.Now())
@@ -207,12 +211,14 @@ func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validit
 		f.id, secret, verb, validity.Until.UTC().Format(time.RFC3339), remedy))
 }
 
-// listened judges the heartbeat of a consumer. A Lease that this process sees for the first time may be old, and one that is gone
-// may come back: until it had the time to be renewed, what is known stays.
-func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdict {
+// checkHeartbeat returns the state of the API server from the heartbeat of the consumer. A Lease that this process sees for
+// the first time may be old, and a deleted one may be recreated, so the condition stays until the Lease could have been
+// renewed.
+func (c *Controller) checkHeartbeat(status *core.ForeignClusterStatus, f *facts) apiServerState {
 	known := conditionOf(status.Conditions, core.APIServerStatusCondition)
 	if f.heartbeat == nil && (known == nil || !isHeartbeatReason(known.Reason)) {
-		return verdict{again: refresh} // no heartbeat is expected
+		// No heartbeat is expected.
+		return apiServerState{again: refreshInterval}
 	}
 	now := c.options.Clock.Now()
 	last := c.beats.lastBeat(f.id, f.heartbeat, now)
@@ -220,51 +226,51 @@ func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdi
 	lease, since := f.tenant+"/"+wire.HeartbeatLease, last.at.UTC()
 	switch {
 	case left <= 0:
-		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: heartbeatLostReason,
-			Message: "The consumer has not renewed Lease " + lease + " since " + since.Format(time.RFC3339) + ": check that its virtual kubelet runs, and can reach this cluster"}, again: refresh}
+		return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: heartbeatLostReason,
+			Message: "The consumer has not renewed Lease " + lease + " since " + since.Format(time.RFC3339) + ": check that its virtual kubelet runs, and can reach this cluster"}, again: refreshInterval}
 	case f.heartbeat == nil || !last.renewed:
-		return verdict{again: left}
+		return apiServerState{again: left}
 	}
-	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: heartbeatReason,
+	return apiServerState{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: heartbeatReason,
 		Message: "The consumer renews Lease " + lease + ", last renewed at " + since.Format("2006-01-02 15:04Z")}, again: left}
 }
 
-// remeasure is how often the latency is written if it does not change by half.
-const remeasure = 10 * time.Minute
+// latencyWriteInterval is how often the latency is written if it changes by less than half.
+const latencyWriteInterval = 10 * time.Minute
 
-// measured notes how long an answer took. A status that changed with every ping would cost more than it says; and where it was
-// written and is not there, the CRD is another implementation's, which has no such field.
-func (c *Controller) measured(status *core.ForeignClusterStatus, probe *probe) {
+// writeLatency writes the latency of the last response. A status that changes with every ping would cost too much. If a
+// latency was written and is missing, the CRD belongs to another implementation and has no such field.
+func (c *Controller) writeLatency(status *core.ForeignClusterStatus, probe *probe) {
 	now := metav1.NewTime(c.options.Clock.Now().Truncate(time.Second))
-	latency := probe.took().Round(100 * time.Microsecond)
+	latency := probe.lastLatency().Round(100 * time.Microsecond)
 	known := status.APIServerLatency
-	if known == nil && probe.wasNoted() {
+	if known == nil && probe.isLatencyWritten() {
 		return
 	}
 	if known != nil {
 		age := now.Sub(known.Timestamp.Time)
 		before, err := time.ParseDuration(known.Value)
-		if err == nil && age < remeasure && (age < time.Minute || latency < 2*before && before < 2*latency) {
+		if err == nil && age < latencyWriteInterval && (age < time.Minute || latency < 2*before && before < 2*latency) {
 			return
 		}
 	}
 	status.APIServerLatency = &core.Latency{Value: latency.String(), Timestamp: now}
 }
 
-// unusable is the verdict without a kubeconfig that can be used.
-func (c *Controller) unusable(f *facts, message string) verdict {
-	c.probes.stop(f.id)
+// unusableKubeconfig returns the verdict for a kubeconfig that cannot be used, and reports it.
+func (c *Controller) unusableKubeconfig(f *facts, message string) apiServerState {
+	c.probes.stopProbe(f.id)
 	c.report.Warn(f.cluster, unusableKubeconfigReason, probeAction, message)
-	return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: invalidKubeconfigReason, Message: message}, again: refresh}
+	return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: invalidKubeconfigReason, Message: message}, again: refreshInterval}
 }
 
-// identity returns the Secret with the kubeconfig for the other cluster, nil without one: that of its VirtualNodes where it is a
-// provider, else the one that a consumer gave for this purpose.
-func (c *Controller) identity(ctx context.Context, f *facts) (key types.NamespacedName, secret *corev1.Secret, err error) {
+// kubeconfigSecret returns the Secret with the kubeconfig for the other cluster, or nil if none exists. For a provider it is
+// the Secret of its VirtualNodes, otherwise the Secret that a consumer provided for the probe.
+func (c *Controller) kubeconfigSecret(ctx context.Context, f *facts) (key types.NamespacedName, secret *corev1.Secret, err error) {
 	for i := range f.virtualNodes {
 		if reference := f.virtualNodes[i].Spec.KubeconfigSecretRef; reference != nil {
 			key = types.NamespacedName{Namespace: f.virtualNodes[i].Namespace, Name: reference.Name}
-			secret, err = c.secret(ctx, key)
+			secret, err = c.readSecret(ctx, key)
 			return key, secret, err
 		}
 	}
@@ -273,19 +279,20 @@ func (c *Controller) identity(ctx context.Context, f *facts) (key types.Namespac
 	}
 	now := c.options.Clock.Now()
 	key = types.NamespacedName{Namespace: f.tenant, Name: wire.ProbeSecret}
-	if c.absent.known(key.String(), now) {
+	if c.absent.isKnown(key.String(), now) {
 		return key, nil, nil
 	}
-	secret, err = c.secret(ctx, key)
-	none := apierrors.IsNotFound(err) || apierrors.IsForbidden(err) // which is the rule
-	c.absent.note(key.String(), none, now)
+	secret, err = c.readSecret(ctx, key)
+	// Usually a consumer provides no such Secret.
+	none := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
+	c.absent.recordAbsence(key.String(), none, now)
 	if none {
 		return key, nil, nil
 	}
 	return key, secret, err
 }
 
-func (c *Controller) secret(ctx context.Context, key types.NamespacedName) (*corev1.Secret, error) {
+func (c *Controller) readSecret(ctx context.Context, key types.NamespacedName) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	if err := c.live.Get(ctx, key, secret); err != nil {
 		return nil, fmt.Errorf("getting Secret %s, %w", key, err)
@@ -293,12 +300,12 @@ func (c *Controller) secret(ctx context.Context, key types.NamespacedName) (*cor
 	return secret, nil
 }
 
-// mostMessage is how many bytes of a message are written: it may quote another cluster.
-const mostMessage = 4 << 10
+// maxMessageBytes is the maximum length of a message, in bytes. Messages may quote another cluster.
+const maxMessageBytes = 4 << 10
 
-// set writes a condition; its time is that of the last change of its status.
-func (c *Controller) set(conditions *[]core.Condition, next core.Condition) {
-	next.Message = printable.Shorten(printable.Line(next.Message), mostMessage)
+// setCondition writes a condition. The transition time changes only with the status.
+func (c *Controller) setCondition(conditions *[]core.Condition, next core.Condition) {
+	next.Message = printable.Shorten(printable.Line(next.Message), maxMessageBytes)
 	next.LastTransitionTime = metav1.NewTime(c.options.Clock.Now().Truncate(time.Second))
 	known := conditionOf(*conditions, next.Type)
 	if known == nil {
@@ -311,7 +318,7 @@ func (c *Controller) set(conditions *[]core.Condition, next core.Condition) {
 	*known = next
 }
 
-// conditionOf returns nil when there is none.
+// conditionOf returns the condition of type t, or nil if none exists.
 func conditionOf(conditions []core.Condition, t core.ConditionType) *core.Condition {
 	for i := range conditions {
 		if conditions[i].Type == t {
@@ -321,6 +328,6 @@ func conditionOf(conditions []core.Condition, t core.ConditionType) *core.Condit
 	return nil
 }
 
-func drop(conditions *[]core.Condition, t core.ConditionType) {
+func dropCondition(conditions *[]core.Condition, t core.ConditionType) {
 	*conditions = slices.DeleteFunc(*conditions, func(condition core.Condition) bool { return condition.Type == t })
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// CacheOptions restricts the manager's cache for this controller: of the Leases the heartbeats of consumers.
+// CacheOptions restricts the Leases in the manager's cache to the heartbeats of consumers.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.HeartbeatLease)},
@@ -35,8 +35,8 @@ func CacheOptions() map[client.Object]cache.ByObject {
 
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
-	c.probes.begin(ctx)
-	c.fabrics.begin(ctx)
+	c.probes.setLifetime(ctx)
+	c.fabrics.setLifetime(ctx)
 	byLabel := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
 		return requestFor(object.GetLabels()[wire.RemoteClusterIDLabel])
 	})
@@ -58,7 +58,7 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		Watches(&offloading.VirtualNode{}, byID, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, byLabel).
 		Watches(&offloading.NamespaceMap{}, byLabel, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(c.ofTenant)).
+		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(c.requestForTenant)).
 		WatchesRawSource(source.Channel(c.changed, byID)).
 		Complete(report.Failures(c, c.options.Failed))
 }
@@ -70,8 +70,8 @@ func requestFor(id string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: id}}}
 }
 
-// ofTenant returns the cluster whose tenant namespace an object is in.
-func (c *Controller) ofTenant(ctx context.Context, object client.Object) []reconcile.Request {
+// requestForTenant returns a request for the cluster whose tenant namespace contains the object.
+func (c *Controller) requestForTenant(ctx context.Context, object client.Object) []reconcile.Request {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, types.NamespacedName{Name: object.GetNamespace()}, namespace); err != nil || namespace.Labels[wire.TenantNamespaceLabel] != "true" {
 		return nil

@@ -20,23 +20,22 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// Bindings of ours bear this label; the cache holds no others.
+// The label of the RoleBindings of this controller. The cache holds no other RoleBindings.
 const managedByLabel, managedBy = "app.kubernetes.io/managed-by", "liqo"
 
-// admit lets only the virtual kubelets of the selected providers
-// read what they reflect of the namespace: Secrets above all, which they may
-// read nowhere else. A virtual kubelet authenticates as the ServiceAccount of
-// the name of its VirtualNode, in its namespace. Virtual kubelets of the doubtful
-// providers keep the access that they have, and get none. When there is none to let
-// in, there is no RoleBinding; one that is not ours is never touched.
-func (c *Controller) admit(ctx context.Context, namespace string, selected, doubtful []*provider) error {
+// bindVirtualKubelets lets only the virtual kubelets of the selected providers read the objects of the namespace that they reflect.
+// Above all these are Secrets, which they may not read in other namespaces. A virtual kubelet authenticates as the
+// ServiceAccount with the name and namespace of its VirtualNode. Virtual kubelets of the doubtful providers keep
+// existing access, and get no new access. Without any subjects there is no RoleBinding. A RoleBinding with another owner
+// is never changed.
+func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, selected, doubtful []*provider) error {
 	if c.options.ExtendedClusterRole == "" {
 		return nil
 	}
-	desired := c.binding(namespace, selected)
+	desired := c.desiredBinding(namespace, selected)
 	actual, err := c.existingBinding(ctx, desired)
 	if actual != nil && isOurs(actual, desired) {
-		desired.Subjects = union(desired.Subjects, present(subjectsOf(doubtful), actual.Subjects))
+		desired.Subjects = mergeSubjects(desired.Subjects, boundSubjects(subjectsOf(doubtful), actual.Subjects))
 	}
 	switch {
 	case err != nil:
@@ -44,7 +43,8 @@ func (c *Controller) admit(ctx context.Context, namespace string, selected, doub
 	case len(desired.Subjects) == 0:
 		return c.deleteBinding(ctx, actual, desired)
 	case actual == nil:
-		return nil // made just now
+		// The RoleBinding was just created.
+		return nil
 	case !isOurs(actual, desired):
 		return report.Errorf(report.Foreign, "RoleBinding %s, which grants virtual kubelets access to the namespace, was not created by this controller "+
 			"(ours has the label %s=%s and refers to ClusterRole %s): delete it to have it recreated",
@@ -54,7 +54,7 @@ func (c *Controller) admit(ctx context.Context, namespace string, selected, doub
 	}
 	changed := actual.DeepCopy()
 	changed.Subjects = desired.Subjects
-	// Locked: its owner may have changed meanwhile.
+	// The patch requires the resource version, because the owner may have changed in the meantime.
 	locked := client.MergeFromWithOptions(actual, client.MergeFromWithOptimisticLock{})
 	if err := c.client.Patch(ctx, changed, locked, client.FieldOwner(fieldManager)); err != nil {
 		return fmt.Errorf("updating RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
@@ -62,11 +62,10 @@ func (c *Controller) admit(ctx context.Context, namespace string, selected, doub
 	return nil
 }
 
-// existingBinding returns what stands under the name of desired, which is
-// created when none exists and one is needed; nil means that
-// nothing stood there. The cache does not hold what another client has put
-// there, nor at once what we have: the API server is asked before anything is
-// written, lest a foreign one cost a refused write with each attempt.
+// existingBinding returns the RoleBinding with the name of desired, and creates it if none exists and one is needed. It
+// returns nil if none existed. The cache lacks RoleBindings of other clients, and for a moment those that were just
+// created. So the API server is read before each write; otherwise a RoleBinding with another owner would cost a rejected
+// write in every attempt.
 func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBinding) (*rbacv1.RoleBinding, error) {
 	key, actual := client.ObjectKeyFromObject(desired), &rbacv1.RoleBinding{}
 	err := c.client.Get(ctx, key, actual)
@@ -88,7 +87,7 @@ func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBi
 	return nil, nil
 }
 
-// deleteBinding deletes the binding as it was seen, if it is ours.
+// deleteBinding deletes the RoleBinding in the version that was read, if this controller owns it.
 func (c *Controller) deleteBinding(ctx context.Context, actual, desired *rbacv1.RoleBinding) error {
 	if actual == nil || !isOurs(actual, desired) {
 		return nil
@@ -104,14 +103,14 @@ func isOurs(actual, desired *rbacv1.RoleBinding) bool {
 	return actual.Labels[managedByLabel] == managedBy && actual.RoleRef == desired.RoleRef
 }
 
-// warnOfAccess warns the user of an error of admit, unless another attempt is
-// all it needs.
+// warnOfAccess warns the user of an error of bindVirtualKubelets, unless a retry is enough.
 func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error) {
 	note := err.Error()
 	switch report.ClassOf(err) {
 	case report.Conflict, report.Unavailable:
 		return
-	case report.Foreign: // has the remedy
+	// The error contains the remedy.
+	case report.Foreign:
 	default:
 		note += "; grant the controller manager permission to create, patch and delete the RoleBinding " + c.options.ExtendedClusterRole +
 			" and to bind the ClusterRole of that name"
@@ -119,16 +118,15 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 	c.report.Warn(nso, accessReason, offloadAction, note)
 }
 
-// isStranger reports whether a VirtualNode is outside the tenant namespace of its provider.
-// Permission to create VirtualNodes elsewhere must not allow reading
-// Secrets by a ServiceAccount of that name. The consumer authenticates as the
-// ServiceAccount of the reserved name.
+// isStranger reports whether a VirtualNode is outside the tenant namespace of its provider. Permission to create
+// VirtualNodes elsewhere must not allow a ServiceAccount with that name to read Secrets. The ServiceAccount with the
+// reserved name belongs to the consumer itself.
 func (p *provider) isStranger(n virtualNode) bool {
 	return n.resource.Namespace != p.namespace || n.resource.Name == wire.ConsumerServiceAccount
 }
 
-// strangers lists the virtual nodes without access, with reasons.
-func strangers(admitted []*provider) string {
+// describeStrangers lists the virtual nodes without access, with reasons.
+func describeStrangers(admitted []*provider) string {
 	var notes []string
 	for _, p := range admitted {
 		for _, n := range p.nodes {
@@ -144,7 +142,7 @@ func strangers(admitted []*provider) string {
 	return strings.Join(notes, "; ")
 }
 
-// subjectsOf returns the virtual kubelets of the providers.
+// subjectsOf returns the ServiceAccounts of the virtual kubelets of the providers.
 func subjectsOf(providers []*provider) (subjects []rbacv1.Subject) {
 	for _, p := range providers {
 		for _, n := range p.nodes {
@@ -157,22 +155,22 @@ func subjectsOf(providers []*provider) (subjects []rbacv1.Subject) {
 	return subjects
 }
 
-// present returns the subjects that are among those of a RoleBinding.
-func present(subjects, bound []rbacv1.Subject) []rbacv1.Subject {
+// boundSubjects returns the subjects that are also bound.
+func boundSubjects(subjects, bound []rbacv1.Subject) []rbacv1.Subject {
 	return slices.DeleteFunc(subjects, func(s rbacv1.Subject) bool { return !slices.Contains(bound, s) })
 }
 
-// union returns the subjects of both, sorted.
-func union(a, b []rbacv1.Subject) []rbacv1.Subject {
+// mergeSubjects returns the subjects in a or b, sorted.
+func mergeSubjects(a, b []rbacv1.Subject) []rbacv1.Subject {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b rbacv1.Subject) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
 	return slices.Compact(all)
 }
 
-func (c *Controller) binding(namespace string, selected []*provider) *rbacv1.RoleBinding {
+func (c *Controller) desiredBinding(namespace string, selected []*provider) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: c.options.ExtendedClusterRole, Labels: map[string]string{managedByLabel: managedBy}},
-		Subjects:   union(subjectsOf(selected), nil),
+		Subjects:   mergeSubjects(subjectsOf(selected), nil),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.ExtendedClusterRole},
 	}
 }

@@ -20,11 +20,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// clearStatuses takes back, of the Services and Ingresses of the namespace, the
-// addresses that providers have shown: nothing listens there any more. The
-// virtual kubelet cannot, it may be down, or has lost its rights in the
-// namespace by then. An address that a controller of this cluster has written
-// is not marked, and stays.
+// clearStatuses removes the addresses that providers have reported from the Services and Ingresses of the namespace,
+// because nothing listens there any more. The virtual kubelet cannot do this: it may be down, or no longer have access
+// to the namespace. An address that a controller of this cluster has written is not marked, and stays.
 func (c *Controller) clearStatuses(ctx context.Context, namespace string, of func(provider string) bool) error {
 	services, ingresses := &corev1.ServiceList{}, &networkingv1.IngressList{}
 	for _, list := range []client.ObjectList{services, ingresses} {
@@ -64,10 +62,10 @@ func (c *Controller) clearStatus(ctx context.Context, object client.Object, of f
 	return nil
 }
 
-// errStatusesLeft: statuses that came from a provider could not be taken back.
+// errStatusesLeft is returned when statuses that came from a provider could not be cleared.
 var errStatusesLeft = errors.New("statuses were not cleared")
 
-// clearStatusesOf takes back what came from one provider.
+// clearStatusesOf removes the addresses that one provider has reported.
 func (c *Controller) clearStatusesOf(ctx context.Context, namespace, provider string) error {
 	err := c.clearStatuses(ctx, namespace, func(from string) bool { return from == provider })
 	if err == nil {
@@ -76,8 +74,9 @@ func (c *Controller) clearStatusesOf(ctx context.Context, namespace, provider st
 	return errors.Join(errStatusesLeft, err)
 }
 
-// removed returns the providers that the namespace was on, and of which there is neither a virtual node nor a map any more.
-func removed(nso *offloading.NamespaceOffloading, providers []*provider) (ids []string) {
+// removedProviders returns the IDs of the providers in the status of nso that have neither a virtual node nor a NamespaceMap any
+// more.
+func removedProviders(nso *offloading.NamespaceOffloading, providers []*provider) (ids []string) {
 	for id, conditions := range nso.Status.RemoteNamespacesConditions {
 		wasThere := slices.ContainsFunc(conditions, func(c offloading.RemoteNamespaceCondition) bool { return c.Type == offloading.NamespaceReady })
 		if wasThere && !slices.ContainsFunc(providers, func(p *provider) bool { return p.id == id }) {
@@ -87,9 +86,9 @@ func removed(nso *offloading.NamespaceOffloading, providers []*provider) (ids []
 	return ids
 }
 
-// hasLeft reports whether the remote namespace there is gone since the status was written.
+// hasLeft reports whether the remote namespace has been deleted since the status was written.
 func (p *provider) hasLeft(nso *offloading.NamespaceOffloading) bool {
-	if p.knows(nso.Namespace) {
+	if p.isMapped(nso.Namespace) {
 		return false
 	}
 	for _, condition := range nso.Status.RemoteNamespacesConditions[p.id] {

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespaceoffloading offloads, on the consumer, namespaces to virtual nodes.
+// Package namespaceoffloading offloads namespaces of the consumer to virtual nodes.
 //
 // For every provider with a virtual node that the NamespaceOffloading selects, the namespace gets an entry in the
 // provider's NamespaceMap. The provider reports the result in the status of the map, which is summarized in the
@@ -13,15 +13,15 @@
 // Two namespaces never share a remote namespace: the second one waits until the first has released the name,
 // regardless of the provider.
 //
-// Removing an entry from a NamespaceMap deletes the remote namespace with all its workloads. This happens only when
-// the NamespaceOffloading is deleted, or when for a grace period no node of the provider is selected, neither by the
-// labels of the Node nor by those of the VirtualNode, or there is no NamespaceOffloading. A missing node or an invalid selector
-// removes nothing. An entry stays as long as volumes have data in the remote namespace (package remotedata). If the namespace itself
-// is deleted, entries whose volumes are retained outlive its NamespaceOffloading.
+// Removing an entry from a NamespaceMap deletes the remote namespace with all its workloads. This happens only in three
+// cases: the NamespaceOffloading is deleted, no node of the provider was selected for a grace period (by the labels of
+// either the Node or the VirtualNode), or there is no NamespaceOffloading. A missing node or an invalid selector removes
+// nothing. An entry stays as long as volumes have data in the remote namespace (package remotedata). If the namespace
+// itself is deleted, entries whose volumes are retained outlive its NamespaceOffloading.
 //
-// Only NamespaceOffloadings, VirtualNodes and Nodes decide which namespaces are offloaded to a provider. An entry of a NamespaceMap
-// does not, because others may write it: while it is uncertain whether a provider is selected, its virtual kubelets keep the
-// access that they have, and get none.
+// Only NamespaceOffloadings, VirtualNodes and Nodes decide which namespaces are offloaded to a provider. An entry of a
+// NamespaceMap does not, because other clients may write it. While the selection of a provider is uncertain, its virtual
+// kubelets keep existing access, and get no new access.
 package namespaceoffloading
 
 import (
@@ -52,15 +52,15 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many NamespaceOffloadings are worked on at once.
+	// Workers is how many NamespaceOffloadings are reconciled at once.
 	Workers int
-	// ClusterID is this cluster, the consumer.
+	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
-	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the
-	// namespaces that are offloaded to their providers; none when empty.
+	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are offloaded to their
+	// providers. An empty name grants no role.
 	ExtendedClusterRole string
-	// WithdrawalGrace is how long a namespace stays on a provider that its
-	// clusterSelector does not pick any more; 0 withdraws it at once.
+	// WithdrawalGrace is how long a namespace stays on a provider after its clusterSelector has stopped selecting this
+	// provider; 0 withdraws it at once.
 	WithdrawalGrace time.Duration
 	// Clock returns the time of transitions.
 	Clock clock.PassiveClock
@@ -74,12 +74,12 @@ type Controller struct {
 	uncached client.Reader
 	report   *report.Reporter
 	options  Options
-	// unbacked are the entries of NamespaceMaps without a NamespaceOffloading.
+	// unbacked has the entries of NamespaceMaps without a NamespaceOffloading.
 	unbacked unbackedEntries
 }
 
-// NewController returns a controller that works through c; live must not be
-// cached: it is asked about RoleBindings that are not ours.
+// NewController returns a controller that works through c. live must not be cached, because it reads RoleBindings with
+// other owners.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
 }
@@ -92,9 +92,9 @@ const (
 	invalidReason = "Invalid"
 	accessReason  = "FailedAccess"
 	takenReason   = "NameTaken"
-	// refusedReason: a provider does not create the remote namespace.
+	// refusedReason is reported when a provider does not create the remote namespace.
 	refusedReason = "RemoteNamespaceRefused"
-	// unbackedReason announces that a mapping is removed, droppedReason that it was.
+	// unbackedReason announces that a mapping will be removed, and droppedReason that it was removed.
 	unbackedReason = "NamespaceNotOffloaded"
 	droppedReason  = "MappingRemoved"
 	offloadAction  = "OffloadNamespace"
@@ -112,9 +112,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		if request.Name != offloading.NamespaceOffloadingName {
 			return reconcile.Result{}, nil
 		}
-		// One that was withdrawn while ExtendedClusterRole was off left its RoleBinding.
+		// A NamespaceOffloading that was deleted while ExtendedClusterRole was empty left its RoleBinding.
 		wait, err := c.dropUnbacked(ctx, request.Namespace)
-		return reconcile.Result{RequeueAfter: wait}, errors.Join(err, c.admit(ctx, request.Namespace, nil, nil))
+		return reconcile.Result{RequeueAfter: wait}, errors.Join(err, c.bindVirtualKubelets(ctx, request.Namespace, nil, nil))
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting NamespaceOffloading %s, %w", request.NamespacedName, err)
@@ -124,24 +124,25 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			"ignored: the only NamespaceOffloading of a namespace is named %q. Delete this one", offloading.NamespaceOffloadingName))
 		return reconcile.Result{}, nil
 	}
-	providers, err := c.providers(ctx)
+	providers, err := c.listProviders(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if nso.DeletionTimestamp != nil {
-		err := c.withdraw(ctx, nso, providers)
+		err := c.unoffloadNamespace(ctx, nso, providers)
 		return reconcile.Result{RequeueAfter: c.nextHeld(nso, providers)}, err
 	}
-	err = c.extend(ctx, nso, providers)
-	if !errors.Is(err, errStatusesLeft) { // the status names their owners
+	err = c.offloadNamespace(ctx, nso, providers)
+	// errStatusesLeft needs no report, because the status names the owners.
+	if !errors.Is(err, errStatusesLeft) {
 		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
 	}
-	return reconcile.Result{RequeueAfter: sooner(c.nextLeave(providers), c.nextHeld(nso, providers))}, err
+	return reconcile.Result{RequeueAfter: shorterDelay(c.nextLeave(providers), c.nextHeld(nso, providers))}, err
 }
 
-// extend maps the namespace on the selected providers and opens it to the
-// scheduler. One provider in trouble does not keep the others waiting.
-func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
+// offloadNamespace maps the namespace on the selected providers, and lets its pods be scheduled to them. An error on one provider
+// does not delay the others.
+func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if err := finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, true); err != nil {
 		return err
 	}
@@ -151,9 +152,9 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing was changed: %s", err))
 		return nil
 	}
-	answers := map[*provider]answer{}
+	answers := map[*provider]selection{}
 	for _, p := range providers {
-		answers[p] = c.decide(nso, p, selects)
+		answers[p] = c.decideMapping(nso, p, selects)
 	}
 	if problems := validation.IsDNS1123Label(remoteNamespace); len(problems) > 0 {
 		c.refuseName(nso, providers, answers, fmt.Sprintf(
@@ -169,68 +170,69 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		}
 	}
 	selected := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != yes })
-	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.knows(nso.Namespace) })
-	// Before the provider can answer, so that the virtual kubelet finds the door open.
-	closed := c.admit(ctx, nso.Namespace, selected, doubtful)
+	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.isMapped(nso.Namespace) })
+	// Access is granted before the mapping is requested, so that the virtual kubelet has it when the provider responds.
+	closed := c.bindVirtualKubelets(ctx, nso.Namespace, selected, doubtful)
 	problems, renamed := []error{closed}, []string(nil)
 	for _, p := range providers {
 		switch answers[p] {
 		case yes:
 			p.picked = true
-			switch now := p.requested(nso.Namespace); {
+			switch now := p.requestedName(nso.Namespace); {
 			case now != "" && now != remoteNamespace:
-				// Another name would orphan, or delete, the remote namespace under the old one.
+				// Another name would orphan or delete the remote namespace with the old name.
 				renamed = append(renamed, fmt.Sprintf("on %s this namespace is already mapped to %s", p.id, now))
 			case now != "" || closed == nil:
 				problems = append(problems, c.mapNamespace(ctx, nso, p, remoteNamespace))
 			}
 		case no:
-			problems = append(problems, c.leave(ctx, nso, p))
+			problems = append(problems, c.leaveProvider(ctx, nso, p))
 			if p.hasLeft(nso) {
 				problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, p.id))
 			}
 		}
 	}
-	for _, id := range removed(nso, providers) {
+	for _, id := range removedProviders(nso, providers) {
 		problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, id))
 	}
-	c.complain(nso, closed, []complaint{
-		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {refusedReason, c.refusals(nso, providers)}, {accessReason, strangers(slices.Concat(selected, doubtful))},
+	c.reportComplaints(nso, closed, []complaint{
+		{invalidReason, describeRenaming(renamed, remoteNamespace)}, {takenReason, c.describeRivals(nso, providers)}, {refusedReason, c.describeRefusals(nso, providers)}, {accessReason, describeStrangers(slices.Concat(selected, doubtful))},
 		{remotedata.HeldReason, describeAllHeld(nso.Namespace, providers)},
 	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
 }
 
-// complaint is what is wrong on some providers, for the user.
+// complaint describes a problem with some providers to the user.
 type complaint struct{ reason, note string }
 
-// complain writes on the object the first thing that its user has to know of: that
-// virtual kubelets cannot be let in, or else the first of the complaints.
-func (c *Controller) complain(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
+// reportComplaints writes an Event about the most important problem: that virtual kubelets got no access, or else the first of
+// the complaints.
+func (c *Controller) reportComplaints(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
 	if closed != nil {
 		c.warnOfAccess(nso, closed)
 		return
 	}
 	for _, about := range complaints {
 		if about.note != "" {
-			c.warn(nso, about.reason, about.note)
+			c.writeWarning(nso, about.reason, about.note)
 			return
 		}
 	}
 	c.clearReports(nso.Namespace)
 }
 
-// withdraw closes the namespace to the scheduler and takes it out of every
-// NamespaceMap, unless data would be lost; when the last remote namespace is gone it lets the
-// object go. A provider that is declared dead will never say so, and is not waited for.
-func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
+// unoffloadNamespace disables scheduling to virtual nodes for the namespace, and removes it from every NamespaceMap unless data
+// would be lost. When the last remote namespace is gone, it removes the finalizer. A provider that is declared dead
+// never confirms the removal, and is not waited for.
+func (c *Controller) unoffloadNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if !controllerutil.ContainsFinalizer(nso, wire.NamespaceOffloadingFinalizer) {
 		return nil
 	}
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
 	for _, p := range providers {
-		// A moment after a namespace was offloaded the cache does not show the request: it would stay, and the remote namespace with it.
+		// Just after a namespace was offloaded, the cache may lack the request. Without this read, the request and the
+		// remote namespace would stay.
 		problems = append(problems, c.lookUpMap(ctx, p))
 	}
 	if err := errors.Join(c.holdData(ctx, nso, providers, func(*provider) bool { return true }), c.keepRetained(ctx, nso.Namespace, providers)); err != nil {
@@ -241,7 +243,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 		if !p.isHeld() {
 			problems = append(problems, c.unmapNamespace(ctx, nso, p))
 		}
-		if p.knows(nso.Namespace) && !p.dead && !p.retained {
+		if p.isMapped(nso.Namespace) && !p.dead && !p.retained {
 			remaining++
 		}
 	}
@@ -250,9 +252,10 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	}
 	problems = append(problems, c.writeStatus(ctx, nso, providers))
 	if err := errors.Join(problems...); err != nil || remaining > 0 {
-		return err // the status of the NamespaceMap brings us back here
+		// The update of the NamespaceMap's status triggers the next reconciliation.
+		return err
 	}
-	if err := c.admit(ctx, nso.Namespace, nil, nil); err != nil {
+	if err := c.bindVirtualKubelets(ctx, nso.Namespace, nil, nil); err != nil {
 		c.warnOfAccess(nso, err)
 		return err
 	}
@@ -262,8 +265,8 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)
 }
 
-// renaming says where the remote namespace has another name already, and keeps it.
-func renaming(renamed []string, remoteNamespace string) string {
+// describeRenaming returns a note about the providers where the remote namespace already has another name, which it keeps.
+func describeRenaming(renamed []string, remoteNamespace string) string {
 	if len(renamed) == 0 {
 		return ""
 	}
@@ -281,7 +284,7 @@ func (c *Controller) remoteNamespaceName(nso *offloading.NamespaceOffloading) st
 	return nso.Namespace + "-" + c.options.ClusterID.String()
 }
 
-// labelNamespace arms or disarms the scheduling of its pods onto virtual nodes.
+// labelNamespace enables or disables the scheduling of the namespace's pods to virtual nodes.
 func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bool) error {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
@@ -313,5 +316,5 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
-	return c.watch(mgr)
+	return c.setUpWatches(mgr)
 }

@@ -18,10 +18,11 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// holdData records, for each provider that the namespace is to be withdrawn from, the volumes with data in the remote namespace, because of
-// which it is not. A provider that is declared dead deletes nothing any more.
+// holdData records, for each provider that the namespace would be withdrawn from, the volumes with data in the remote
+// namespace. The namespace is not withdrawn while there are any. A provider that is declared dead deletes nothing any
+// more.
 func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider, withdrawn func(*provider) bool) error {
-	loses := func(p *provider) bool { return p.wishes(nso.Namespace) && !p.dead && withdrawn(p) }
+	loses := func(p *provider) bool { return p.isRequested(nso.Namespace) && !p.dead && withdrawn(p) }
 	if !slices.ContainsFunc(providers, loses) {
 		return nil
 	}
@@ -40,13 +41,13 @@ func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffl
 // isHeld reports whether the remote namespace is kept because of the data in it.
 func (p *provider) isHeld() bool { return len(p.held) > 0 }
 
-// describeHeld says which volumes hold a remote namespace, and what to do.
+// describeHeld returns a message with the volumes that hold a remote namespace, and the remedy.
 func (p *provider) describeHeld(namespace string) string {
 	return fmt.Sprintf("Namespace %s of cluster %s is not deleted, because it has the data of the volumes %s: %s",
-		p.requested(namespace), p.id, p.held, p.held.Remedy(remotedata.Annotate("NamespaceOffloading")))
+		p.requestedName(namespace), p.id, p.held, p.held.Remedy(remotedata.Annotate("NamespaceOffloading")))
 }
 
-// describeAllHeld is describeHeld for all providers, "" if none is held.
+// describeAllHeld joins the messages of describeHeld for all providers. It is empty if no remote namespace is held.
 func describeAllHeld(namespace string, providers []*provider) string {
 	var held []string
 	for _, p := range providers {
@@ -57,7 +58,7 @@ func describeAllHeld(namespace string, providers []*provider) string {
 	return strings.Join(held, ". ")
 }
 
-// nextHeld returns after which time to look at held remote namespaces again, 0 for none.
+// nextHeld returns the delay until held remote namespaces are checked again, 0 if there are none.
 func (c *Controller) nextHeld(nso *offloading.NamespaceOffloading, providers []*provider) (wait time.Duration) {
 	for _, p := range providers {
 		if !p.isHeld() {
@@ -73,8 +74,9 @@ func (c *Controller) nextHeld(nso *offloading.NamespaceOffloading, providers []*
 	return wait
 }
 
-// keepRetained lets go of remote namespaces that would outlive the namespace here, which is being deleted: those whose held volumes have lost
-// their claims. The mappings stay, and the volumes hold them. A namespace that is created under the same name gets the data back.
+// keepRetained keeps remote namespaces that outlive the namespace, which is being deleted: the volumes that hold them
+// have lost their claims. The mappings stay, held by the volumes. A namespace that is created with the same name gets
+// the data back.
 func (c *Controller) keepRetained(ctx context.Context, namespace string, providers []*provider) error {
 	if !slices.ContainsFunc(providers, (*provider).isHeld) {
 		return nil

@@ -11,15 +11,14 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// decide determines whether the namespace is mapped on the provider. To unoffload it is
-// to delete its remote namespace with everything in it, so a selector that matches no more
-// is given time to match again: it may be a mistake in an edit of selectors or
-// labels. Meanwhile all stays as it is, and a condition says until when.
+// decideMapping determines whether the namespace is mapped on the provider. Withdrawing a namespace deletes the remote
+// namespace with its content. So a selector that no longer matches gets time to match again, because the edit of a
+// selector or label may be a mistake. Until then nothing changes, and a condition has the time of the withdrawal.
 //
-// The time counts from that condition, which a restart does not forget.
-func (c *Controller) decide(nso *offloading.NamespaceOffloading, p *provider, selects *selector) answer {
-	answer := p.selected(selects)
-	if answer != no || !p.wishes(nso.Namespace) || c.options.WithdrawalGrace <= 0 {
+// The delay counts from the time of that condition, which survives a restart.
+func (c *Controller) decideMapping(nso *offloading.NamespaceOffloading, p *provider, selects *selector) selection {
+	answer := p.isSelected(selects)
+	if answer != no || !p.isRequested(nso.Namespace) || c.options.WithdrawalGrace <= 0 {
 		return answer
 	}
 	now := c.options.Clock.Now()
@@ -36,7 +35,7 @@ func (c *Controller) decide(nso *offloading.NamespaceOffloading, p *provider, se
 	return no
 }
 
-// nextLeave returns after which time the first of the providers is left, 0 for never.
+// nextLeave returns the delay until the namespace is withdrawn from the first of the providers, 0 if from none.
 func (c *Controller) nextLeave(providers []*provider) (wait time.Duration) {
 	now := c.options.Clock.Now()
 	for _, p := range providers {
@@ -47,8 +46,8 @@ func (c *Controller) nextLeave(providers []*provider) (wait time.Duration) {
 	return wait
 }
 
-// sooner returns the shorter of two times after which to reconcile again, of which 0 is never.
-func sooner(a, b time.Duration) time.Duration {
+// shorterDelay returns the shorter of two delays until the next reconciliation, where 0 means none.
+func shorterDelay(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

@@ -28,41 +28,39 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// provider is a cluster that namespaces can be offloaded to, as this consumer
-// knows it.
+// provider is the state of a cluster that namespaces can be offloaded to.
 type provider struct {
 	id string
-	// namespace is the tenant namespace: where its NamespaceMap lives, or is to
-	// be created, and where alone its VirtualNodes get rights.
+	// namespace is the tenant namespace. It contains the NamespaceMap. Only VirtualNodes in it get access.
 	namespace string
-	// nodes are its virtual nodes; none when only the map is left.
+	// nodes are the virtual nodes of the provider. The list is empty if only the NamespaceMap is left.
 	nodes []virtualNode
-	// dead: an administrator says that it never comes back.
+	// dead is true if an administrator has declared the provider permanently lost.
 	dead bool
-	// picked by the clusterSelector, whether the namespace is mapped yet or not.
+	// picked is true if the clusterSelector selects the provider, whether or not the namespace is already mapped.
 	picked bool
-	// refusal is why this cluster does not request the remote namespace there, "" if it does.
+	// refusal is the reason why this cluster does not request the remote namespace there, or empty if it does.
 	refusal string
-	// leaves is when the namespace, which is not selected any more, is withdrawn
-	// from it; zero when it is not.
+	// leaves is the time when a namespace that is no longer selected is withdrawn from the provider, or zero.
 	leaves time.Time
-	// held are the volumes with data in the remote namespace, which is kept because of them. retained: until they go, not until the
-	// NamespaceOffloading does.
+	// held has the volumes with data in the remote namespace, which is kept because of them. With retained it is kept
+	// until the volumes are deleted, even after the NamespaceOffloading.
 	held     remotedata.Volumes
 	retained bool
-	// mapping is nil until it is needed.
+	// mapping is read when it is needed, and nil before.
 	mapping *offloading.NamespaceMap
 }
 
 type virtualNode struct {
 	resource *offloading.VirtualNode
-	// node is nil while it is not registered.
+	// node is nil until it is registered.
 	node *corev1.Node
 }
 
-// providers returns all clusters with virtual nodes here, and those with remote namespaces in the status of their NamespaceMap. Any
-// other NamespaceMap is ignored: consumers of this cluster may create NamespaceMaps, but not write their status.
-func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
+// listProviders returns all clusters with virtual nodes here, and the clusters with remote namespaces in the status of their
+// NamespaceMap. Other NamespaceMaps are ignored: consumers of this cluster may create NamespaceMaps, but not write their
+// status.
+func (c *Controller) listProviders(ctx context.Context) ([]*provider, error) {
 	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
 	clusters, namespaces := &core.ForeignClusterList{}, &corev1.NamespaceList{}
 	for _, list := range []client.ObjectList{virtualNodes, nodes, mappings, clusters, namespaces} {
@@ -77,21 +75,22 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	tenants := tenantNamespaces(namespaces.Items)
 	get := func(id string) *provider {
 		if byID[id] == nil {
-			byID[id] = &provider{id: id, namespace: tenants.of(id)}
+			byID[id] = &provider{id: id, namespace: tenants.namespaceFor(id)}
 		}
 		return byID[id]
 	}
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
 		id := mapping.Labels[wire.RemoteIDLabel]
-		if tenants.has(mapping) && (known[id] || len(mapping.Status.CurrentMapping) > 0) {
+		if tenants.hasMapping(mapping) && (known[id] || len(mapping.Status.CurrentMapping) > 0) {
 			get(id).mapping = mapping
 		}
 	}
 	for i := range virtualNodes.Items {
 		resource := &virtualNodes.Items[i]
 		if resource.DeletionTimestamp != nil {
-			continue // no namespace is offloaded to it any more; those that are stay until it is drained
+			// No more namespaces are offloaded to the provider. Offloaded namespaces stay until the node is drained.
+			continue
 		}
 		p := get(resource.Spec.ClusterID.String())
 		p.nodes = append(p.nodes, virtualNode{resource: resource, node: nodeOf(resource, nodes.Items)})
@@ -109,7 +108,7 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	return providers, nil
 }
 
-// tenantNames are the tenant namespaces by the id of their cluster.
+// tenantNames has the tenant namespace of each cluster ID.
 type tenantNames map[string]string
 
 func tenantNamespaces(namespaces []corev1.Namespace) tenantNames {
@@ -127,18 +126,19 @@ func tenantNamespaces(namespaces []corev1.Namespace) tenantNames {
 	return names
 }
 
-// of returns the namespace that is labelled as the tenant namespace of the cluster, else the one of the usual name.
-func (t tenantNames) of(id string) string {
+// namespaceFor returns the namespace that is labelled as the tenant namespace of the cluster, or the default name if there is
+// none.
+func (t tenantNames) namespaceFor(id string) string {
 	if name, ok := t[id]; ok {
 		return name
 	}
 	return wire.TenantNamespace(id)
 }
 
-// has reports whether a NamespaceMap goes to the provider that the namespace is for. One in another namespace is ignored: its author does not
-// represent the provider.
-func (t tenantNames) has(mapping *offloading.NamespaceMap) bool {
-	return peers.IsOutgoing(mapping) && mapping.Namespace == t.of(mapping.Labels[wire.RemoteIDLabel])
+// hasMapping reports whether a NamespaceMap is in the tenant namespace of its provider. A NamespaceMap in another namespace is
+// ignored, because its author does not represent the provider.
+func (t tenantNames) hasMapping(mapping *offloading.NamespaceMap) bool {
+	return peers.IsOutgoing(mapping) && mapping.Namespace == t.namespaceFor(mapping.Labels[wire.RemoteIDLabel])
 }
 
 func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node {
@@ -150,51 +150,49 @@ func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node 
 	return nil
 }
 
-type answer int
+type selection int
 
 const (
-	unsure answer = iota
+	unsure selection = iota
 	yes
 	no
 )
 
-// selected says whether the selector picks the provider: any of its nodes is
-// enough. It is unsure as long as a node that decides it is not registered,
-// because what is known of it then are not all its labels, and when a Node has
-// not the labels that its VirtualNode says: it lost them, and gets them back.
-func (p *provider) selected(s *selector) answer {
+// isSelected reports whether the selector picks any of the provider's nodes. The result is unsure while a deciding node is
+// not registered, because its labels are not all known, or while a Node lacks labels of its VirtualNode, because they
+// will be restored.
+func (p *provider) isSelected(s *selector) selection {
 	if len(p.nodes) == 0 {
 		return unsure
 	}
 	result := no
 	for _, n := range p.nodes {
-		if s.matches(n.resource.Name, n.labels()) {
+		if s.matchesNode(n.resource.Name, n.nodeLabels()) {
 			return yes
 		}
-		if n.node == nil || s.matches(n.resource.Name, n.promised()) {
+		if n.node == nil || s.matchesNode(n.resource.Name, n.promisedLabels()) {
 			result = unsure
 		}
 	}
 	return result
 }
 
-// labels are those of the Node; before it is registered, those it will have as
-// far as the VirtualNode says.
-func (n virtualNode) labels() map[string]string {
+// nodeLabels returns the labels of the Node. Before the Node is registered, it returns the labels that its VirtualNode
+// specifies.
+func (n virtualNode) nodeLabels() map[string]string {
 	if n.node != nil {
 		return n.node.Labels
 	}
-	return n.promised()
+	return n.promisedLabels()
 }
 
-// promised are the labels that the Node is to have, as far as the VirtualNode says.
-func (n virtualNode) promised() map[string]string {
+// promisedLabels returns the labels that the VirtualNode specifies for the Node.
+func (n virtualNode) promisedLabels() map[string]string {
 	return nodelabels.Of(n.resource.Name, n.resource.Spec.ClusterID.String(), n.resource, nil)
 }
 
-// knows reports whether the namespace is mapped there, or still was at the
-// provider's last word.
-func (p *provider) knows(namespace string) bool {
+// isMapped reports whether the namespace is mapped on the provider, or was when the provider last updated the status.
+func (p *provider) isMapped(namespace string) bool {
 	if p.mapping == nil {
 		return false
 	}
@@ -203,18 +201,18 @@ func (p *provider) knows(namespace string) bool {
 	return requested || exists
 }
 
-// mapNamespace wishes for the remote namespace in the provider's map, and makes the map
-// when there is none yet. It does not when another namespace has that remote namespace: the
-// map is written as it was read, so that no request is overlooked.
+// mapNamespace requests the remote namespace in the provider's NamespaceMap, and creates the map if necessary. It does
+// not request a remote namespace that another namespace has. The map must be in the version that was read, so that no
+// request is missed.
 func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider, remoteNamespace string) error {
 	if err := c.ensureMap(ctx, p); err != nil {
 		return err
 	}
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, remoteNamespace) != "" {
+		if p.isRequested(nso.Namespace) || p.findRival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
-		// One that the API server has forgotten would offload its namespace, and it would never be unoffloaded.
+		// A NamespaceOffloading that only the cache still has would offload its namespace forever.
 		if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
 			return err
 		}
@@ -226,7 +224,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 	})
 }
 
-// readMap replaces what the cache said of the map.
+// readMap replaces the cached map with the one in the API server.
 func (c *Controller) readMap(ctx context.Context, p *provider) error {
 	mapping := &offloading.NamespaceMap{}
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(p.mapping), mapping); err != nil {
@@ -236,7 +234,7 @@ func (c *Controller) readMap(ctx context.Context, p *provider) error {
 	return nil
 }
 
-// lookUpMap replaces what the cache said of the map, also that there is none.
+// lookUpMap is like readMap, but a missing map is no error.
 func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 	key := client.ObjectKey{Namespace: p.namespace, Name: p.id}
 	if p.mapping != nil {
@@ -255,9 +253,9 @@ func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 	return nil
 }
 
-// unmapNamespace takes the request for a remote namespace back. The provider deletes the remote namespace.
+// unmapNamespace removes the request for a remote namespace. The provider deletes the remote namespace.
 func (c *Controller) unmapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
-	if !p.wishes(nso.Namespace) {
+	if !p.isRequested(nso.Namespace) {
 		return nil
 	}
 	if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
@@ -266,9 +264,8 @@ func (c *Controller) unmapNamespace(ctx context.Context, nso *offloading.Namespa
 	return c.patchMap(ctx, p, nso.Namespace, nil, "")
 }
 
-// patchMap changes nothing but the entry of this namespace, nil removes it:
-// NamespaceOffloadings share the map, and one that the cache does not show yet
-// must not be lost. With a version the map must still be of it.
+// patchMap changes only the entry of this namespace; nil removes it. NamespaceOffloadings share the map, so entries that
+// the cache lacks must not be lost. If version is not empty, the map must have this resource version.
 func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string, remoteNamespace any, version string) error {
 	change := map[string]any{"spec": map[string]any{"desiredMapping": map[string]any{namespace: remoteNamespace}}}
 	if version != "" {
@@ -287,9 +284,9 @@ func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string
 	return nil
 }
 
-// leave withdraws the namespace from a provider that its clusterSelector does not pick.
-func (c *Controller) leave(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
-	remoteNamespace := p.requested(nso.Namespace)
+// leaveProvider withdraws the namespace from a provider that its clusterSelector does not select.
+func (c *Controller) leaveProvider(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
+	remoteNamespace := p.requestedName(nso.Namespace)
 	if err := c.unmapNamespace(ctx, nso, p); err != nil || remoteNamespace == "" {
 		return err
 	}

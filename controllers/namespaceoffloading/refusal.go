@@ -15,12 +15,12 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// refusals returns the note about the providers that do not create the remote namespace, with the reason that each of them gives; "" if none
-// refuses. Users of the namespace do not see the NamespaceMaps.
-func (c *Controller) refusals(nso *offloading.NamespaceOffloading, providers []*provider) string {
+// describeRefusals returns a note about the providers that do not create the remote namespace, with their reasons. It is empty
+// if there are none. Users of the namespace cannot read NamespaceMaps.
+func (c *Controller) describeRefusals(nso *offloading.NamespaceOffloading, providers []*provider) string {
 	var notes []string
 	for _, p := range providers {
-		if p.mapping == nil || !p.requires(nso.Namespace) {
+		if p.mapping == nil || !p.isRequired(nso.Namespace) {
 			continue
 		}
 		if status := p.mapping.Status.CurrentMapping[nso.Namespace]; isRefused(status) {
@@ -34,35 +34,35 @@ func (c *Controller) refusals(nso *offloading.NamespaceOffloading, providers []*
 }
 
 // refuseName reports that the remote namespace cannot be requested under its name, on the providers that are selected.
-func (c *Controller) refuseName(nso *offloading.NamespaceOffloading, providers []*provider, answers map[*provider]answer, problem string) {
+func (c *Controller) refuseName(nso *offloading.NamespaceOffloading, providers []*provider, answers map[*provider]selection, problem string) {
 	for _, p := range providers {
 		if answers[p] == yes {
 			p.picked, p.refusal = true, problem
 		}
 	}
-	c.warn(nso, invalidReason, problem)
+	c.writeWarning(nso, invalidReason, problem)
 }
 
-// warn writes an Event on the NamespaceOffloading, and one on its namespace for those who do not know of the other: it is in the namespace,
-// too, where its users may read it.
-func (c *Controller) warn(nso *offloading.NamespaceOffloading, reason, note string) {
+// writeWarning writes an Event on the NamespaceOffloading and one on its namespace. Both are in the namespace, where its users
+// can read them even if they do not know of the NamespaceOffloading.
+func (c *Controller) writeWarning(nso *offloading.NamespaceOffloading, reason, note string) {
 	c.report.Warn(nso, reason, offloadAction, note)
 	c.report.Warn(namespaceOf(nso.Namespace), reason, offloadAction, "not offloaded as requested: "+note)
 }
 
-// clearReports forgets the Events about the offloading of a namespace: it works now, and the next problem is reported again.
+// clearReports marks the problems of a namespace as solved, so that the next problem is reported again.
 func (c *Controller) clearReports(namespace string) {
 	c.report.Clear(client.ObjectKey{Namespace: namespace, Name: offloading.NamespaceOffloadingName})
 	c.report.Clear(client.ObjectKeyFromObject(namespaceOf(namespace)))
 }
 
-// namespaceOf returns a namespace for Events about it. They are written into the namespace of their object, which for a Namespace would be
-// "default" if this one had none.
+// namespaceOf returns a reference to a namespace for Events. Events are written into the namespace of their object.
+// Without a namespace in the metadata, they would be written into "default".
 func namespaceOf(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name}}
 }
 
-// withReason appends the reason of the provider to the message of a condition, unless there is none or the namespace can be used.
+// withReason appends the provider's reason to the message of a condition if the provider refused the namespace.
 func withReason(message string, status offloading.RemoteNamespaceStatus) string {
 	if !isRefused(status) {
 		return message
@@ -73,14 +73,14 @@ func withReason(message string, status offloading.RemoteNamespaceStatus) string 
 	return message + ": " + reasonOf(status)
 }
 
-// isRefused reports whether the provider has given a reason why the remote namespace cannot be used. One that can be, or is being deleted, may have the
-// message of an earlier attempt.
+// isRefused reports whether the provider has given a reason why the remote namespace cannot be used. The message of an
+// accepted or terminating namespace may belong to an earlier attempt.
 func isRefused(status offloading.RemoteNamespaceStatus) bool {
 	return status.Message != "" && status.Phase != offloading.MappingAccepted && status.Phase != offloading.MappingTerminating
 }
 
-// reasonOf returns the message of a provider on one line and bounded. It is the text of another party, and an earlier version of the replicator may have
-// copied it unchanged.
+// reasonOf returns the message of a provider on one line and shortened. The text comes from another party, and an
+// earlier version of the replicator may have copied it unchanged.
 func reasonOf(status offloading.RemoteNamespaceStatus) string {
 	return printable.Shorten(printable.Line(status.Message), offloading.MaxMappingMessage)
 }

@@ -10,17 +10,17 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// rival returns another namespace that is to have this remote namespace on the provider, or
-// still has it; "" when there is none. Whoever of them alone the provider has
-// accepted has no rivals: the remote namespace is known to be its.
-func (p *provider) rival(namespace, remoteNamespace string) string {
+// findRival returns another namespace that has or requests this remote namespace on the provider, or an empty string if
+// there is none. A namespace that alone was accepted by the provider has no rivals.
+func (p *provider) findRival(namespace, remoteNamespace string) string {
 	if p.mapping == nil {
 		return ""
 	}
-	first, mine := "", p.accepted(namespace, remoteNamespace)
+	first, mine := "", p.hasAccepted(namespace, remoteNamespace)
 	consider := func(other, name string) {
-		if name == remoteNamespace && other != namespace && (!mine || p.accepted(other, remoteNamespace)) && (first == "" || other < first) {
-			first = other // always the same one
+		if name == remoteNamespace && other != namespace && (!mine || p.hasAccepted(other, remoteNamespace)) && (first == "" || other < first) {
+			// The result is deterministic.
+			first = other
 		}
 	}
 	for other, name := range p.mapping.Spec.DesiredMapping {
@@ -32,14 +32,13 @@ func (p *provider) rival(namespace, remoteNamespace string) string {
 	return first
 }
 
-func (p *provider) accepted(namespace, remoteNamespace string) bool {
+func (p *provider) hasAccepted(namespace, remoteNamespace string) bool {
 	status := p.mapping.Status.CurrentMapping[namespace]
 	return status.RemoteNamespace == remoteNamespace && status.Phase == offloading.MappingAccepted
 }
 
-// namesakes returns, for each remote namespace of the map, the namespaces that it is given
-// to; more than one of them is one too many.
-func namesakes(mapping *offloading.NamespaceMap) map[string][]string {
+// namespacesByRemote returns the namespaces that share each remote namespace of the map. More than one is a conflict.
+func namespacesByRemote(mapping *offloading.NamespaceMap) map[string][]string {
 	found := map[string][]string{}
 	for local := range mapping.Spec.DesiredMapping {
 		for _, remoteNamespace := range remoteNamespacesOf(mapping, local) {
@@ -54,8 +53,7 @@ func namesakes(mapping *offloading.NamespaceMap) map[string][]string {
 	return found
 }
 
-// remoteNamespacesOf returns the names that the map gives the remote namespace of the namespace: in
-// general one.
+// remoteNamespacesOf returns the names of the remote namespace in the map's spec and status. Usually there is one.
 func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (names []string) {
 	requested, now := mapping.Spec.DesiredMapping[namespace], mapping.Status.CurrentMapping[namespace].RemoteNamespace
 	if requested != "" {
@@ -67,21 +65,20 @@ func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (nam
 	return names
 }
 
-// rivalOf returns the namespace that has the remote namespace, and the remote namespace's name.
+// rivalOf returns the namespace that has the remote namespace, and the name of the remote namespace.
 func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, remoteNamespace string) {
-	remoteNamespace = p.requested(nso.Namespace)
+	remoteNamespace = p.requestedName(nso.Namespace)
 	if remoteNamespace == "" {
 		remoteNamespace = c.remoteNamespaceName(nso)
 	}
-	return p.rival(nso.Namespace, remoteNamespace), remoteNamespace
+	return p.findRival(nso.Namespace, remoteNamespace), remoteNamespace
 }
 
-// rivalry says on which providers the remote namespace is another namespace's, and what to
-// do about it.
-func (c *Controller) rivalry(nso *offloading.NamespaceOffloading, providers []*provider) string {
+// describeRivals returns a note about the providers where the remote namespace belongs to another namespace, with the remedy.
+func (c *Controller) describeRivals(nso *offloading.NamespaceOffloading, providers []*provider) string {
 	var notes []string
 	for _, p := range providers {
-		if !p.requires(nso.Namespace) {
+		if !p.isRequired(nso.Namespace) {
 			continue
 		}
 		if rival, remoteNamespace := c.rivalOf(nso, p); rival != "" {

@@ -11,11 +11,11 @@ import (
 
 // selector picks virtual nodes by their labels and name, as the scheduler does.
 type selector struct {
-	// terms is nil when every node is picked.
+	// terms is nil if every node is selected.
 	terms *nodeaffinity.NodeSelector
 }
 
-// newSelector returns an error that names the invalid requirement.
+// newSelector returns the selector for spec. Its error names the invalid requirement.
 func newSelector(spec *corev1.NodeSelector) (*selector, error) {
 	if len(spec.NodeSelectorTerms) == 0 {
 		return &selector{}, nil
@@ -27,6 +27,6 @@ func newSelector(spec *corev1.NodeSelector) (*selector, error) {
 	return &selector{terms: terms}, nil
 }
 
-func (s *selector) matches(name string, labels map[string]string) bool {
+func (s *selector) matchesNode(name string, labels map[string]string) bool {
 	return s.terms == nil || s.terms.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }

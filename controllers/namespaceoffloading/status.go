@@ -19,9 +19,9 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// writeStatus sums up what the providers answered, and writes it if it differs.
+// writeStatus summarizes the status of all providers, and writes it if it differs.
 func (c *Controller) writeStatus(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
-	status := c.summarise(nso, providers)
+	status := c.summarizeStatus(nso, providers)
 	if equality.Semantic.DeepEqual(nso.Status, status) {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (c *Controller) writeStatus(ctx context.Context, nso *offloading.NamespaceO
 	return nil
 }
 
-func (c *Controller) summarise(nso *offloading.NamespaceOffloading, providers []*provider) offloading.NamespaceOffloadingStatus {
+func (c *Controller) summarizeStatus(nso *offloading.NamespaceOffloading, providers []*provider) offloading.NamespaceOffloadingStatus {
 	status := offloading.NamespaceOffloadingStatus{
 		RemoteNamespaceName:        c.remoteNamespaceName(nso),
 		ObservedGeneration:         nso.Generation,
@@ -43,12 +43,12 @@ func (c *Controller) summarise(nso *offloading.NamespaceOffloading, providers []
 	}
 	var required, ready, failed int
 	for _, p := range providers {
-		conditions, phase := c.conditions(nso, p)
+		conditions, phase := c.conditionsOf(nso, p)
 		if len(conditions) == 0 {
 			continue
 		}
 		status.RemoteNamespacesConditions[p.id] = conditions
-		if !p.requires(nso.Namespace) {
+		if !p.isRequired(nso.Namespace) {
 			continue
 		}
 		required++
@@ -63,7 +63,7 @@ func (c *Controller) summarise(nso *offloading.NamespaceOffloading, providers []
 	return status
 }
 
-// phaseOf: Liqo's phases, in its order.
+// phaseOf returns the phase, in Liqo's order of precedence.
 func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) offloading.OffloadingPhaseType {
 	switch {
 	case nso.DeletionTimestamp != nil:
@@ -87,12 +87,12 @@ func isValid(clusterSelector *corev1.NodeSelector) bool {
 	return err == nil
 }
 
-// requires reports whether there is to be a remote namespace, requested already or not.
-func (p *provider) requires(namespace string) bool {
-	return p.picked || p.wishes(namespace) && p.leaves.IsZero()
+// isRequired reports whether the remote namespace should exist, requested or not.
+func (p *provider) isRequired(namespace string) bool {
+	return p.picked || p.isRequested(namespace) && p.leaves.IsZero()
 }
 
-func (p *provider) wishes(namespace string) bool {
+func (p *provider) isRequested(namespace string) bool {
 	if p.mapping == nil {
 		return false
 	}
@@ -100,37 +100,37 @@ func (p *provider) wishes(namespace string) bool {
 	return ok
 }
 
-// requested returns the name of the remote namespace, "" when none is requested.
-func (p *provider) requested(namespace string) string {
+// requestedName returns the name of the remote namespace, or an empty string if none is requested.
+func (p *provider) requestedName(namespace string) string {
 	if p.mapping == nil {
 		return ""
 	}
 	return p.mapping.Spec.DesiredMapping[namespace]
 }
 
-// conditions returns those of the remote namespace on one provider, none when it neither
-// exists nor will, and its phase there.
-func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider) (offloading.RemoteNamespaceConditions, offloading.MappingPhase) {
+// conditionsOf returns the conditions of the remote namespace on one provider, and its phase there. There are none if it
+// neither exists nor will exist.
+func (c *Controller) conditionsOf(nso *offloading.NamespaceOffloading, p *provider) (offloading.RemoteNamespaceConditions, offloading.MappingPhase) {
 	var current *offloading.RemoteNamespaceStatus
 	if p.mapping != nil {
 		if s, ok := p.mapping.Status.CurrentMapping[nso.Namespace]; ok {
 			current = &s
 		}
 	}
-	required := p.requires(nso.Namespace)
+	required := p.isRequired(nso.Namespace)
 	if nso.DeletionTimestamp != nil && !required && current == nil {
 		return nil, ""
 	}
 	before := nso.Status.RemoteNamespacesConditions[p.id]
 	desired := requiredCondition(p.id, required)
-	if !p.leaves.IsZero() && p.wishes(nso.Namespace) {
+	if !p.leaves.IsZero() && p.isRequested(nso.Namespace) {
 		desired.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of cluster %s. The remote namespace is deleted, with everything in it, at %s; to keep it, change the selector so that it matches again",
 			p.id, p.leaves.UTC().Format(time.RFC3339))
 	}
 	if p.isHeld() {
 		desired.Status, desired.Reason, desired.Message = corev1.ConditionFalse, remotedata.HeldReason, p.describeHeld(nso.Namespace)
 	}
-	conditions := offloading.RemoteNamespaceConditions{c.since(before, desired)}
+	conditions := offloading.RemoteNamespaceConditions{c.setTransitionTime(before, desired)}
 	phase := offloading.MappingPhase("")
 	if current != nil {
 		phase = current.Phase
@@ -147,12 +147,12 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 			ready.Message = "The remote namespace is not requested: " + p.refusal
 		case contested:
 			ready.Message = fmt.Sprintf("The remote namespace %s belongs to namespace %s; see the Events of the NamespaceOffloading for the remedy", remoteNamespace, rival)
-		case required && !p.wishes(nso.Namespace):
+		case required && !p.isRequested(nso.Namespace):
 			ready.Message = fmt.Sprintf("The namespace is not mapped to cluster %s yet; if this persists, see the Events of the NamespaceOffloading", p.id)
 		case current != nil:
 			ready.Message = withReason(ready.Message, *current)
 		}
-		conditions = append(conditions, c.since(before, ready))
+		conditions = append(conditions, c.setTransitionTime(before, ready))
 	}
 	return conditions, phase
 }
@@ -188,8 +188,8 @@ func readyCondition(phase offloading.MappingPhase) offloading.RemoteNamespaceCon
 	return condition
 }
 
-// since dates the condition: as before, when its status has not changed.
-func (c *Controller) since(before offloading.RemoteNamespaceConditions, condition offloading.RemoteNamespaceCondition) offloading.RemoteNamespaceCondition {
+// setTransitionTime sets the transition time of the condition. It changes only with the status.
+func (c *Controller) setTransitionTime(before offloading.RemoteNamespaceConditions, condition offloading.RemoteNamespaceCondition) offloading.RemoteNamespaceCondition {
 	condition.LastTransitionTime = metav1.NewTime(c.options.Clock.Now()).Rfc3339Copy()
 	for i := range before {
 		if before[i].Type == condition.Type && before[i].Status == condition.Status {

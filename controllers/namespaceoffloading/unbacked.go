@@ -19,21 +19,21 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// unbackedEntry is an entry of a NamespaceMap.
+// unbackedEntry identifies an entry of a NamespaceMap.
 type unbackedEntry struct {
 	mapping   types.UID
 	namespace string
 }
 
-// unbackedEntries has the time at which each entry without a NamespaceOffloading was seen first. After a restart the time counts anew:
-// an entry stays longer, never shorter. The zero value is empty.
+// unbackedEntries records when each entry without a NamespaceOffloading was first seen. A restart resets the times, so
+// an entry may stay longer, never shorter. The zero value is empty.
 type unbackedEntries struct {
 	mu    sync.Mutex
 	since map[unbackedEntry]time.Time
 }
 
-// first returns when the entry was seen first.
-func (u *unbackedEntries) first(entry unbackedEntry, now time.Time) time.Time {
+// firstSeen returns when the entry was first seen.
+func (u *unbackedEntries) firstSeen(entry unbackedEntry, now time.Time) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.since == nil {
@@ -45,8 +45,8 @@ func (u *unbackedEntries) first(entry unbackedEntry, now time.Time) time.Time {
 	return u.since[entry]
 }
 
-// forget the entries of a namespace.
-func (u *unbackedEntries) forget(namespace string) {
+// dropNamespace removes the entries of a namespace.
+func (u *unbackedEntries) dropNamespace(namespace string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for entry := range u.since {
@@ -56,9 +56,10 @@ func (u *unbackedEntries) forget(namespace string) {
 	}
 }
 
-// dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps: its NamespaceOffloading was deleted without the
-// controller, or another client has added the entry. The provider deletes the remote namespace, so a grace period gives time to restore the
-// NamespaceOffloading. A remote namespace with the data of volumes stays. The result is the time until the next call, 0 for none.
+// dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps. Either the NamespaceOffloading
+// was deleted without the controller, or another client has added the entry. The provider deletes the remote namespace,
+// so a grace period gives time to restore the NamespaceOffloading. A remote namespace with the data of volumes stays.
+// The result is the delay until the next call, or 0.
 func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait time.Duration, err error) {
 	mappings, namespaces := &offloading.NamespaceMapList{}, &corev1.NamespaceList{}
 	for _, list := range []client.ObjectList{mappings, namespaces} {
@@ -72,11 +73,11 @@ func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait t
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
 		remoteNamespace, mapped := mapping.Spec.DesiredMapping[namespace]
-		if !mapped || !tenants.has(mapping) || mapping.DeletionTimestamp != nil {
+		if !mapped || !tenants.hasMapping(mapping) || mapping.DeletionTimestamp != nil {
 			continue
 		}
 		now := c.options.Clock.Now()
-		end := c.unbacked.first(unbackedEntry{mapping.UID, namespace}, now).Add(c.options.WithdrawalGrace)
+		end := c.unbacked.firstSeen(unbackedEntry{mapping.UID, namespace}, now).Add(c.options.WithdrawalGrace)
 		if left := end.Sub(now); left > 0 {
 			c.report.Warn(mapping, unbackedReason, offloadAction, fmt.Sprintf(
 				"namespace %.63q is mapped to %.63q, but has no NamespaceOffloading: the mapping is removed at %s, and the provider deletes the remote namespace with everything in it. To keep it, offload the namespace to %s again",
@@ -98,12 +99,12 @@ func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait t
 		problems = append(problems, c.dropEntry(ctx, mapping, namespace, remoteNamespace))
 	}
 	if wait == 0 && errors.Join(problems...) == nil {
-		c.unbacked.forget(namespace)
+		c.unbacked.dropNamespace(namespace)
 	}
 	return wait, errors.Join(problems...)
 }
 
-// dropEntry removes the entry unless the API server has a NamespaceOffloading that the cache does not have yet.
+// dropEntry removes the entry unless the API server has a NamespaceOffloading that the cache lacks.
 func (c *Controller) dropEntry(ctx context.Context, mapping *offloading.NamespaceMap, namespace, remoteNamespace string) error {
 	key := client.ObjectKey{Namespace: namespace, Name: offloading.NamespaceOffloadingName}
 	switch err := c.uncached.Get(ctx, key, &offloading.NamespaceOffloading{}); {

@@ -30,9 +30,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// CacheOptions restricts the manager's cache for this controller: of the
-// Nodes the virtual ones, and of their status whether they are ready, which
-// package podstatus asks.
+// CacheOptions restricts the Nodes in the manager's cache to virtual nodes, and their status to the condition Ready,
+// which package podstatus reads.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}: {
@@ -50,8 +49,8 @@ func trimNode(obj any) (any, error) {
 	return obj, nil
 }
 
-func (c *Controller) watch(mgr manager.Manager) error {
-	toAll := handler.EnqueueRequestsFromMapFunc(c.all)
+func (c *Controller) setUpWatches(mgr manager.Manager) error {
+	toAll := handler.EnqueueRequestsFromMapFunc(c.allOffloadings)
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(c.options.Workers)).
@@ -60,7 +59,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Watches(&offloading.VirtualNode{}, toAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, toAll, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&core.ForeignCluster{}, toAll, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
-		Watches(&rbacv1.RoleBinding{}, handler.EnqueueRequestsFromMapFunc(c.ofBinding)).
+		Watches(&rbacv1.RoleBinding{}, handler.EnqueueRequestsFromMapFunc(c.requestForBinding)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(inNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Complete(report.Failures(c, c.options.Failed))
 }
@@ -69,8 +68,8 @@ func inNamespace(_ context.Context, namespace client.Object) []reconcile.Request
 	return []reconcile.Request{requestFor(namespace.GetName())}
 }
 
-// ofBinding returns the NamespaceOffloading of the namespace whose binding it is.
-func (c *Controller) ofBinding(_ context.Context, binding client.Object) []reconcile.Request {
+// requestForBinding returns a request for the NamespaceOffloading in the namespace of the RoleBinding.
+func (c *Controller) requestForBinding(_ context.Context, binding client.Object) []reconcile.Request {
 	if binding.GetName() != c.options.ExtendedClusterRole {
 		return nil
 	}
@@ -81,13 +80,13 @@ func requestFor(namespace string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
 }
 
-// all returns every NamespaceOffloading: any of them may select a node.
-func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
-	return c.offloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
+// allOffloadings returns requests for every NamespaceOffloading, because any of them may select a node.
+func (c *Controller) allOffloadings(ctx context.Context, _ client.Object) []reconcile.Request {
+	return c.listOffloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
 }
 
-// offloadings returns the NamespaceOffloadings that match.
-func (c *Controller) offloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
+// listOffloadings returns requests for the NamespaceOffloadings that match.
+func (c *Controller) listOffloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {
 		log.FromContext(ctx).Error(err, "Cannot list NamespaceOffloadings")
@@ -102,13 +101,12 @@ func (c *Controller) offloadings(ctx context.Context, match func(*offloading.Nam
 	return requests
 }
 
-// mapHandler looks, after a change of a NamespaceMap, only at the namespaces
-// whose entries have changed, at those that share a remote namespace with them, and at
-// those that may have waited for a name.
+// mapHandler reconciles only some namespaces after a change of a NamespaceMap: the namespaces whose entries have
+// changed, the namespaces that share a remote namespace with them, and the namespaces that may wait for a name.
 func (c *Controller) mapHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	everybody := func(ctx context.Context, obj client.Object, q queue) {
-		for _, request := range c.all(ctx, obj) {
+		for _, request := range c.allOffloadings(ctx, obj) {
 			q.Add(request)
 		}
 	}
@@ -116,7 +114,8 @@ func (c *Controller) mapHandler() handler.EventHandler {
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			everybody(ctx, e.Object, q)
 			for namespace := range e.Object.(*offloading.NamespaceMap).Spec.DesiredMapping {
-				q.Add(requestFor(namespace)) // also without a NamespaceOffloading
+				// An entry may have no NamespaceOffloading.
+				q.Add(requestFor(namespace))
 			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { everybody(ctx, e.Object, q) },
@@ -125,16 +124,16 @@ func (c *Controller) mapHandler() handler.EventHandler {
 				everybody(ctx, e.ObjectNew, q)
 				return
 			}
-			for _, request := range c.concerned(ctx, e.ObjectOld.(*offloading.NamespaceMap), e.ObjectNew.(*offloading.NamespaceMap)) {
+			for _, request := range c.affectedNamespaces(ctx, e.ObjectOld.(*offloading.NamespaceMap), e.ObjectNew.(*offloading.NamespaceMap)) {
 				q.Add(request)
 			}
 		},
 	}
 }
 
-// concerned returns those whom a change of a NamespaceMap concerns.
-func (c *Controller) concerned(ctx context.Context, before, now *offloading.NamespaceMap) (requests []reconcile.Request) {
-	sharing, free := namesakes(now), map[string]bool{}
+// affectedNamespaces returns requests for the namespaces that a change of a NamespaceMap affects.
+func (c *Controller) affectedNamespaces(ctx context.Context, before, now *offloading.NamespaceMap) (requests []reconcile.Request) {
+	sharing, free := namespacesByRemote(now), map[string]bool{}
 	for namespace := range changedEntries(before, now) {
 		requests = append(requests, requestFor(namespace))
 		for _, remoteNamespace := range append(remoteNamespacesOf(before, namespace), remoteNamespacesOf(now, namespace)...) {
@@ -149,18 +148,18 @@ func (c *Controller) concerned(ctx context.Context, before, now *offloading.Name
 	if len(free) == 0 {
 		return requests
 	}
-	return append(requests, c.offloadings(ctx, func(nso *offloading.NamespaceOffloading) bool { return free[c.remoteNamespaceName(nso)] })...)
+	return append(requests, c.listOffloadings(ctx, func(nso *offloading.NamespaceOffloading) bool { return free[c.remoteNamespaceName(nso)] })...)
 }
 
 func changedEntries(before, now *offloading.NamespaceMap) map[string]bool {
 	changed := map[string]bool{}
-	compare(changed, before.Spec.DesiredMapping, now.Spec.DesiredMapping)
-	compare(changed, before.Status.CurrentMapping, now.Status.CurrentMapping)
+	addChangedKeys(changed, before.Spec.DesiredMapping, now.Spec.DesiredMapping)
+	addChangedKeys(changed, before.Status.CurrentMapping, now.Status.CurrentMapping)
 	return changed
 }
 
-// compare puts into changed the keys that a and b do not agree on.
-func compare[V comparable](changed map[string]bool, a, b map[string]V) {
+// addChangedKeys adds the keys whose values differ between a and b to changed.
+func addChangedKeys[V comparable](changed map[string]bool, a, b map[string]V) {
 	for key, value := range a {
 		if other, ok := b[key]; !ok || other != value {
 			changed[key] = true

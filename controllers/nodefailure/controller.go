@@ -46,7 +46,7 @@ type Options struct {
 	Enabled bool
 	// Workers is how many pods are reconciled at once.
 	Workers int
-	// Delay is for how long a node must not have been ready.
+	// Delay is the minimum time that a node must have been not ready.
 	Delay time.Duration
 	// Clock returns the time.
 	Clock clock.Clock
@@ -62,7 +62,8 @@ type Controller struct {
 	options  Options
 }
 
-// NewController returns a controller that works through c, whose cache holds the pods of ShadowPods; live must not be cached.
+// NewController returns a controller that works through c, whose cache contains the pods of ShadowPods. live must not be
+// cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, live: live, recorder: recorder, options: options}
 }
@@ -73,10 +74,11 @@ func (c *Controller) Name() string { return "nodefailure" }
 const (
 	forceDeletedReason = "ForceDeletedPod"
 	forceDeleteAction  = "ForceDelete"
-	// patience past the grace period of a pod: a kubelet that works has ended it by then, and nothing is asked about its node.
-	patience = 2 * time.Second
-	// again is how often a pod is looked at whose node may still fail.
-	again = 10 * time.Second
+	// kubeletGracePeriod is added to the grace period of a pod. A working kubelet has deleted the pod by then, so that its node
+	// need not be read.
+	kubeletGracePeriod = 2 * time.Second
+	// recheckInterval is how often a pod is checked whose node may still fail.
+	recheckInterval = 10 * time.Second
 )
 
 // Reconcile deletes the pod if its node has failed.
@@ -88,31 +90,32 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if cached.DeletionTimestamp == nil {
 		return reconcile.Result{}, nil
 	}
-	if left := cached.DeletionTimestamp.Add(patience).Sub(c.options.Clock.Now()); left > 0 {
+	if left := cached.DeletionTimestamp.Add(kubeletGracePeriod).Sub(c.options.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	pod := &corev1.Pod{}
 	if err := c.live.Get(ctx, request.NamespacedName, pod); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if pod.UID != cached.UID || pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" || !mayBeTwice(pod) {
+	if pod.UID != cached.UID || pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" || !mayRunTwice(pod) {
 		return reconcile.Result{}, nil
 	}
-	since, failed, err := c.failed(ctx, pod.Spec.NodeName)
+	since, failed, err := c.hasNodeFailed(ctx, pod.Spec.NodeName)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
 	case !failed:
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: recheckInterval}, nil
 	}
 	if left := since.Add(c.options.Delay).Sub(c.options.Clock.Now()); left > 0 {
-		return reconcile.Result{RequeueAfter: min(left, again)}, nil
+		return reconcile.Result{RequeueAfter: min(left, recheckInterval)}, nil
 	}
-	return reconcile.Result{}, c.delete(ctx, pod, since)
+	return reconcile.Result{}, c.deletePod(ctx, pod, since)
 }
 
-// failed reports since when a node has not been ready. One that is not there is left to Kubernetes, which lets its pods go.
-func (c *Controller) failed(ctx context.Context, name string) (since time.Time, failed bool, err error) {
+// hasNodeFailed reports whether a node has not been ready for long enough, and since when. A missing node is left to
+// Kubernetes, which deletes its pods.
+func (c *Controller) hasNodeFailed(ctx context.Context, name string) (since time.Time, failed bool, err error) {
 	node := &corev1.Node{}
 	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -123,11 +126,11 @@ func (c *Controller) failed(ctx context.Context, name string) (since time.Time, 
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.LastTransitionTime.Time, condition.Status != corev1.ConditionTrue, nil
 	}
-	return since, false, nil // it was never reported
+	return since, false, nil // the condition was never reported
 }
 
-// mayBeTwice reports whether nothing is lost if another pod takes the place of one that may still run.
-func mayBeTwice(pod *corev1.Pod) bool {
+// mayRunTwice reports whether a second pod may run in parallel to a pod that may still run.
+func mayRunTwice(pod *corev1.Pod) bool {
 	if _, ordinal := pod.Labels[appsv1.StatefulSetPodNameLabel]; ordinal {
 		return false
 	}
@@ -136,7 +139,7 @@ func mayBeTwice(pod *corev1.Pod) bool {
 	})
 }
 
-func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, since time.Time) error {
+func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, since time.Time) error {
 	err := c.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -1,12 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectquota limits, on the provider, the storage, node ports, load balancers and numbers of objects of each consumer that its Quotas name.
+// Package objectquota limits, on the provider, the storage, node ports, load balancers and object counts of each
+// consumer according to its Quotas.
 //
-// The API server counts these, with a ResourceQuota in each remote namespace, so the limit holds while no controller manager runs. A
-// Quota is for all namespaces of a consumer together: each namespace may have what it uses, and what the others leave. The controller brings that
-// up to date every few seconds. In between, namespaces that take the same rest at the same time exceed the Quota together; none does alone, and
-// afterwards none gets more. The objects have no creator, so the Quotas of a consumer's users are added up.
+// The API server enforces the limits with a ResourceQuota in each remote namespace, even while no controller manager
+// runs. A Quota applies to all namespaces of a consumer together: each namespace may have its current usage and the
+// amount that the others leave. The controller updates the ResourceQuotas every few seconds. In between, namespaces that
+// use the same remaining amount at the same time can exceed the Quota together. No namespace can exceed it alone, and
+// none gets more afterwards. The objects have no creator, so the Quotas of a consumer's users are added up.
 package objectquota
 
 import (
@@ -32,7 +34,8 @@ import (
 	"github.com/refract-project/refract/controllers/quota"
 )
 
-// refreshInterval is how long a namespace may use what another one has taken meanwhile. Shorter costs reads: one for each namespace.
+// refreshInterval is how long a namespace may use an amount that another namespace has used in the meantime. A shorter
+// interval costs more reads, one for each namespace.
 const refreshInterval = 5 * time.Second
 
 // Options are the settings of the controller.
@@ -46,7 +49,7 @@ type Options struct {
 // Controller keeps the ResourceQuotas.
 type Controller struct {
 	client client.Client
-	// live is not cached: what is used a moment ago counts, and the cache holds no ResourceQuota of this name.
+	// live is not cached, because recent usage counts, and the cache contains no ResourceQuota of this name.
 	live    client.Reader
 	options Options
 }
@@ -61,7 +64,7 @@ func (c *Controller) Name() string { return "objectquota" }
 
 // Reconcile brings the ResourceQuotas of one consumer, whose cluster ID is the name in the request, in line with its Quotas.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	limits, err := c.limits(ctx, request.Name)
+	limits, err := c.quotaLimits(ctx, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -88,7 +91,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	for namespace, found := range present {
-		if err := c.ensure(ctx, namespace, found, withRest(found.Status.Used, rest)); err != nil {
+		if err := c.ensureResourceQuota(ctx, namespace, found, withRest(found.Status.Used, rest)); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -98,7 +101,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: refreshInterval}, nil
 }
 
-// withRest returns what a namespace may have: what it uses, and the rest.
+// withRest returns the limits of a namespace: its usage and the rest of the Quota.
 func withRest(used, rest corev1.ResourceList) corev1.ResourceList {
 	hard := corev1.ResourceList{}
 	for name, left := range rest {
@@ -111,8 +114,8 @@ func withRest(used, rest corev1.ResourceList) corev1.ResourceList {
 	return hard
 }
 
-// limits returns what the Quotas of a consumer allow it in addition to pods, nil if nothing is said about that.
-func (c *Controller) limits(ctx context.Context, consumer string) (corev1.ResourceList, error) {
+// quotaLimits returns the limits of a consumer's Quotas on resources other than those of pods, or nil if there are none.
+func (c *Controller) quotaLimits(ctx context.Context, consumer string) (corev1.ResourceList, error) {
 	if c.options.Off {
 		return nil, nil
 	}
@@ -143,8 +146,8 @@ func isCounted(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), "count/") || strings.Contains(string(name), ".storageclass.storage.k8s.io/")
 }
 
-// ensure writes the ResourceQuota of a namespace, found, if it differs. One that is new starts with nothing in use.
-func (c *Controller) ensure(ctx context.Context, namespace string, found *corev1.ResourceQuota, hard corev1.ResourceList) error {
+// ensureResourceQuota writes the ResourceQuota of a namespace if it differs from found. A new ResourceQuota starts without any usage.
+func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, found *corev1.ResourceQuota, hard corev1.ResourceList) error {
 	exists := found.UID != ""
 	switch {
 	case !exists && len(hard) == 0, exists && equality.Semantic.DeepEqual(found.Spec.Hard, hard):
@@ -196,7 +199,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Watches(&offloading.Quota{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, q client.Object) []reconcile.Request {
 			namespace := &corev1.Namespace{}
 			if c.client.Get(ctx, client.ObjectKey{Name: q.GetNamespace()}, namespace) != nil {
-				return nil // its own event comes first, or last
+				// The Event of the namespace itself triggers the reconciliation.
+				return nil
 			}
 			return ofConsumer(namespace.Labels[wire.RemoteClusterIDLabel])
 		})).

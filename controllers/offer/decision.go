@@ -23,12 +23,13 @@ const (
 	DecideAction   = "Decide"
 )
 
-// Deny writes that the resources of a slice are not granted. The previous grant stays in its status, for pods that still run.
+// Deny writes that the resources of a slice are not granted. The previous grant stays in its status, for pods that are
+// still running.
 func Deny(slice *auth.ResourceSlice, message string) {
 	Decide(slice, auth.ResourcesCondition, auth.ResourceSliceDenied, DeniedReason, message)
 }
 
-// Decide writes a condition.
+// Decide writes a condition of a slice.
 func Decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, decision auth.ResourceSliceConditionStatus, reason, message string) {
 	condition := slice.Status.Condition(what)
 	if condition == nil {
@@ -41,7 +42,7 @@ func Decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, dec
 	condition.Status, condition.Reason, condition.Message = decision, reason, printable.Message(message)
 }
 
-// Tell writes an Event for each decision that has changed.
+// Tell writes an Event for each changed condition.
 func Tell(reporter *report.Reporter, before, now *auth.ResourceSlice) {
 	for _, condition := range now.Status.Conditions {
 		if known := before.Status.Condition(condition.Type); known != nil && known.Status == condition.Status && known.Message == condition.Message {
@@ -55,7 +56,8 @@ func Tell(reporter *report.Reporter, before, now *auth.ResourceSlice) {
 	}
 }
 
-// Requests returns requests for the ResourceSlices that a controller answers, such as those of a namespace, because what they depend on has changed.
+// Requests returns requests for the ResourceSlices that match answers, such as the slices of a namespace, after a change
+// of their inputs.
 func Requests(ctx context.Context, c client.Reader, answers func(client.Object) bool, options ...client.ListOption) (requests []reconcile.Request) {
 	list := &auth.ResourceSliceList{}
 	if err := c.List(ctx, list, options...); err != nil {

@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package offer is what a provider gives to its consumers, and how it says so in the status of a ResourceSlice.
+// Package offer grants resources of a provider to its consumers, and writes the offer into the status of a
+// ResourceSlice.
 package offer
 
 import (
@@ -23,41 +24,43 @@ import (
 
 // Offer is what this cluster grants to consumers. The zero value grants every request, and offers no classes.
 type Offer struct {
-	// Resources that a ResourceSlice gets which does not name them.
+	// Resources are granted to a ResourceSlice that does not name them.
 	Resources corev1.ResourceList
-	// Limit is how much each consumer may be granted by all of its ResourceSlices together; a resource that is not named has none.
+	// Limit is the maximum of each resource that all ResourceSlices of a consumer may be granted together. A resource
+	// that is not named is unlimited.
 	Limit corev1.ResourceList
-	// OtherClasses leaves also ResourceSlices of the default class to other controllers.
+	// OtherClasses leaves ResourceSlices of the default class to other controllers, too.
 	OtherClasses bool
-	// Storage offers the StorageClasses of this cluster; DefaultStorageClass names the default one, "" for that of the cluster.
+	// Storage offers the StorageClasses of this cluster. DefaultStorageClass names the default class; if it is empty,
+	// the cluster's default applies.
 	Storage             bool
 	DefaultStorageClass string
-	// IngressClasses and LoadBalancerClasses, one of which may be the default.
+	// IngressClasses and LoadBalancerClasses are offered. One of each may be the default.
 	IngressClasses      []offloading.IngressType
 	LoadBalancerClasses []offloading.LoadBalancerType
-	// Labels of virtual nodes.
+	// Labels are set on virtual nodes.
 	Labels map[string]string
 }
 
-// Decides reports whether the resources of a slice are decided on by this cluster's controllers.
+// Decides reports whether the controllers of this cluster decide on the resources of a slice.
 func (o *Offer) Decides(slice *auth.ResourceSlice) bool {
 	return !o.OtherClasses && (slice.Spec.Class == "" || slice.Spec.Class == auth.DefaultResourceSliceClass)
 }
 
-// defaultClassAnnotation marks the default StorageClass. (Kubernetes)
+// defaultClassAnnotation marks the default StorageClass (Kubernetes).
 const defaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
 
 // Publisher writes offers into ResourceSlices. It is safe for concurrent use.
 type Publisher struct {
 	Offer Offer
-	// Client reads StorageClasses; Live, which must not be cached, what was granted a moment ago.
+	// Client reads StorageClasses. Live, which must not be cached, reads recent grants.
 	Client, Live client.Reader
 }
 
-// Publish decides on the resources of a slice, and writes the offer into its status, which it does not store. A request that exceeds the
-// limit is denied, or leaves the former grant as it is.
+// Publish decides on the resources of a slice, and sets the offer in its status without storing it. A request that
+// exceeds the limit is denied, or keeps the former grant.
 func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) error {
-	refused, err := p.exceeds(ctx, slice, desired)
+	refused, err := p.excessReasons(ctx, slice, desired)
 	if err != nil {
 		return err
 	}
@@ -80,8 +83,8 @@ func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desi
 	return nil
 }
 
-// exceeds says why a slice cannot have what it asks for, "" when it can.
-func (p *Publisher) exceeds(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) (string, error) {
+// excessReasons returns the reasons why the request of a slice cannot be granted, or an empty string if it can.
+func (p *Publisher) excessReasons(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) (string, error) {
 	var reasons []string
 	for _, name := range slices.Sorted(maps.Keys(desired)) {
 		if quantity := desired[name]; quantity.Sign() < 0 {
@@ -92,7 +95,8 @@ func (p *Publisher) exceeds(ctx context.Context, slice *auth.ResourceSlice, desi
 		return strings.Join(reasons, "; "), nil
 	}
 	others := &auth.ResourceSliceList{}
-	if err := p.Live.List(ctx, others, client.InNamespace(slice.Namespace)); err != nil { // the cache may lack what was granted a moment ago
+	// The cache may lack recent grants.
+	if err := p.Live.List(ctx, others, client.InNamespace(slice.Namespace)); err != nil {
 		return "", fmt.Errorf("listing the ResourceSlices in namespace %s, %w", slice.Namespace, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Offer.Limit)) {
@@ -105,7 +109,8 @@ func (p *Publisher) exceeds(ctx context.Context, slice *auth.ResourceSlice, desi
 		}
 		asked, named := desired[name]
 		if !named {
-			if IsForOffer(slice) { // which grants no more than what it names
+			// A slice for an offer is granted only the resources that it names.
+			if IsForOffer(slice) {
 				continue
 			}
 			reasons = append(reasons, fmt.Sprintf("spec.resources[%s] is missing, and the provider limits it", name))
@@ -119,7 +124,7 @@ func (p *Publisher) exceeds(ctx context.Context, slice *auth.ResourceSlice, desi
 	return strings.Join(reasons, "; "), nil
 }
 
-// storageClasses returns those of this cluster, but for virtual ones, sorted by name.
+// storageClasses returns the StorageClasses of this cluster without the virtual ones, sorted by name.
 func (p *Publisher) storageClasses(ctx context.Context) (offered []offloading.StorageType, err error) {
 	offer := &p.Offer
 	if !offer.Storage {
@@ -141,7 +146,8 @@ func (p *Publisher) storageClasses(ctx context.Context) (offered []offloading.St
 	return offered, nil
 }
 
-// IsForOffer reports whether a slice asks for an offer alone, as refractctl peer writes it: no certificate is signed for it, and no Quota made.
+// IsForOffer reports whether a slice only requests an offer, as refractctl peer creates it. No certificate is signed and
+// no Quota created for it.
 func IsForOffer(slice *auth.ResourceSlice) bool {
 	return slice.Labels[wire.NegotiateLabel] == "true" && slice.Labels[wire.ReplicatedLabel] != "true" && slice.Labels[wire.ReplicationLabel] != "true" && len(slice.Spec.CSR) == 0
 }

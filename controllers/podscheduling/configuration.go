@@ -12,14 +12,12 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// timeoutSeconds is how long a pod waits for the webhook. Longer makes an
-// outage felt in every pod of an offloaded namespace; shorter takes a pause of
-// the process for one.
+// timeoutSeconds limits a call of the webhook. With a longer timeout, an outage delays every pod of an offloaded
+// namespace; with a shorter one, a short pause of the process counts as an outage.
 const timeoutSeconds int32 = 5
 
-// Configuration registers the webhook and selects the pods that it sees:
-// those of offloaded namespaces, and of them not those of the installation
-// itself, which must come up to serve it. It is what the chart installs.
+// Configuration returns the webhook configuration that the chart installs. It selects the pods of offloaded namespaces,
+// except in the installation's own namespace, because its pods serve the webhook.
 func Configuration(name, installation string, client admissionregistrationv1.WebhookClientConfig, policy admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.MutatingWebhookConfiguration {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"},

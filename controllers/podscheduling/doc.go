@@ -9,7 +9,6 @@
 // affinity, so users need to write neither. The pod's own requirements stay in effect: its terms are combined with
 // ours, so that a node must satisfy both.
 //
-// An invalid NamespaceOffloading does not block pods: they are admitted unchanged, with a warning that has the
-// remedy. Only failures of the webhook itself are errors, to which the failure policy of the webhook configuration
-// applies.
+// An invalid NamespaceOffloading does not block pods: they are admitted unchanged, with a warning that has the remedy.
+// Only failures of the webhook itself are errors. The failure policy of the webhook configuration applies to them.
 package podscheduling

@@ -30,14 +30,14 @@ const (
 // apply returns the object after the webhook's patch.
 func apply(t *testing.T, raw []byte, spec *offloading.NamespaceOffloadingSpec) []byte {
 	t.Helper()
-	p, err := decode(raw)
+	p, err := decodePod(raw)
 	require.NoError(t, err)
 	where, err := placementOf(spec)
 	require.NoError(t, err)
-	patch, err := jsonpatch.DecodePatch([]byte(p.patch(where).String()))
+	patch, err := jsonpatch.DecodePatch([]byte(p.patchFor(where).String()))
 	require.NoError(t, err)
 	patched, err := patch.Apply(raw)
-	require.NoErrorf(t, err, "applying %s to %s", p.patch(where), raw)
+	require.NoErrorf(t, err, "applying %s to %s", p.patchFor(where), raw)
 	return patched
 }
 

@@ -15,8 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// pod is what the webhook reads. Everything else of the object is never
-// decoded, and therefore not lost.
+// pod has the fields that the webhook reads. Other fields are never decoded, and therefore not lost.
 type pod struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations"`
@@ -34,7 +33,7 @@ type pod struct {
 	} `json:"spec"`
 }
 
-func decode(raw []byte) (*pod, error) {
+func decodePod(raw []byte) (*pod, error) {
 	p := &pod{}
 	if err := json.Unmarshal(raw, p); err != nil {
 		return nil, fmt.Errorf("decoding pod, %w", err)
@@ -42,28 +41,27 @@ func decode(raw []byte) (*pod, error) {
 	return p, nil
 }
 
-// isMirror reports whether a kubelet runs the pod already and only shows it.
+// isMirror reports whether the pod is a mirror pod, which its kubelet already runs.
 func (p *pod) isMirror() bool {
 	_, mirror := p.Metadata.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror
 }
 
-// patch returns what makes the scheduler put the pod where it may run, nothing
-// when it does so already.
-func (p *pod) patch(where placement) jsonpatch.Patch {
+// patchFor returns the changes that make the scheduler place the pod where it may run. It is empty if the pod needs none.
+func (p *pod) patchFor(where placement) jsonpatch.Patch {
 	if !where.extended {
 		return nil
 	}
-	patch := p.tolerate()
+	patch := p.patchToleration()
 	if where.terms != nil {
-		patch = append(patch, p.require(where.terms)...)
+		patch = append(patch, p.patchAffinity(where.terms)...)
 	}
 	return patch
 }
 
-// tolerate lets the pod onto virtual nodes. A pod that tolerates them for a
-// time only keeps it so: of several tolerations the shortest counts.
-func (p *pod) tolerate() jsonpatch.Patch {
+// patchToleration adds the toleration for virtual nodes. A pod with a limited toleration keeps it, because the shortest of
+// several tolerations applies.
+func (p *pod) patchToleration() jsonpatch.Patch {
 	taint := &corev1.Taint{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}
 	for i := range p.Spec.Tolerations {
 		if p.Spec.Tolerations[i].ToleratesTaint(klog.Background(), taint, false) {
@@ -80,8 +78,8 @@ func (p *pod) tolerate() jsonpatch.Patch {
 	return patch
 }
 
-// require adds one of the terms to what the pod requires of its node.
-func (p *pod) require(terms []term) jsonpatch.Patch {
+// patchAffinity adds the terms to the required node affinity of the pod. One of them must match.
+func (p *pod) patchAffinity(terms []term) jsonpatch.Patch {
 	const affinity = "/spec/affinity"
 	const nodes = affinity + "/nodeAffinity"
 	const required = nodes + "/requiredDuringSchedulingIgnoredDuringExecution"
@@ -95,9 +93,9 @@ func (p *pod) require(terms []term) jsonpatch.Patch {
 	case a.NodeAffinity.Required == nil:
 		patch.Add(required, selector)
 	default:
-		// No term at all is invalid, and the API server will say so.
+		// A required affinity without terms is invalid, and rejected by the API server.
 		existing := a.NodeAffinity.Required.Terms
-		if combined := combine(existing, terms); len(existing) > 0 && !equality.Semantic.DeepEqual(combined, existing) {
+		if combined := combineTerms(existing, terms); len(existing) > 0 && !equality.Semantic.DeepEqual(combined, existing) {
 			patch.Replace(required+"/nodeSelectorTerms", combined)
 		}
 	}

@@ -18,14 +18,14 @@ import (
 
 // placement is where the pods of a namespace may run.
 type placement struct {
-	// extended: virtual nodes are among those places.
+	// extended is true if pods may run on virtual nodes.
 	extended bool
-	// terms of the node affinity, one of which must hold; nil: any node.
+	// terms of the node affinity. One of them must match; nil matches any node.
 	terms []term
 }
 
-// placementOf follows Liqo: Namespace offloading, pod offloading strategy. An
-// error names the invalid requirement of the cluster selector.
+// placementOf follows Liqo's pod offloading strategies (Liqo: Namespace offloading). Its error names the invalid
+// requirement of the cluster selector.
 func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	selected, err := selectedNodes(&spec.ClusterSelector)
 	if err != nil {
@@ -35,22 +35,22 @@ func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	case offloading.LocalPodOffloadingStrategyType:
 		return placement{}, nil
 	case offloading.RemotePodOffloadingStrategyType:
-		return placement{extended: true, terms: virtual(selected)}, nil
+		return placement{extended: true, terms: restrictToVirtual(selected)}, nil
 	case offloading.LocalAndRemotePodOffloadingStrategyType, "":
 		if selected != nil {
-			selected = distinct(append(selected, nodeType(corev1.NodeSelectorOpNotIn)))
+			selected = distinctTerms(append(selected, nodeType(corev1.NodeSelectorOpNotIn)))
 		}
 		return placement{extended: true, terms: selected}, nil
 	}
 	return placement{}, fmt.Errorf("podOffloadingStrategy: %q is none of Local, Remote and LocalAndRemote", spec.PodOffloadingStrategy)
 }
 
-// selectedNodes returns the terms of a cluster selector; nil selects every node.
+// selectedNodes returns the terms of a cluster selector. nil selects every node.
 func selectedNodes(selector *corev1.NodeSelector) ([]term, error) {
 	if len(selector.NodeSelectorTerms) == 0 {
 		return nil, nil
 	}
-	if err := validate(selector); err != nil {
+	if err := validateSelector(selector); err != nil {
 		return nil, fmt.Errorf("clusterSelector: %w", err)
 	}
 	raw, err := json.Marshal(selector.NodeSelectorTerms)
@@ -64,9 +64,8 @@ func selectedNodes(selector *corev1.NodeSelector) ([]term, error) {
 	return terms, nil
 }
 
-// validate refuses what Kubernetes would not take in a pod: it must not get
-// into one.
-func validate(selector *corev1.NodeSelector) error {
+// validateSelector rejects selectors that Kubernetes would not accept in a pod.
+func validateSelector(selector *corev1.NodeSelector) error {
 	for i, t := range selector.NodeSelectorTerms {
 		for j, requirement := range t.MatchFields {
 			if requirement.Key != metav1.ObjectNameField {
@@ -78,34 +77,34 @@ func validate(selector *corev1.NodeSelector) error {
 	return err
 }
 
-// virtual restricts the selected nodes to virtual ones. A selector of nothing
-// but empty terms selects no node, and neither does the result.
-func virtual(selected []term) []term {
+// restrictToVirtual restricts the selected nodes to virtual ones. If all terms of a selector are empty, it selects no node, and
+// neither does the result.
+func restrictToVirtual(selected []term) []term {
 	if selected == nil {
 		return []term{nodeType(corev1.NodeSelectorOpIn)}
 	}
 	restricted := make([]term, 0, len(selected))
 	for _, t := range selected {
-		restricted = append(restricted, t.and(nodeType(corev1.NodeSelectorOpIn)))
+		restricted = append(restricted, t.combineWith(nodeType(corev1.NodeSelectorOpIn)))
 	}
-	if terms := distinct(restricted); len(terms) > 0 {
+	if terms := distinctTerms(restricted); len(terms) > 0 {
 		return terms
 	}
 	return []term{{}}
 }
 
-// distinct drops terms that change nothing: empty ones, and repetitions.
-func distinct(terms []term) []term {
+// distinctTerms removes empty and duplicate terms.
+func distinctTerms(terms []term) []term {
 	kept := []term{}
 	for _, t := range terms {
-		if !t.empty() && !slices.ContainsFunc(kept, t.same) {
+		if !t.isEmpty() && !slices.ContainsFunc(kept, t.isSame) {
 			kept = append(kept, t)
 		}
 	}
 	return kept
 }
 
-// nodeType is a term about nodes being virtual.
+// nodeType returns a term that matches nodes by whether they are virtual.
 func nodeType(operator corev1.NodeSelectorOperator) term {
 	return term{expressions: []any{
 		map[string]any{"key": wire.TypeLabel, "operator": string(operator), "values": []any{wire.VirtualNodeType}},

@@ -10,38 +10,36 @@ import (
 	"slices"
 )
 
-// term is one alternative of a node affinity as it is written, so that fields
-// which only a newer API server knows survive.
+// term is one alternative of a node affinity in its stored form, so that fields of newer API servers are kept.
 type term map[string]any
 
-// The fields of a term that hold requirements; all of them must be met.
+// The fields of a term that contain requirements. A node must meet all of them.
 const (
 	expressions = "matchExpressions"
 	fields      = "matchFields"
 )
 
-// empty terms match no node, other than an empty label selector would.
-func (t term) empty() bool {
-	return len(t.list(expressions)) == 0 && len(t.list(fields)) == 0
+// isEmpty reports whether the term has no requirements. Unlike an empty label selector, it matches no node.
+func (t term) isEmpty() bool {
+	return len(t.requirementsOf(expressions)) == 0 && len(t.requirementsOf(fields)) == 0
 }
 
-func (t term) list(field string) []any {
+func (t term) requirementsOf(field string) []any {
 	requirements, _ := t[field].([]any)
 	return requirements
 }
 
-// keys returns the requirements of a field in a form that can be compared.
-func (t term) keys(field string) map[string]bool {
+// requirementKeys returns the requirements of a field as comparable keys.
+func (t term) requirementKeys(field string) map[string]bool {
 	keys := map[string]bool{}
-	for _, requirement := range t.list(field) {
-		keys[key(requirement)] = true
+	for _, requirement := range t.requirementsOf(field) {
+		keys[requirementKey(requirement)] = true
 	}
 	return keys
 }
 
-// key is the same for requirements that mean the same: the order of the values
-// does not matter.
-func key(requirement any) string {
+// requirementKey returns a string that is equal for equivalent requirements. The order of the values does not matter.
+func requirementKey(requirement any) string {
 	if content, ok := requirement.(map[string]any); ok {
 		if values, ok := content["values"].([]any); ok {
 			content = maps.Clone(content)
@@ -61,15 +59,14 @@ func key(requirement any) string {
 	return string(text)
 }
 
-// implies reports whether whatever satisfies t satisfies other too: t has all of
-// its requirements.
-func (t term) implies(other term) bool {
-	if t.empty() || other.empty() {
+// impliesTerm reports whether every node that matches t also matches other, because t has all of its requirements.
+func (t term) impliesTerm(other term) bool {
+	if t.isEmpty() || other.isEmpty() {
 		return false
 	}
 	for _, field := range []string{expressions, fields} {
-		has := t.keys(field)
-		for requirement := range other.keys(field) {
+		has := t.requirementKeys(field)
+		for requirement := range other.requirementKeys(field) {
 			if !has[requirement] {
 				return false
 			}
@@ -78,21 +75,21 @@ func (t term) implies(other term) bool {
 	return true
 }
 
-func (t term) same(other term) bool {
-	return t.empty() && other.empty() || t.implies(other) && other.implies(t)
+func (t term) isSame(other term) bool {
+	return t.isEmpty() && other.isEmpty() || t.impliesTerm(other) && other.impliesTerm(t)
 }
 
-// and returns a term that is satisfied by what satisfies both.
-func (t term) and(other term) term {
-	if t.empty() || other.empty() {
+// combineWith returns a term that matches the nodes that match both t and other.
+func (t term) combineWith(other term) term {
+	if t.isEmpty() || other.isEmpty() {
 		return term{}
 	}
 	both := maps.Clone(t)
 	for _, field := range []string{expressions, fields} {
-		has := t.keys(field)
-		requirements := slices.Clone(t.list(field))
-		for _, requirement := range other.list(field) {
-			if !has[key(requirement)] {
+		has := t.requirementKeys(field)
+		requirements := slices.Clone(t.requirementsOf(field))
+		for _, requirement := range other.requirementsOf(field) {
+			if !has[requirementKey(requirement)] {
 				requirements = append(requirements, requirement)
 			}
 		}
@@ -103,24 +100,23 @@ func (t term) and(other term) term {
 	return both
 }
 
-// combine returns terms that are satisfied by the nodes that satisfy one of the
-// pod's and one of ours. The pod's come first, and a term that is strict enough
-// stays as it is: to combine the result again changes nothing, which matters
-// because the API server may ask twice about one pod.
-func combine(pods, ours []term) []term {
+// combineTerms returns terms that match the nodes that match one term of the pod and one of ours. The pod's terms come first,
+// and a term that already implies one of ours stays unchanged. So combining the result again changes nothing, which
+// matters because the API server may call the webhook twice for one pod.
+func combineTerms(pods, ours []term) []term {
 	var combined []term
 	add := func(t term) {
-		if !slices.ContainsFunc(combined, t.same) {
+		if !slices.ContainsFunc(combined, t.isSame) {
 			combined = append(combined, t)
 		}
 	}
 	for _, t := range pods {
-		if t.empty() || slices.ContainsFunc(ours, t.implies) {
+		if t.isEmpty() || slices.ContainsFunc(ours, t.impliesTerm) {
 			add(t)
 			continue
 		}
 		for _, our := range ours {
-			add(t.and(our))
+			add(t.combineWith(our))
 		}
 	}
 	return combined

@@ -20,13 +20,13 @@ import (
 	"github.com/refract-project/refract/controllers/internal/reviews"
 )
 
-// Path is where the webhook is served; it is Liqo's.
+// Path is the URL path of the webhook, the same as Liqo's.
 const Path = "/mutate/pod"
 
 // Options are the settings of the webhook.
 type Options struct {
-	// RuntimeClass names the runtime class whose pods are left alone: it says
-	// itself where they run. Empty: there is none.
+	// RuntimeClass is the runtime class of the pods that are left unchanged, because it selects their nodes itself. If
+	// it is empty, no pods are excepted.
 	RuntimeClass string
 }
 
@@ -36,14 +36,14 @@ type Webhook struct {
 	options Options
 }
 
-// NewWebhook returns a webhook that looks for NamespaceOffloadings in reader,
-// which should be a cache: it is asked about every pod.
+// NewWebhook returns a webhook that reads NamespaceOffloadings from reader. The reader should be a cache, because it is
+// used for every pod.
 func NewWebhook(reader client.Reader, options Options) *Webhook {
 	return &Webhook{reader: reader, options: options}
 }
 
-// Register serves the webhook on server, with the cache of mgr. The cache is
-// made to hold NamespaceOffloadings also on replicas that do not lead.
+// Register serves the webhook on server with the cache of mgr. It starts an informer for NamespaceOffloadings also on
+// replicas that are not the leader.
 func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
 	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.NamespaceOffloading{}); err != nil {
 		return fmt.Errorf("watching NamespaceOffloadings, %w", err)
@@ -54,7 +54,7 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 
 // Handle implements admission.Handler.
 func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
-	p, err := decode(request.Object.Raw)
+	p, err := decodePod(request.Object.Raw)
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
@@ -64,25 +64,25 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	nso := &offloading.NamespaceOffloading{}
 	err = w.reader.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: offloading.NamespaceOffloadingName}, nso)
 	if apierrors.IsNotFound(err) {
-		return unchanged(ctx, fmt.Sprintf("namespace %s has the label %s but no NamespaceOffloading named %q: the pod stays in this cluster; run: refractctl offload namespace %s",
+		return admitUnchanged(ctx, fmt.Sprintf("namespace %s has the label %s but no NamespaceOffloading named %q: the pod stays in this cluster; run: refractctl offload namespace %s",
 			request.Namespace, wire.SchedulingEnabledLabel, offloading.NamespaceOffloadingName, request.Namespace))
 	}
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("getting NamespaceOffloading in %s, %w", request.Namespace, err))
 	}
 	if nso.DeletionTimestamp != nil {
-		return admission.Allowed("") // the label is about to go
+		return admission.Allowed("") // the label is about to be removed
 	}
 	where, err := placementOf(&nso.Spec)
 	if err != nil {
-		return unchanged(ctx, fmt.Sprintf("NamespaceOffloading %s/%s is ignored and the pod stays in this cluster: correct spec.%s", nso.Namespace, nso.Name, err))
+		return admitUnchanged(ctx, fmt.Sprintf("NamespaceOffloading %s/%s is ignored and the pod stays in this cluster: correct spec.%s", nso.Namespace, nso.Name, err))
 	}
-	return p.patch(where).Admitted()
+	return p.patchFor(where).Admitted()
 }
 
-// unchanged admits the pod, with a warning for its creator and in the log, why it is not
+// admitUnchanged admits the pod without changes. A warning to its creator and a log message have the reason why it is not
 // offloaded.
-func unchanged(ctx context.Context, why string) admission.Response {
+func admitUnchanged(ctx context.Context, why string) admission.Response {
 	log.FromContext(ctx).Info("Pod admitted unchanged", "reason", why)
 	return admission.Allowed("").WithWarnings(why)
 }

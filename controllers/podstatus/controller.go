@@ -39,19 +39,18 @@ import (
 
 const (
 	fieldManager = wire.PodStatusFieldManager
-	// parallel is how many pods are marked at once, page how many are asked for
-	// at once unless the options say so.
+	// parallel is how many pods are patched at once, and page the default for Options.Page.
 	parallel, page = 8, 500
-	// again is after how long the pods of a node that is not ready are looked
-	// at again: some may have been offloaded only then.
-	again = 30 * time.Second
+	// recheckInterval is how often the pods of a node that is not ready are listed again, because some may have been offloaded in
+	// the meantime.
+	recheckInterval = 30 * time.Second
 )
 
 // Options are the settings of the controller.
 type Options struct {
 	// Workers is how many nodes are reconciled at the same time.
 	Workers int
-	// Page is how many pods are asked for at once, 500 if it is 0.
+	// Page is how many pods are listed in one request. 0 stands for 500.
 	Page int64
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -64,8 +63,8 @@ type Controller struct {
 	options Options
 }
 
-// NewController returns a controller that writes through c, and asks live for
-// pods: it needs them when a node changes, and a cache would hold them always.
+// NewController returns a controller that writes through c, and lists pods with live. It needs pods only when a node
+// changes, and a cache would hold them all the time.
 func NewController(c client.Client, live client.Reader, options Options) *Controller {
 	if options.Page == 0 {
 		options.Page = page
@@ -78,7 +77,7 @@ func (c *Controller) Name() string { return "podstatus" }
 
 // Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
-	return &corev1.NodeList{}, func(client.Object) bool { return true } // the cache holds virtual ones alone
+	return &corev1.NodeList{}, func(client.Object) bool { return true } // the cache contains only virtual nodes
 }
 
 // Register adds the controller to mgr.
@@ -91,59 +90,57 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 }
 
 func readinessChanged(e event.UpdateEvent) bool {
-	before, now := readiness(e.ObjectOld.(*corev1.Node)), readiness(e.ObjectNew.(*corev1.Node))
+	before, now := readinessOf(e.ObjectOld.(*corev1.Node)), readinessOf(e.ObjectNew.(*corev1.Node))
 	return before != now || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion() // a resync
 }
 
-// readiness is "" when it was not reported yet.
-func readiness(node *corev1.Node) corev1.ConditionStatus {
+// readinessOf returns the status of the condition Ready, or an empty string if it was not reported yet.
+func readinessOf(node *corev1.Node) corev1.ConditionStatus {
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.Status
 	}
 	return ""
 }
 
-// Reconcile labels the offloaded pods of a node that is not ready, and removes the
-// label from those of a ready one.
+// Reconcile labels the offloaded pods of a node that is not ready, and removes the label from the pods of a ready node.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := c.client.Get(ctx, request.NamespacedName, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	ready := readiness(node)
+	ready := readinessOf(node)
 	if ready == "" || node.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
 	unavailable := ready != corev1.ConditionTrue
-	if err := c.mark(ctx, node.Name, unavailable); err != nil || !unavailable {
+	if err := c.labelPods(ctx, node.Name, unavailable); err != nil || !unavailable {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: recheckInterval}, nil
 }
 
-// mark finds the pods whose mark is wrong, and mends it. One that cannot be
-// written holds no other up.
-func (c *Controller) mark(ctx context.Context, node string, unavailable bool) error {
+// labelPods lists the pods whose label is wrong and corrects it. An error on one pod does not delay the others.
+func (c *Controller) labelPods(ctx context.Context, node string, unavailable bool) error {
 	found := &metav1.PartialObjectMetadataList{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 	options := []client.ListOption{
-		client.MatchingFieldsSelector{Selector: where(node, unavailable)}, client.MatchingLabelsSelector{Selector: wrong(unavailable)}, client.Limit(c.options.Page),
+		client.MatchingFieldsSelector{Selector: selectPodsOf(node, unavailable)}, client.MatchingLabelsSelector{Selector: selectWronglyLabelled(unavailable)}, client.Limit(c.options.Page),
 	}
 	var problems []error
 	for {
 		if err := c.live.List(ctx, found, append(options, client.Continue(found.Continue))...); err != nil {
 			return errors.Join(append(problems, fmt.Errorf("listing the pods of node %s, %w", node, err))...)
 		}
-		problems = append(problems, c.markAll(ctx, found.Items, unavailable)...)
+		problems = append(problems, c.patchPods(ctx, found.Items, unavailable)...)
 		if found.Continue == "" {
 			return errors.Join(problems...)
 		}
 	}
 }
 
-// where selects the pods of the node. Those that have finished get no traffic
-// and need no mark; one that they got while they ran they lose like all others.
-func where(node string, unavailable bool) fields.Selector {
+// selectPodsOf selects the pods of the node. Finished pods get no traffic and need no label, but a label is removed from them,
+// too.
+func selectPodsOf(node string, unavailable bool) fields.Selector {
 	there := fields.OneTermEqualSelector("spec.nodeName", node)
 	if !unavailable {
 		return there
@@ -152,9 +149,8 @@ func where(node string, unavailable bool) fields.Selector {
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))
 }
 
-// wrong selects the offloaded pods that ought to have the mark and have not, or
-// the other way round.
-func wrong(unavailable bool) labels.Selector {
+// selectWronglyLabelled selects the offloaded pods that lack the label although they need it, or have it although they do not.
+func selectWronglyLabelled(unavailable bool) labels.Selector {
 	has := selection.Equals
 	if unavailable {
 		has = selection.NotEquals
@@ -164,13 +160,13 @@ func wrong(unavailable bool) labels.Selector {
 	return labels.NewSelector().Add(*offloaded, *marked)
 }
 
-func (c *Controller) markAll(ctx context.Context, pods []metav1.PartialObjectMetadata, unavailable bool) []error {
+func (c *Controller) patchPods(ctx context.Context, pods []metav1.PartialObjectMetadata, unavailable bool) []error {
 	problems := make([]error, len(pods))
 	group := errgroup.Group{}
 	group.SetLimit(parallel)
 	for i := range pods {
 		group.Go(func() error {
-			problems[i] = c.markOne(ctx, &pods[i], unavailable)
+			problems[i] = c.patchPod(ctx, &pods[i], unavailable)
 			return nil
 		})
 	}
@@ -178,10 +174,10 @@ func (c *Controller) markAll(ctx context.Context, pods []metav1.PartialObjectMet
 	return problems
 }
 
-func (c *Controller) markOne(ctx context.Context, pod *metav1.PartialObjectMetadata, unavailable bool) error {
+func (c *Controller) patchPod(ctx context.Context, pod *metav1.PartialObjectMetadata, unavailable bool) error {
 	var changes jsonpatch.Patch
 	if path := "/metadata/labels" + jsonpatch.Pointer(wire.RemoteUnavailableLabel); unavailable {
-		changes.Add(path, "true") // there are labels: it was found by one
+		changes.Add(path, "true") // the pod has labels, because it was found by one
 	} else {
 		changes.Remove(path)
 	}

@@ -14,30 +14,31 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 )
 
-// The prefixes of Kubernetes' ResourceQuota, which a Quota may use as well.
+// Prefixes of resource names in a ResourceQuota, which a Quota may use as well.
 const (
 	requestsPrefix = "requests."
 	limitsPrefix   = "limits."
 )
 
-// demandOf returns what a pod counts in a Quota, as Kubernetes counts it: the requests of its containers together, or of its largest init
-// container if that is more, sidecars with either, and its overhead; the same of its limits, as limits.cpu; and one pod. A pod that is being
-// resized counts with the larger of what it has and what it gets.
+// demandOf returns the amount that a pod counts in a Quota, with the rules of Kubernetes: the sum of the requests of its
+// containers, or the requests of its largest init container if they are larger, plus sidecars and overhead. The limits
+// are counted in the same way, as limits.cpu for example, and the pod as one pod. During a resize, the larger of the
+// current and the new size counts.
 func demandOf(pod *corev1.Pod) corev1.ResourceList {
 	defaulted := &corev1.Pod{Spec: withDefaultRequests(&pod.Spec), Status: pod.Status}
 	demand := corev1.ResourceList{}
-	// A resize that the node cannot carry out is not in use, but nothing keeps the node from carrying it out later.
+	// A resize that the node cannot carry out is not in use, but may be carried out later.
 	for _, options := range []helpers.PodResourcesOptions{{}, {UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}} {
-		raise(demand, helpers.PodRequests(defaulted, options))
+		raiseResources(demand, helpers.PodRequests(defaulted, options))
 		for name, limit := range helpers.PodLimits(defaulted, options) {
-			raise(demand, corev1.ResourceList{limitsPrefix + name: limit})
+			raiseResources(demand, corev1.ResourceList{limitsPrefix + name: limit})
 		}
 	}
 	demand[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return demand
 }
 
-// withDefaultRequests returns a spec in which limits stand for missing requests, as the API server sets them. spec is not changed.
+// withDefaultRequests returns a copy of spec in which limits replace missing requests, as the API server defaults them.
 func withDefaultRequests(spec *corev1.PodSpec) corev1.PodSpec {
 	defaulted := *spec
 	defaulted.Containers, defaulted.InitContainers = withRequests(spec.Containers), withRequests(spec.InitContainers)
@@ -75,7 +76,7 @@ func withRequests(containers []corev1.Container) []corev1.Container {
 	return defaulted
 }
 
-// limitsOf returns the limits of a Quota by the names that demandOf uses.
+// limitsOf returns the limits of a Quota with the resource names of demandOf.
 func limitsOf(resources corev1.ResourceList) corev1.ResourceList {
 	limits := corev1.ResourceList{}
 	for name, limit := range resources {
@@ -89,7 +90,7 @@ func limitsOf(resources corev1.ResourceList) corev1.ResourceList {
 	return limits
 }
 
-// excess is a resource of which a Quota has not enough.
+// excess is a resource whose demand exceeds a Quota.
 type excess struct {
 	name                   corev1.ResourceName
 	requested, used, limit resource.Quantity
@@ -103,9 +104,9 @@ func (e *excess) String() string {
 	return fmt.Sprintf("%s: requested %s, used %s, limited %s", e.name, e.requested.String(), e.used.String(), e.limit.String())
 }
 
-// exceeds returns the resources of which demand is more than a Quota leaves beside used, sorted by name. What the pod has already, present, it
-// may keep.
-func exceeds(demand, present, used, limits corev1.ResourceList) (over []excess) {
+// findExcess returns the resources whose demand is more than the limit leaves after used, sorted by name. The pod may
+// always keep its present amount.
+func findExcess(demand, present, used, limits corev1.ResourceList) (over []excess) {
 	for _, name := range slices.Sorted(maps.Keys(demand)) {
 		wants, has := demand[name], present[name]
 		limit, named := limits[name]
@@ -123,7 +124,7 @@ func exceeds(demand, present, used, limits corev1.ResourceList) (over []excess) 
 	return over
 }
 
-func add(sum, more corev1.ResourceList) {
+func addResources(sum, more corev1.ResourceList) {
 	for name, quantity := range more {
 		total := sum[name]
 		total.Add(quantity)
@@ -131,8 +132,8 @@ func add(sum, more corev1.ResourceList) {
 	}
 }
 
-// raise sets each resource of list to the larger of its amounts in list and other.
-func raise(list, other corev1.ResourceList) {
+// raiseResources sets each resource of list to the larger of its amounts in list and other.
+func raiseResources(list, other corev1.ResourceList) {
 	for name, quantity := range other {
 		if present, ok := list[name]; !ok || quantity.Cmp(present) > 0 {
 			list[name] = quantity

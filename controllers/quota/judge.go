@@ -21,8 +21,9 @@ import (
 	"github.com/refract-project/refract/controllers/tenancy"
 )
 
-// judge returns why a request must not be carried out, nil if it may, and whether a Quota limits it. The lock must be held.
-func (l *Ledger) judge(ctx context.Context, request Request, announced bool) (refusal *Refusal, limited bool, err error) {
+// judgeRequest returns the reason why a request is refused, or nil, and reports whether a Quota limits it. The lock must be
+// held.
+func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bool) (refusal *Refusal, limited bool, err error) {
 	if l.options.Off {
 		return nil, false, nil
 	}
@@ -31,18 +32,19 @@ func (l *Ledger) judge(ctx context.Context, request Request, announced bool) (re
 	if err != nil {
 		return nil, false, err
 	}
-	demand, present := demandOf(&corev1.Pod{Spec: *request.Spec}), l.present(request)
+	demand, present := demandOf(&corev1.Pod{Spec: *request.Spec}), l.presentDemand(request)
 	if len(quotas) == 0 {
 		refusal, err := l.judgeUnlimited(ctx, who, request, demand, present)
 		return refusal, false, err
 	}
-	// The creator of a ShadowPod that was written while no webhook responded, or before there were Quotas, is unknown: all Quotas count it.
+	// The creator of a ShadowPod is unknown if it was written while no webhook responded, or before there were Quotas.
+	// All Quotas count such a pod.
 	applied := slices.DeleteFunc(slices.Clone(quotas), func(q offloading.Quota) bool { return who.creator != "" && Escape(q.Spec.User) != who.creator })
 	switch {
 	case len(applied) == 0 && !isNew(request, demand, present):
 		return nil, false, nil
 	case len(applied) == 0:
-		return refuse("metadata.labels["+wire.CreatorUserLabel+"]",
+		return newRefusal("metadata.labels["+wire.CreatorUserLabel+"]",
 			fmt.Sprintf("user %q of consumer %s has no Quota, and others of this consumer have one", who.creator, who.origin),
 			fmt.Sprintf("ask an administrator of this cluster to create a Quota for it in namespace %s", quotas[0].Namespace)), true, nil
 	}
@@ -55,20 +57,20 @@ func (l *Ledger) judge(ctx context.Context, request Request, announced bool) (re
 	return refusal, true, err
 }
 
-// present returns what the pod of a request counts already, nil if there is none.
-func (l *Ledger) present(request Request) corev1.ResourceList {
+// presentDemand returns the amount that the pod of a request already counts, or nil if there is no pod.
+func (l *Ledger) presentDemand(request Request) corev1.ResourceList {
 	if request.Present == nil {
 		return nil
 	}
 	present := demandOf(request.Present)
 	if entry := l.reserved[request.Key]; entry != nil {
-		raise(present, entry.demand())
+		raiseResources(present, entry.totalDemand())
 	}
 	return present
 }
 
-// grows reports whether a request is for more than the pod has.
-func grows(demand, present corev1.ResourceList) bool {
+// isGrowing reports whether a request demands more than the pod has.
+func isGrowing(demand, present corev1.ResourceList) bool {
 	for name, wants := range demand {
 		if wants.Cmp(present[name]) > 0 {
 			return true
@@ -77,7 +79,7 @@ func grows(demand, present corev1.ResourceList) bool {
 	return false
 }
 
-// isNew reports whether a request is for something that did not run yet: a pod, another one in place of a pod, or a larger one.
+// isNew reports whether a request would start something new: a pod, another pod in place of one, or a larger pod.
 func isNew(request Request, demand, present corev1.ResourceList) bool {
 	switch {
 	case request.Returns:
@@ -85,21 +87,22 @@ func isNew(request Request, demand, present corev1.ResourceList) bool {
 	case request.Present == nil, request.Replaces:
 		return true
 	}
-	return grows(demand, present)
+	return isGrowing(demand, present)
 }
 
-// judgeBy judges a request by one Quota. What ran and is to stay as it is, or gets smaller, is asked for room alone, and not for what it has.
+// judgeBy checks a request against one Quota. A pod that was running and does not grow is only checked for available
+// resources, and not for its declarations.
 func (l *Ledger) judgeBy(q *offloading.Quota, request Request, demand, present, used corev1.ResourceList) *Refusal {
 	remedy := fmt.Sprintf("ask an administrator of this cluster to change Quota %s/%s", q.Namespace, q.Name)
 	if ptr.Deref(q.Spec.Cordoned, false) && isNew(request, demand, present) {
-		return refuse("spec.pod", "the Quota is cordoned, so no new pods are admitted, and running pods may only shrink", remedy)
+		return newRefusal("spec.pod", "the Quota is cordoned, so no new pods are admitted, and running pods may only shrink", remedy)
 	}
 	if !request.Returns {
-		if refusal := l.declared(request.Spec, q); refusal != nil {
+		if refusal := l.checkDeclaration(request.Spec, q); refusal != nil {
 			return refusal
 		}
 	}
-	over := exceeds(demand, present, used, limitsOf(q.Spec.Resources))
+	over := findExcess(demand, present, used, limitsOf(q.Spec.Resources))
 	if len(over) == 0 {
 		return nil
 	}
@@ -114,11 +117,11 @@ func (l *Ledger) judgeBy(q *offloading.Quota, request Request, demand, present, 
 	return &Refusal{Refusal: *describe((*excess).String), Discreet: describe(func(e *excess) string { return string(e.name) })}
 }
 
-func refuse(field, rule, remedy string) *Refusal {
+func newRefusal(field, rule, remedy string) *Refusal {
 	return &Refusal{Refusal: tenancy.Refusal{Field: field, Rule: rule, Remedy: remedy}}
 }
 
-// judgeUnlimited refuses what is new of a consumer without any Quota, if it must have one.
+// judgeUnlimited refuses new pods of a consumer without any Quota if a Quota is required.
 func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request, demand, present corev1.ResourceList) (*Refusal, error) {
 	required := l.options.Required
 	if !required && l.options.OfTenants {
@@ -128,9 +131,9 @@ func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request,
 		}
 	}
 	if !required || !isNew(request, demand, present) {
-		return nil, nil //nolint:nilnil // it is not refused
+		return nil, nil //nolint:nilnil // not refused
 	}
-	return refuse("metadata.labels["+wire.CreatorUserLabel+"]", fmt.Sprintf("consumer %s has no Quota, so its pods may only stay as they are, or shrink", who.origin),
+	return newRefusal("metadata.labels["+wire.CreatorUserLabel+"]", fmt.Sprintf("consumer %s has no Quota, so its pods may only stay as they are, or shrink", who.origin),
 		fmt.Sprintf("ask an administrator of this cluster to accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)), nil
 }
 
@@ -161,49 +164,50 @@ func QuotasOf(ctx context.Context, reader client.Reader, consumer string) ([]off
 	}), nil
 }
 
-// strictness returns how strictly a Quota asks pods to say what they use.
-func (l *Ledger) strictness(q *offloading.Quota) offloading.LimitsEnforcement {
+// enforcementOf returns which requests and limits a Quota requires pods to declare.
+func (l *Ledger) enforcementOf(q *offloading.Quota) offloading.LimitsEnforcement {
 	if q.Spec.LimitsEnforcement != "" {
 		return q.Spec.LimitsEnforcement
 	}
 	return l.options.Limits
 }
 
-// declared refuses a pod that does not say what it uses, as far as the Quota asks for it. Zero says nothing: a container that requests zero may
-// use what it likes, and a limit of zero is none.
-func (l *Ledger) declared(spec *corev1.PodSpec, q *offloading.Quota) *Refusal {
-	strict := l.strictness(q)
-	ask := declaration{limits: map[corev1.ResourceName]bool{}, equal: strict == offloading.HardLimitsEnforcement}
+// checkDeclaration returns a Refusal if a pod lacks a request or limit that the Quota requires. Zero counts as missing: a
+// container that requests zero may use any amount, and a limit of zero is no limit.
+func (l *Ledger) checkDeclaration(spec *corev1.PodSpec, q *offloading.Quota) *Refusal {
+	strict := l.enforcementOf(q)
+	ask := requiredDeclaration{limits: map[corev1.ResourceName]bool{}, equal: strict == offloading.HardLimitsEnforcement}
 	if ask.equal || strict == offloading.SoftLimitsEnforcement {
 		ask.requests = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 	}
 	for name := range limitsOf(q.Spec.Resources) {
 		if bare, ok := strings.CutPrefix(string(name), limitsPrefix); ok {
-			ask.limits[corev1.ResourceName(bare)] = true // which could not be counted otherwise
+			// Without a limit the resource could not be counted.
+			ask.limits[corev1.ResourceName(bare)] = true
 		}
 		if name == corev1.ResourceEphemeralStorage && len(ask.requests) > 0 {
 			ask.requests = append(ask.requests, name)
 		}
 	}
-	field, rule := ask.missing(spec)
+	field, rule := ask.missingField(spec)
 	if rule == "" {
 		return nil
 	}
-	return refuse("spec.pod."+field, rule, fmt.Sprintf("set it in the pod (limitsEnforcement of Quota %s/%s is %s)", q.Namespace, q.Name, strict))
+	return newRefusal("spec.pod."+field, rule, fmt.Sprintf("set it in the pod (limitsEnforcement of Quota %s/%s is %s)", q.Namespace, q.Name, strict))
 }
 
-// declaration is what a Quota wants pods to say.
-type declaration struct {
+// requiredDeclaration has the resources that a Quota requires pods to declare.
+type requiredDeclaration struct {
 	// requests are mandatory.
 	requests []corev1.ResourceName
 	// limits are mandatory as well.
 	limits map[corev1.ResourceName]bool
-	// equal: what is requested is limited to the same.
+	// equal requires each limit to equal its request.
 	equal bool
 }
 
-// missing returns the first field that does not say what is asked for, and the rule, "" if there is none.
-func (d *declaration) missing(spec *corev1.PodSpec) (field, rule string) {
+// missingField returns the first required field that a pod lacks, and the rule, or empty strings if there is none.
+func (d *requiredDeclaration) missingField(spec *corev1.PodSpec) (field, rule string) {
 	said := ptr.Deref(spec.Resources, corev1.ResourceRequirements{})
 	for _, list := range []struct {
 		field      string
@@ -211,7 +215,7 @@ func (d *declaration) missing(spec *corev1.PodSpec) (field, rule string) {
 	}{{"containers", spec.Containers}, {"initContainers", spec.InitContainers}} {
 		for i := range list.containers {
 			container := &list.containers[i]
-			if rule := d.undeclared(&container.Resources, &said); rule != "" {
+			if rule := d.undeclaredField(&container.Resources, &said); rule != "" {
 				return fmt.Sprintf("%s[%s].resources", list.field, container.Name), rule
 			}
 		}
@@ -219,28 +223,28 @@ func (d *declaration) missing(spec *corev1.PodSpec) (field, rule string) {
 	return "", ""
 }
 
-// undeclared returns what a container does not say, unless it is said for its pod as a whole.
-func (d *declaration) undeclared(container, pod *corev1.ResourceRequirements) string {
+// undeclaredField returns the first required field that a container lacks, unless the pod declares it as a whole.
+func (d *requiredDeclaration) undeclaredField(container, pod *corev1.ResourceRequirements) string {
 	for _, name := range d.requests {
-		if !positive(container.Requests, name) && !positive(pod.Requests, name) {
+		if !isPositive(container.Requests, name) && !isPositive(pod.Requests, name) {
 			return fmt.Sprintf("a request of %s is mandatory, and more than zero", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.limits)) {
-		if !positive(container.Limits, name) && !positive(pod.Limits, name) {
+		if !isPositive(container.Limits, name) && !isPositive(pod.Limits, name) {
 			return fmt.Sprintf("a limit of %s is mandatory, and more than zero", name)
 		}
 	}
 	for _, level := range []*corev1.ResourceRequirements{container, pod} {
-		if rule := d.unequal(level); rule != "" {
+		if rule := d.unequalLimit(level); rule != "" {
 			return rule
 		}
 	}
 	return ""
 }
 
-// unequal returns which limit differs from its request.
-func (d *declaration) unequal(resources *corev1.ResourceRequirements) string {
+// unequalLimit returns the first limit that differs from its request.
+func (d *requiredDeclaration) unequalLimit(resources *corev1.ResourceRequirements) string {
 	if !d.equal {
 		return ""
 	}
@@ -253,7 +257,7 @@ func (d *declaration) unequal(resources *corev1.ResourceRequirements) string {
 	return ""
 }
 
-func positive(list corev1.ResourceList, name corev1.ResourceName) bool {
+func isPositive(list corev1.ResourceList, name corev1.ResourceName) bool {
 	quantity, ok := list[name]
 	return ok && quantity.Cmp(resource.Quantity{}) > 0
 }

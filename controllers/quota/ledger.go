@@ -25,15 +25,16 @@ import (
 type Options struct {
 	// Off enforces nothing.
 	Off bool
-	// Limits is how strictly pods must say what they use, for Quotas that do not say; empty is None.
+	// Limits is the LimitsEnforcement of Quotas that specify none. Empty stands for None.
 	Limits offloading.LimitsEnforcement
-	// Required refuses the pods of consumers that have no Quota at all, which are not limited otherwise.
+	// Required refuses the pods of consumers without any Quota, which would be unlimited otherwise.
 	Required bool
-	// OfTenants is Required for the consumers that have joined with a Tenant: deleting its ResourceSlice, and the Quota with it, frees none.
+	// OfTenants is like Required, but only for consumers that have joined with a Tenant. Such a consumer is not freed of
+	// limits by deleting its ResourceSlice, which deletes the Quota.
 	OfTenants bool
 }
 
-// Ledger computes the usage of the users of consumers, and reserves what is about to be used. It is safe for
+// Ledger computes the usage of the users of consumers, and reserves resources of pending writes. It is safe for
 // concurrent use.
 type Ledger struct {
 	reader  client.Reader
@@ -41,32 +42,33 @@ type Ledger struct {
 	now     func() time.Time
 
 	mu sync.Mutex
-	// reserved is what pods are getting that the cache does not show yet.
+	// reserved has the pending demand of pods that the cache does not show yet.
 	reserved map[types.NamespacedName]*reservation
-	// announced is what the webhook of this process has admitted, and the controller has not decided on yet.
+	// announced has the requests that the webhook of this process has admitted and the controller has not decided on
+	// yet.
 	announced map[types.NamespacedName]announcement
 }
 
-// reservation is what one pod counts in addition to what the cache shows of it.
+// reservation is the demand of one pod in addition to its demand in the cache.
 type reservation struct {
 	owner owner
-	// open is the demand of a creation or change that is under way, or of which the outcome is unknown.
+	// open is the demand of a write that is pending, or whose outcome is unknown.
 	open corev1.ResourceList
-	// settled is the demand of the pod as it was written last, with this resourceVersion; nil once the cache shows it.
+	// settled is the demand of the pod in its last written version; nil once the cache shows that version.
 	settled corev1.ResourceList
 	version string
 }
 
-func (r *reservation) demand() corev1.ResourceList {
+func (r *reservation) totalDemand() corev1.ResourceList {
 	demand := corev1.ResourceList{}
-	raise(demand, r.open)
-	raise(demand, r.settled)
+	raiseResources(demand, r.open)
+	raiseResources(demand, r.settled)
 	return demand
 }
 
-// announcedFor is how long an admitted change counts in the webhook. Longer would keep refusing after a change that the API server has not
-// stored in the end; shorter would not span the time until the controller has acted.
-const announcedFor = 10 * time.Second
+// announcementPeriod is how long an admitted change counts in the webhook. A longer time keeps refusing other requests if the
+// API server did not store the change; a shorter one ends before the controller has acted.
+const announcementPeriod = 10 * time.Second
 
 type announcement struct {
 	owner   owner
@@ -74,34 +76,35 @@ type announcement struct {
 	expires time.Time
 }
 
-// owner of a pod: a user of a consumer. The creator of a pod that is older than the Quotas may be unknown, "".
+// owner is the user of a consumer that owns a pod. The creator is empty if the pod is older than the Quotas.
 type owner struct{ origin, creator string }
 
 func ownerOf(labels map[string]string) owner {
 	return owner{labels[wire.OriginLabel], labels[wire.CreatorUserLabel]}
 }
 
-// shares reports whether the pods of both owners count in one Quota. A pod without a creator counts in all Quotas of its consumer.
-func (o owner) shares(other owner) bool {
+// sharesQuota reports whether the pods of both owners count in a common Quota. A pod without a creator counts in all Quotas
+// of its consumer.
+func (o owner) sharesQuota(other owner) bool {
 	return o.origin == other.origin && (o.creator == other.creator || o.creator == "" || other.creator == "")
 }
 
-// Request is a pod that is to be created, or to be changed.
+// Request is the creation or change of a pod.
 type Request struct {
 	Key    types.NamespacedName
 	Labels map[string]string
-	// Spec is the spec that the pod is to get.
+	// Spec is the requested spec of the pod.
 	Spec *corev1.PodSpec
-	// Present is the pod that is to be changed, nil if it is to be created.
+	// Present is the pod to change, or nil for a creation.
 	Present *corev1.Pod
-	// Replaces reports that a change of Present is more than one of its size: it becomes another pod.
+	// Replaces is true if a change of Present is more than a resize, so that it becomes another pod.
 	Replaces bool
-	// Returns reports that a pod was lost, and is to be created with the spec that it had.
+	// Returns is true if a lost pod is recreated with its former spec.
 	Returns bool
 }
 
-// NewLedger returns a ledger that reads from a cache of Quotas, namespaces, and
-// the pods of consumers with what they request.
+// NewLedger returns a ledger that reads Quotas, namespaces and the pods of consumers from reader, a cache. The pods must
+// contain their resource requests.
 func NewLedger(reader client.Reader, options Options) *Ledger {
 	return &Ledger{
 		reader: reader, options: options, now: time.Now,
@@ -118,18 +121,19 @@ func (l *Ledger) IsLimited(ctx context.Context, labels map[string]string) (bool,
 	return len(quotas) > 0, err
 }
 
-// Take returns a Refusal if the request exceeds a Quota. Otherwise the pod counts with the larger of what it has and what it gets, until
-// Settle or Release. If the outcome of the write is unknown, call neither: the next Take for this pod decides.
+// Take returns a Refusal if the request exceeds a Quota. Otherwise the larger of the current and the new size of the pod
+// is reserved until Settle or Release. If the outcome of the write is unknown, call neither: the next Take for this pod
+// decides.
 func (l *Ledger) Take(ctx context.Context, request Request) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	refusal, limited, err := l.judge(ctx, request, false)
+	refusal, limited, err := l.judgeRequest(ctx, request, false)
 	if err != nil || refusal != nil || !limited {
 		return refusal, err
 	}
 	open := demandOf(&corev1.Pod{Spec: *request.Spec})
 	if request.Present != nil {
-		raise(open, demandOf(request.Present))
+		raiseResources(open, demandOf(request.Present))
 	}
 	entry := l.reserved[request.Key]
 	if entry == nil {
@@ -137,10 +141,10 @@ func (l *Ledger) Take(ctx context.Context, request Request) (*Refusal, error) {
 		l.reserved[request.Key] = entry
 	}
 	entry.owner, entry.open = ownerOf(request.Labels), open
-	return nil, nil //nolint:nilnil // it is not refused
+	return nil, nil //nolint:nilnil // not refused
 }
 
-// Settle ends the reservation of a pod that was written, once the cache shows this version of it.
+// Settle ends the reservation of a written pod as soon as the cache shows this version of it.
 func (l *Ledger) Settle(pod *corev1.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +153,7 @@ func (l *Ledger) Settle(pod *corev1.Pod) {
 	}
 }
 
-// Release ends the reservation of a write that was not carried out.
+// Release ends the reservation of a write that did not happen.
 func (l *Ledger) Release(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,15 +166,15 @@ func (l *Ledger) Release(key types.NamespacedName) {
 	}
 }
 
-// Forget drops what is reserved for a pod whose ShadowPod is gone: it cannot be created or changed any more.
+// Forget drops the reservation of a pod whose ShadowPod is deleted, so that it cannot be created or changed any more.
 func (l *Ledger) Forget(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.reserved, key)
 }
 
-// Announce returns a Refusal if the request exceeds a Quota, also together with the requests that were announced a moment ago. It reserves
-// nothing: the API server may refuse the request afterwards, and the controller decides.
+// Announce returns a Refusal if the request exceeds a Quota, also together with recently announced requests. It reserves
+// nothing, because the API server may still refuse the request, and the controller makes the decision.
 func (l *Ledger) Announce(ctx context.Context, request Request, dryRun bool) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,14 +183,14 @@ func (l *Ledger) Announce(ctx context.Context, request Request, dryRun bool) (*R
 			delete(l.announced, key)
 		}
 	}
-	refusal, limited, err := l.judge(ctx, request, true)
+	refusal, limited, err := l.judgeRequest(ctx, request, true)
 	if err == nil && refusal == nil && limited && !dryRun {
-		l.announced[request.Key] = announcement{ownerOf(request.Labels), demandOf(&corev1.Pod{Spec: *request.Spec}), l.now().Add(announcedFor)}
+		l.announced[request.Key] = announcement{ownerOf(request.Labels), demandOf(&corev1.Pod{Spec: *request.Spec}), l.now().Add(announcementPeriod)}
 	}
 	return refusal, err
 }
 
-// usedBeside returns what the pods that share a Quota with who use, without the one of that key. The lock must be held.
+// usedBeside returns the usage of the pods that share a Quota with who, without the pod of key. The lock must be held.
 func (l *Ledger) usedBeside(ctx context.Context, who owner, key types.NamespacedName, announced bool) (corev1.ResourceList, error) {
 	pods := &corev1.PodList{}
 	selector := labels.SelectorFromSet(labels.Set{wire.OriginLabel: who.origin})
@@ -197,8 +201,8 @@ func (l *Ledger) usedBeside(ctx context.Context, who owner, key types.Namespaced
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		key := client.ObjectKeyFromObject(pod)
-		l.observe(key, pod)
-		if who.shares(ownerOf(pod.Labels)) && !podend.Finished(pod.Status.Phase) {
+		l.observePod(key, pod)
+		if who.sharesQuota(ownerOf(pod.Labels)) && !podend.Finished(pod.Status.Phase) {
 			usage[key] = demandOf(pod)
 		}
 	}
@@ -206,44 +210,46 @@ func (l *Ledger) usedBeside(ctx context.Context, who owner, key types.Namespaced
 		if usage[key] == nil {
 			usage[key] = corev1.ResourceList{}
 		}
-		raise(usage[key], demand)
+		raiseResources(usage[key], demand)
 	}
 	for key, entry := range l.reserved {
-		if who.shares(entry.owner) {
-			count(key, entry.demand())
+		if who.sharesQuota(entry.owner) {
+			count(key, entry.totalDemand())
 		}
 	}
 	for key, a := range l.announced {
-		if announced && who.shares(a.owner) {
+		if announced && who.sharesQuota(a.owner) {
 			count(key, a.demand)
 		}
 	}
 	delete(usage, key)
 	used := corev1.ResourceList{}
 	for _, demand := range usage {
-		add(used, demand)
+		addResources(used, demand)
 	}
 	return used, nil
 }
 
-// observe ends the reservation of a pod that the cache shows as it was written, or later.
-func (l *Ledger) observe(key types.NamespacedName, pod *corev1.Pod) {
+// observePod ends the reservation of a pod if the cache shows the written version or a later one.
+func (l *Ledger) observePod(key types.NamespacedName, pod *corev1.Pod) {
 	entry := l.reserved[key]
 	if entry == nil || entry.settled == nil {
 		return
 	}
 	order, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, entry.version)
 	if err != nil || order < 0 {
-		return // kept in doubt
+		// The reservation stays if the order of the versions is unknown.
+		return
 	}
 	if entry.settled = nil; entry.open == nil {
 		delete(l.reserved, key)
 	}
 }
 
-// Refusal says why a request exceeds a Quota.
+// Refusal is the reason why a request exceeds a Quota.
 type Refusal struct {
 	tenancy.Refusal
-	// Discreet is the same without numbers, for a client that was not identified; nil if there are none in it.
+	// Discreet is the reason without numbers, for clients that were not identified. It is nil if the reason has no
+	// numbers.
 	Discreet *tenancy.Refusal
 }

@@ -88,7 +88,7 @@ func TestExceeds(t *testing.T) {
 		"storage is none of a pod's":                 {`{cpu: 1}`, `{}`, `{}`, `{requests.storage: 0, cpu: 4}`, ""},
 	} {
 		var got []string
-		for _, over := range exceeds(list(tc.demand), list(tc.present), list(tc.used), limitsOf(list(tc.hard))) {
+		for _, over := range findExcess(list(tc.demand), list(tc.present), list(tc.used), limitsOf(list(tc.hard))) {
 			got = append(got, over.String())
 		}
 		if strings.Join(got, "; ") != tc.want {
@@ -124,7 +124,7 @@ func TestDeclared(t *testing.T) {
 		{"Hard", "", byPod, ""}, {"Hard", "", byPod0, "more than zero"}, {"Soft", "", byPod0, "more than zero"},
 	} {
 		l := &Ledger{options: Options{Limits: tc.flag}}
-		refusal := l.declared(specOf(t, tc.spec), &offloading.Quota{Spec: offloading.QuotaSpec{LimitsEnforcement: tc.quota}})
+		refusal := l.checkDeclaration(specOf(t, tc.spec), &offloading.Quota{Spec: offloading.QuotaSpec{LimitsEnforcement: tc.quota}})
 		switch {
 		case tc.want == "" && refusal != nil:
 			t.Errorf("%q, %q: %s is refused: %s", tc.quota, tc.flag, tc.spec, refusal)
@@ -163,7 +163,7 @@ func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 		{"ephemeral-storage", sized, "None", ""},
 	} {
 		q := &offloading.Quota{Spec: offloading.QuotaSpec{LimitsEnforcement: tc.level, Resources: corev1.ResourceList{corev1.ResourceName(tc.resource): resource.MustParse("9")}}}
-		refusal := (&Ledger{}).declared(specOf(t, tc.spec), q)
+		refusal := (&Ledger{}).checkDeclaration(specOf(t, tc.spec), q)
 		if (refusal != nil) != (tc.want != "") || refusal != nil && !strings.Contains(refusal.Error(), tc.want) {
 			t.Errorf("%s, %s, %s: %v, want %q", tc.resource, tc.level, tc.spec, refusal, tc.want)
 		}
@@ -353,6 +353,6 @@ func TestAnnouncements(t *testing.T) {
 	announce("second", false, true)
 	take(t, l, sized("fourth", "rome", "1300m"), true)
 	l.Release(sized("fourth", "rome", "1").Key)
-	now = now.Add(announcedFor)
+	now = now.Add(announcementPeriod)
 	announce("third", false, true)
 }

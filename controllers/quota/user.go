@@ -11,9 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Escape makes a user name the value of a label, as the compatible system does.
-// One that is too long for a label, which that system cannot take, is cut and
-// distinguished from others by a hash.
+// Escape converts a user name to a label value, in the same way as Liqo. A name that is too long for a label, which Liqo
+// does not support, is cut and made unique by a hash.
 func Escape(user string) string {
 	escaped := strings.Trim(strings.Map(func(r rune) rune {
 		switch {

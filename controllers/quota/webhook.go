@@ -30,27 +30,25 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// Path is where the webhook is served; it is Liqo's.
+// Path is the URL path of the webhook, the same as Liqo's.
 const Path = "/mutate/shadowpods"
 
-// Webhook records the creator of a ShadowPod, and refuses those that exceed a Quota: early, so that the consumer gets the answer at once. The
-// controller decides once more, and finally: other replicas serve the webhook as well, and it may be away.
-// It ignores deletions: usage is computed from the pods. It is
-// safe for concurrent use.
+// Webhook records the creator of a ShadowPod, and refuses ShadowPods that exceed a Quota, so that the consumer gets the
+// result immediately. The decision of the controller is final, because other replicas serve the webhook as well, and it
+// may be unavailable. It ignores deletions, because the usage is computed from the pods. It is safe for concurrent use.
 type Webhook struct {
 	ledger *Ledger
-	// identified: the server lets only API servers call, so answers may have numbers.
+	// identified is true if only API servers can call the server, so responses may contain numbers.
 	identified bool
 }
 
-// NewWebhook returns a webhook that uses ledger. identified says that only API servers can call it. Otherwise its answers do not say how much of
-// a Quota is used: anyone in the cluster can send it a request in the name of any consumer.
+// NewWebhook returns a webhook that uses ledger. identified is true if only API servers can call it. Otherwise its
+// responses omit the usage of a Quota, because anyone in the cluster could send a request in the name of any consumer.
 func NewWebhook(ledger *Ledger, identified bool) *Webhook {
 	return &Webhook{ledger: ledger, identified: identified}
 }
 
-// Register serves the webhook on server. The cache of mgr is made to hold
-// Quotas also on replicas that do not lead.
+// Register serves the webhook on server. It starts an informer for Quotas also on replicas that are not the leader.
 func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
 	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.Quota{}); err != nil {
 		return fmt.Errorf("watching Quotas, %w", err)
@@ -64,8 +62,7 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 	return nil
 }
 
-// Configuration is the entry about ShadowPods of the webhook configuration. It
-// is what the chart installs.
+// Configuration returns the webhook for ShadowPods in the webhook configuration that the chart installs.
 func Configuration(client admissionregistrationv1.WebhookClientConfig, policy admissionregistrationv1.FailurePolicyType) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name:         "shadowpods.quota.refract.io",
@@ -89,9 +86,9 @@ func Configuration(client admissionregistrationv1.WebhookClientConfig, policy ad
 // Handle implements admission.Handler.
 func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if excess := shadows.Limits.ExceededBy(request.Object.Raw); excess != "" {
-		return large(request.Object.Raw, excess)
+		return refuseLarge(request.Object.Raw, excess)
 	}
-	shadow, err := decode(request.Object.Raw)
+	shadow, err := decodeShadowPod(request.Object.Raw)
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
@@ -102,7 +99,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		}
 	}
 	creator := creatorOf(&request, shadow, before)
-	patch := label(shadow, creator)
+	patch := setCreatorLabel(shadow, creator)
 	if shadow.DeletionTimestamp != nil || before != nil && reflect.DeepEqual(before.Spec.Pod, shadow.Spec.Pod) {
 		return patch.Admitted()
 	}
@@ -122,14 +119,15 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		return patch.Admitted()
 	case refusal.Discreet == nil || w.identified:
 		return admission.Denied(refusal.Error())
-	case before == nil: // the controller tells the numbers in an Event and a condition of the ShadowPod, which is the consumer's own
+	// The controller reports the numbers in an Event and a condition of the ShadowPod, which belongs to the consumer.
+	case before == nil:
 		return patch.Admitted()
 	}
 	return admission.Denied(refusal.Discreet.Error())
 }
 
-// creatorOf returns the creator of a ShadowPod: the user of the request, or the one that is recorded. If none is recorded, the next request of
-// the consumer does so.
+// creatorOf returns the creator of a ShadowPod: the user of the request, or the recorded one. If none is recorded, the
+// next request of the consumer records it.
 func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod) string {
 	user := Escape(wire.ConsumerUser(request.UserInfo.Username))
 	switch {
@@ -140,11 +138,11 @@ func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod)
 	case user != Escape(request.UserInfo.Username), slices.Contains(request.UserInfo.Groups, shadow.Labels[wire.OriginLabel]):
 		return user
 	}
-	return shadow.Labels[wire.CreatorUserLabel] // an administrator of this cluster may set it
+	return shadow.Labels[wire.CreatorUserLabel] // set by an administrator of this cluster
 }
 
-// sameButForSize reports whether a pod remains the same when its spec changes: with other sizes, tolerations, deadline or ephemeral containers,
-// which have no share of a Quota.
+// sameButForSize reports whether a pod remains the same after a change of its spec. It ignores sizes, tolerations, the
+// deadline and ephemeral containers, which do not count in a Quota.
 func sameButForSize(before, now *corev1.PodSpec) bool {
 	a, b := before.DeepCopy(), now.DeepCopy()
 	for _, spec := range []*corev1.PodSpec{a, b} {
@@ -158,8 +156,8 @@ func sameButForSize(before, now *corev1.PodSpec) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// large refuses a ShadowPod that would take too much memory to decode. One that is being deleted may lose its finalizers.
-func large(raw []byte, excess string) admission.Response {
+// refuseLarge refuses a ShadowPod whose decoding would take too much memory. During its deletion, finalizers may be removed.
+func refuseLarge(raw []byte, excess string) admission.Response {
 	object := &metav1.PartialObjectMetadata{}
 	if err := json.Unmarshal(raw, object); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("reading the metadata of the ShadowPod: %w", err))
@@ -170,11 +168,11 @@ func large(raw []byte, excess string) admission.Response {
 	return admission.Denied(fmt.Sprintf("a ShadowPod of this size is not allowed here: %s; reduce it, for example by moving values of env into a ConfigMap", excess))
 }
 
-// decodeOld returns the previous version of a ShadowPod. Of one that would take too much memory, as earlier versions of this webhook have
-// admitted it, it returns the metadata.
+// decodeOld returns the previous version of a ShadowPod. If decoding would take too much memory, it returns only the
+// metadata. Earlier versions of this webhook admitted such ShadowPods.
 func decodeOld(raw []byte) (*offloading.ShadowPod, error) {
 	if shadows.Limits.ExceededBy(raw) == "" {
-		return decode(raw)
+		return decodeShadowPod(raw)
 	}
 	object := &metav1.PartialObjectMetadata{}
 	if err := json.Unmarshal(raw, object); err != nil {
@@ -183,7 +181,7 @@ func decodeOld(raw []byte) (*offloading.ShadowPod, error) {
 	return &offloading.ShadowPod{ObjectMeta: object.ObjectMeta}, nil
 }
 
-func decode(raw []byte) (*offloading.ShadowPod, error) {
+func decodeShadowPod(raw []byte) (*offloading.ShadowPod, error) {
 	shadow := &offloading.ShadowPod{}
 	if err := json.Unmarshal(raw, shadow); err != nil {
 		return nil, fmt.Errorf("reading the ShadowPod: %w; spec.pod must be a pod's spec", err)
@@ -191,8 +189,8 @@ func decode(raw []byte) (*offloading.ShadowPod, error) {
 	return shadow, nil
 }
 
-// label notes the creator, whatever the ShadowPod says of it.
-func label(shadow *offloading.ShadowPod, creator string) (patch jsonpatch.Patch) {
+// setCreatorLabel sets the creator label, whatever its value in the ShadowPod.
+func setCreatorLabel(shadow *offloading.ShadowPod, creator string) (patch jsonpatch.Patch) {
 	switch {
 	case shadow.Labels[wire.CreatorUserLabel] == creator:
 	case shadow.Labels == nil:

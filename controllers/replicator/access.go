@@ -18,9 +18,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// access reads the kubeconfig from the Secret of the peering's control-plane identity, or
-// else from the one that a virtual node of this provider uses.
-func (c *Controller) access(ctx context.Context, local *offloading.NamespaceMap) (remote.Access, error) {
+// readAccess reads the kubeconfig from the Secret of the peering's control-plane identity, or else from the Secret of a
+// virtual node of this provider.
+func (c *Controller) readAccess(ctx context.Context, local *offloading.NamespaceMap) (remote.Access, error) {
 	provider := local.Labels[wire.RemoteIDLabel]
 	names := []string{"kubeconfig-controlplane-" + provider}
 	nodes := &offloading.VirtualNodeList{}

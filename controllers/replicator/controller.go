@@ -42,15 +42,15 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// refresh is how often a map is reconciled when nothing happens, in order to
-// notice new credentials. Longer: later; shorter: more requests.
-const refresh = 5 * time.Minute
+// refreshInterval is how often a map is reconciled without Events, in order to detect new credentials. A longer interval delays
+// the detection; a shorter one costs more requests.
+const refreshInterval = 5 * time.Minute
 
 // Options are the settings of the controller.
 type Options struct {
-	// ClusterID is this cluster, the consumer.
+	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
-	// Observe wraps the client of each provider; nil leaves it as it is.
+	// Observe wraps the client of each provider. If it is nil, clients are not wrapped.
 	Observe func(client.Client) client.Client
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -58,18 +58,19 @@ type Options struct {
 
 // Controller replicates NamespaceMaps.
 type Controller struct {
-	client  client.Client
-	live    client.Reader // Secrets by name, and what must not be missed because a cache is late
+	client client.Client
+	// live reads Secrets by name, and objects that must be current.
+	live    client.Reader
 	report  *report.Reporter
 	options Options
-	// remotes has the copy of each NamespaceMap.
+	// remotes contains the connections to the providers, one for each NamespaceMap.
 	remotes *remote.Pool
-	// requests are those that this process has sent.
+	// requests has the remote namespaces that this process has requested.
 	requests requests
 }
 
-// NewController returns a controller that works through c; live must not be
-// cached: it reads the Secrets with the providers' kubeconfigs, by name.
+// NewController returns a controller that works through c. live must not be cached, because it reads the Secrets with
+// the providers' kubeconfigs by name.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options,
@@ -88,7 +89,7 @@ const (
 	replicateAction       = "Replicate"
 )
 
-// errForeign is of objects on the provider that are not our copy.
+// errForeign is returned for objects on the provider that are not copies of this controller.
 var errForeign = report.Errorf(report.Foreign, "an object of this name exists there that is not a copy of this one")
 
 // Reconcile replicates the NamespaceMap to the provider, and its status back.
@@ -100,20 +101,20 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if err != nil || !peers.IsOutgoing(local) {
 		c.remotes.Drop(request.NamespacedName)
-		c.requests.forget(request.NamespacedName)
+		c.requests.dropMap(request.NamespacedName)
 		c.report.Clear(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	wait, err := c.replicate(ctx, local)
+	wait, err := c.replicateMap(ctx, local)
 	if err != nil {
-		c.tellTrouble(local, err)
+		c.reportProviderError(local, err)
 	}
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// tellTrouble says on the map why its provider does not do what it is asked.
-// Details that differ in each attempt, such as a port, are only logged.
-func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
+// reportProviderError writes an Event on the map if its provider fails or refuses requests. Details that differ in each attempt,
+// such as a port, are only logged.
+func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err error) {
 	if report.ClassOf(err) != report.Provider || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -123,7 +124,8 @@ func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 		return
 	}
 	switch apierrors.ReasonForError(err) {
-	case metav1.StatusReasonUnknown: // this was no answer of an API server
+	// The error is not the response of an API server.
+	case metav1.StatusReasonUnknown:
 		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf(
 			"provider %s does not respond; retrying. The controller manager log has the error", provider))
 	case metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
@@ -131,16 +133,16 @@ func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 	}
 }
 
-// replicate returns after which time to do so again.
-func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
+// replicateMap returns the delay until the next replication.
+func (c *Controller) replicateMap(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
 	if local.DeletionTimestamp != nil {
-		return refresh, c.finalize(ctx, local)
+		return refreshInterval, c.finalizeMap(ctx, local)
 	}
-	r, err := c.connect(ctx, local)
+	r, err := c.connectProvider(ctx, local)
 	if err != nil {
 		return 0, err
 	}
-	copied, err := r.get(ctx, local.Name)
+	copied, err := r.getCopy(ctx, local.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -149,44 +151,44 @@ func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceM
 			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it was left unchanged: delete it there", copied.Namespace, copied.Name))
 		return 0, fmt.Errorf("replicating NamespaceMap %s, %w", client.ObjectKeyFromObject(local), errForeign)
 	}
-	// Before the copy exists: it is deleted with the original.
+	// The finalizer is set before the copy is created, so that the copy is deleted with the original.
 	if err := finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, true); err != nil {
 		return 0, err
 	}
 	key := client.ObjectKeyFromObject(local)
 	if copied == nil {
-		if err := r.create(ctx, local); err != nil {
+		if err := r.createCopy(ctx, local); err != nil {
 			return 0, err
 		}
-		c.requests.add(key, local, local.Spec)
-		return refresh, nil
+		c.requests.recordSent(key, local, local.Spec)
+		return refreshInterval, nil
 	}
-	desired, others := c.requests.merge(key, local, copied)
+	desired, others := c.requests.mergeEntries(key, local, copied)
 	held, err := c.holdData(ctx, local, copied, &desired)
 	if err != nil {
 		return 0, err
 	}
 	if copied.DeletionTimestamp == nil {
-		if err := r.update(ctx, desired, copied); err != nil {
+		if err := r.updateCopy(ctx, desired, copied); err != nil {
 			return 0, err
 		}
 	}
-	c.requests.add(key, local, desired)
+	c.requests.recordSent(key, local, desired)
 	if len(others) > 0 {
 		c.report.Warn(local, notRequestedReason, replicateAction, describeOthers(local, copied, others))
 	}
 	if held {
-		return remotedata.MaxRecheckInterval, c.answer(ctx, local, copied)
+		return remotedata.MaxRecheckInterval, c.copyStatus(ctx, local, copied)
 	}
 	if len(others) == 0 {
 		c.report.Clear(key)
 	}
-	return refresh, c.answer(ctx, local, copied)
+	return refreshInterval, c.copyStatus(ctx, local, copied)
 }
 
-// connect opens the provider of the map, and says on the map why it cannot.
-func (c *Controller) connect(ctx context.Context, local *offloading.NamespaceMap) (copies, error) {
-	access, err := c.access(ctx, local)
+// connectProvider returns the copies on the provider of the map. If that fails, it writes an Event on the map.
+func (c *Controller) connectProvider(ctx context.Context, local *offloading.NamespaceMap) (copies, error) {
+	access, err := c.readAccess(ctx, local)
 	if err != nil {
 		c.report.Warn(local, noAccessReason, replicateAction, err.Error())
 		return copies{}, err
@@ -199,9 +201,9 @@ func (c *Controller) connect(ctx context.Context, local *offloading.NamespaceMap
 	return copies{provider, c.options.ClusterID}, provider.Watch()
 }
 
-// answer copies the provider's status here, if it differs.
-func (c *Controller) answer(ctx context.Context, local, copied *offloading.NamespaceMap) error {
-	answered := answerOf(local, copied)
+// copyStatus copies the provider's status to the local map if it differs.
+func (c *Controller) copyStatus(ctx context.Context, local, copied *offloading.NamespaceMap) error {
+	answered := statusFrom(local, copied)
 	if equality.Semantic.DeepEqual(local.Status, answered) {
 		return nil
 	}
@@ -214,9 +216,10 @@ func (c *Controller) answer(ctx context.Context, local, copied *offloading.Names
 	return nil
 }
 
-// answerOf returns of the provider's status what this cluster asks for, or has asked for and is being withdrawn: a provider
-// opens no namespace of ours by itself. Its messages are harmless to show and bounded.
-func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapStatus {
+// statusFrom returns the status of entries that this cluster requests, or that it has requested and are being withdrawn.
+// The status of other entries is dropped, because a provider must not offload namespaces by itself. The messages of the
+// provider are sanitized and shortened.
+func statusFrom(local, copied *offloading.NamespaceMap) offloading.NamespaceMapStatus {
 	status := *copied.Status.DeepCopy()
 	maps.DeleteFunc(status.CurrentMapping, func(namespace string, s offloading.RemoteNamespaceStatus) bool {
 		if asked, ok := local.Spec.DesiredMapping[namespace]; ok {
@@ -235,10 +238,10 @@ func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapSta
 	return status
 }
 
-// finalize deletes the copy, then lets the original go. Of a copy with entries whose
-// remote namespaces have data these are left, and the copy of a provider that is declared
-// dead is left where it is. A new NamespaceMap takes up what is left.
-func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMap) error {
+// finalizeMap deletes the copy, then removes the finalizer of the original. Entries whose remote namespaces have data stay
+// in the copy, and the copy on a provider that is declared dead is not deleted. A new NamespaceMap adopts the remaining
+// entries.
+func (c *Controller) finalizeMap(ctx context.Context, local *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
 		return nil
 	}
@@ -250,7 +253,7 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 		return err
 	}
 	if !peers.IsDead(cluster) {
-		r, err := c.connect(ctx, local)
+		r, err := c.connectProvider(ctx, local)
 		if err != nil {
 			return err
 		}
@@ -258,8 +261,9 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 		if err != nil {
 			return err
 		}
-		if gone, err := r.remove(ctx, local.Name, kept); err != nil || !gone {
-			return err // its deletion brings us back here
+		if gone, err := r.removeCopy(ctx, local.Name, kept); err != nil || !gone {
+			// The deletion of the copy triggers the next reconciliation.
+			return err
 		}
 	}
 	return finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
@@ -272,5 +276,5 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
-	return c.watch(ctx, mgr)
+	return c.setUpWatches(ctx, mgr)
 }

@@ -28,19 +28,19 @@ func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
 	return remote.NewPool(remote.Options{
 		Scheme: scheme, Kind: offloading.GroupVersion.WithKind(offloading.NamespaceMapKind),
 		Selector: labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
-		SameName: true, // as the original
+		SameName: true, // the same name as the original
 		Observe:  options.Observe,
 	})
 }
 
-// copies are the NamespaceMaps of this cluster on one provider.
+// copies accesses the NamespaceMaps of this cluster on one provider.
 type copies struct {
 	*remote.Remote
 	origin core.ClusterID
 }
 
-// get returns the object of that name on the provider, nil when there is none.
-func (r copies) get(ctx context.Context, name string) (*offloading.NamespaceMap, error) {
+// getCopy returns the object with that name on the provider, or nil if none exists.
+func (r copies) getCopy(ctx context.Context, name string) (*offloading.NamespaceMap, error) {
 	copied := &offloading.NamespaceMap{}
 	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, copied)
 	if apierrors.IsNotFound(err) {
@@ -56,7 +56,7 @@ func (r copies) isCopy(copied *offloading.NamespaceMap) bool {
 	return copied.Labels[wire.ReplicatedLabel] == "true" && copied.Labels[wire.OriginIDLabel] == r.origin.String()
 }
 
-func (r copies) create(ctx context.Context, local *offloading.NamespaceMap) error {
+func (r copies) createCopy(ctx context.Context, local *offloading.NamespaceMap) error {
 	copied := &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.Namespace, Name: local.Name,
@@ -78,7 +78,7 @@ func (r copies) create(ctx context.Context, local *offloading.NamespaceMap) erro
 	return nil
 }
 
-func (r copies) update(ctx context.Context, desired offloading.NamespaceMapSpec, copied *offloading.NamespaceMap) error {
+func (r copies) updateCopy(ctx context.Context, desired offloading.NamespaceMapSpec, copied *offloading.NamespaceMap) error {
 	if equality.Semantic.DeepEqual(desired, copied.Spec) {
 		return nil
 	}
@@ -94,17 +94,18 @@ func (r copies) update(ctx context.Context, desired offloading.NamespaceMapSpec,
 	return nil
 }
 
-// remove withdraws all entries of our copy but those that are kept, and deletes it if there are none. It reports whether nothing else is left
-// of it. The entries are withdrawn before, because the provider deletes no data with a NamespaceMap that still requests it.
-func (r copies) remove(ctx context.Context, name string, kept map[string]string) (bool, error) {
-	copied, err := r.get(ctx, name)
+// removeCopy withdraws all entries of the copy except the kept ones, and deletes the copy if there are none. It reports
+// whether nothing else is left of it. The entries are withdrawn first, because the provider deletes no data of a
+// NamespaceMap that still requests it.
+func (r copies) removeCopy(ctx context.Context, name string, kept map[string]string) (bool, error) {
+	copied, err := r.getCopy(ctx, name)
 	if err != nil {
 		return false, err
 	}
 	if copied == nil || !r.isCopy(copied) {
 		return true, nil
 	}
-	if err := r.update(ctx, offloading.NamespaceMapSpec{DesiredMapping: kept}, copied); err != nil {
+	if err := r.updateCopy(ctx, offloading.NamespaceMapSpec{DesiredMapping: kept}, copied); err != nil {
 		return false, err
 	}
 	if len(kept) > 0 {

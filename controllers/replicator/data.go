@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// holdData puts the entries of the copy that are not desired any more back into desired if volumes have data in their remote namespaces, and
-// reports whether there are any. Other controllers do not withdraw such entries; users may edit the map.
+// holdData restores the entries of the copy that are no longer desired if volumes have data in their remote namespaces,
+// and reports whether there are any. Other controllers do not withdraw such entries, but users may edit the map.
 func (c *Controller) holdData(ctx context.Context, local, copied *offloading.NamespaceMap, desired *offloading.NamespaceMapSpec) (bool, error) {
 	held, err := c.heldEntries(ctx, local, copied, desired.DesiredMapping)
 	if err != nil || len(held) == 0 {
@@ -33,14 +33,15 @@ func (c *Controller) holdData(ctx context.Context, local, copied *offloading.Nam
 
 // keepData returns the entries that the copy keeps when the original is deleted.
 func (c *Controller) keepData(ctx context.Context, local *offloading.NamespaceMap, r copies) (map[string]string, error) {
-	copied, err := r.get(ctx, local.Name)
+	copied, err := r.getCopy(ctx, local.Name)
 	if err != nil || copied == nil || !r.isCopy(copied) {
 		return nil, err
 	}
 	return c.heldEntries(ctx, local, copied, nil)
 }
 
-// heldEntries returns the entries of the copy that are not desired and that volumes hold, and reports them on the map.
+// heldEntries returns the entries of the copy that are not desired but held by volumes, and reports them in an Event on
+// the map.
 func (c *Controller) heldEntries(ctx context.Context, local, copied *offloading.NamespaceMap, desired map[string]string) (map[string]string, error) {
 	var dropped []string
 	for _, namespace := range slices.Sorted(maps.Keys(copied.Spec.DesiredMapping)) {

@@ -18,14 +18,14 @@ import (
 // maxNamed is the maximum number of remote namespaces that an Event names.
 const maxNamed = 8
 
-// requests has the remote namespaces that this process has requested of each provider. Of those that another process has requested, the
-// status of the NamespaceMap knows, from the answer of the provider on. The zero value is empty.
+// requests has the remote namespaces that this process has requested from each provider. Requests of earlier processes
+// are found in the status of the NamespaceMap as soon as the provider has confirmed them. The zero value is empty.
 type requests struct {
 	mu   sync.Mutex
 	sent map[types.NamespacedName]sentMap
 }
 
-// sentMap has the entries of one NamespaceMap that were replicated, each with the remote namespaces that were requested for it.
+// sentMap has the entries of one NamespaceMap that were replicated.
 type sentMap struct {
 	uid     types.UID
 	entries map[entry]bool
@@ -33,8 +33,8 @@ type sentMap struct {
 
 type entry struct{ namespace, remoteNamespace string }
 
-// add records the entries of a map that the copy has now.
-func (r *requests) add(key types.NamespacedName, local *offloading.NamespaceMap, replicated offloading.NamespaceMapSpec) {
+// recordSent records the replicated entries of a map.
+func (r *requests) recordSent(key types.NamespacedName, local *offloading.NamespaceMap, replicated offloading.NamespaceMapSpec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sent == nil {
@@ -50,24 +50,25 @@ func (r *requests) add(key types.NamespacedName, local *offloading.NamespaceMap,
 	}
 }
 
-// forget a map that does not exist anymore.
-func (r *requests) forget(key types.NamespacedName) {
+// dropMap drops the record of a deleted map.
+func (r *requests) dropMap(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sent, key)
 }
 
-// merge returns the spec that the copy is to have: the entries of the map, and those others of the copy that this cluster is not
-// known to have requested. An entry that it has requested and requests no more is left out, which deletes the remote namespace.
-func (r *requests) merge(key types.NamespacedName, local, copied *offloading.NamespaceMap) (desired offloading.NamespaceMapSpec, others map[string]string) {
+// mergeEntries returns the desired spec of the copy: the entries of the map, and the other entries of the copy that this
+// cluster is not known to have requested. An entry that it has requested and no longer requests is omitted, which
+// deletes the remote namespace.
+func (r *requests) mergeEntries(key types.NamespacedName, local, copied *offloading.NamespaceMap) (desired offloading.NamespaceMapSpec, others map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sent := r.sent[key]
 	desired, others = *local.Spec.DeepCopy(), map[string]string{}
 	for namespace, remoteNamespace := range copied.Spec.DesiredMapping {
-		// A request that was withdrawn, or an entry that replaces one that was sent, is not kept.
+		// A withdrawn request is not kept, nor an entry that replaced a request of this cluster.
 		now, requests := local.Spec.DesiredMapping[namespace]
-		if now != remoteNamespace && !sent.requested(local, entry{namespace, remoteNamespace}) && !(requests && sent.requested(local, entry{namespace, now})) {
+		if now != remoteNamespace && !sent.wasRequested(local, entry{namespace, remoteNamespace}) && !(requests && sent.wasRequested(local, entry{namespace, now})) {
 			others[namespace] = remoteNamespace
 		}
 	}
@@ -77,19 +78,21 @@ func (r *requests) merge(key types.NamespacedName, local, copied *offloading.Nam
 	maps.Copy(desired.DesiredMapping, others)
 	for e := range sent.entries {
 		if copied.Spec.DesiredMapping[e.namespace] != e.remoteNamespace && local.Spec.DesiredMapping[e.namespace] != e.remoteNamespace {
-			delete(sent.entries, e) // it has been removed from the copy
+			// The entry has been removed from the copy.
+			delete(sent.entries, e)
 		}
 	}
 	return desired, others
 }
 
-// requested reports whether this cluster is known to have requested an entry of the map.
-func (s sentMap) requested(local *offloading.NamespaceMap, e entry) bool {
+// wasRequested reports whether this cluster is known to have requested an entry of the map.
+func (s sentMap) wasRequested(local *offloading.NamespaceMap, e entry) bool {
 	status, answered := local.Status.CurrentMapping[e.namespace]
 	return answered && status.RemoteNamespace == e.remoteNamespace || s.uid == local.UID && s.entries[e]
 }
 
-// describeOthers returns the note of an Event: the remote namespaces that this cluster is not known to have requested, and the remedies.
+// describeOthers returns the note of an Event with the remote namespaces that this cluster is not known to have
+// requested, and the remedies.
 func describeOthers(local, copied *offloading.NamespaceMap, others map[string]string) string {
 	var named, renamed []string
 	for _, namespace := range slices.Sorted(maps.Keys(others)) {

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-func (c *Controller) watch(ctx context.Context, mgr manager.Manager) error {
+func (c *Controller) setUpWatches(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.Bind(ctx)
 	// Waiting for a provider blocks only the lane of its map.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))

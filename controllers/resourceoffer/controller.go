@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceoffer answers, on a provider, the consumers that refractctl peer has joined: what their virtual nodes may offer.
+// Package resourceoffer offers the resources of a provider to the consumers that refractctl peer has joined.
 //
-// The command has written a ResourceSlice for each virtual node into the tenant namespace of the consumer. The controller writes into its
-// status which of the resources are granted, and the classes and labels of this cluster, and keeps that up to date. No certificate is
-// signed for it and no Quota made: what pods may use is in the Quota that the command has written, and an offer is never more than that.
-// So this needs none of the rights of package authentication.
+// refractctl peer creates a ResourceSlice for each virtual node in the tenant namespace of the consumer. The controller
+// writes the granted resources, and the classes and labels of this cluster, into its status, and updates them. It signs
+// no certificate and creates no Quota: the Quota that refractctl peer has created limits the pods, and an offer never
+// exceeds it. So the controller needs none of the permissions of package authentication.
 package resourceoffer
 
 import (
@@ -39,7 +39,7 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// Offer is what this cluster gives to consumers.
+	// Offer has the resources that this cluster grants to consumers.
 	Offer offer.Offer
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -66,13 +66,13 @@ const (
 	offerAction      = "Offer"
 )
 
-// asks reports whether a consumer asks for an offer alone.
-func asks(object client.Object) bool {
+// requestsOffer reports whether a consumer only requests an offer.
+func requestsOffer(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && offer.IsForOffer(slice)
 }
 
-// Reconcile answers one slice.
+// Reconcile publishes the offer for one slice.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	slice := &auth.ResourceSlice{}
 	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
@@ -81,7 +81,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if slice.DeletionTimestamp != nil || !asks(slice) || !c.options.Offer.Decides(slice) {
+	if slice.DeletionTimestamp != nil || !requestsOffer(slice) || !c.options.Offer.Decides(slice) {
 		return reconcile.Result{}, nil
 	}
 	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)
@@ -111,7 +111,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// withinQuotas returns what a slice asks for, but no more of a resource than the Quota of the consumer has: pods beyond it are refused.
+// withinQuotas returns the resources that a slice requests, limited to the Quota of the consumer, because further pods
+// would be refused.
 func (c *Controller) withinQuotas(ctx context.Context, slice *auth.ResourceSlice, consumer string) (corev1.ResourceList, error) {
 	granted := slice.Spec.Resources.DeepCopy()
 	if granted == nil {
@@ -134,36 +135,36 @@ func (c *Controller) withinQuotas(ctx context.Context, slice *auth.ResourceSlice
 	return granted, nil
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics: ResourceSlices that request an offer.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
-	return &auth.ResourceSliceList{}, asks
+	return &auth.ResourceSliceList{}, requestsOffer
 }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	changed := predicate.Funcs{UpdateFunc: workers.Changed}
 	ofNamespace := func(ctx context.Context, object client.Object) []reconcile.Request {
-		return offer.Requests(ctx, c.client, asks, client.InNamespace(object.GetNamespace()))
+		return offer.Requests(ctx, c.client, requestsOffer, client.InNamespace(object.GetNamespace()))
 	}
 	b := builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
-		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(asks))).
-		// What one slice gives up, another one of the consumer may have.
+		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(requestsOffer))).
+		// Resources that one slice releases may be granted to another slice of the consumer.
 		Watches(&auth.ResourceSlice{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: regranted,
+			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: hasGrantChanged,
 		})).
 		Watches(&offloading.Quota{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(changed))
 	if c.options.Offer.Storage {
 		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-			return offer.Requests(ctx, c.client, asks)
+			return offer.Requests(ctx, c.client, requestsOffer)
 		}), builder.WithPredicates(changed))
 	}
 	return b.Complete(report.Failures(c, c.options.Failed))
 }
 
-// regranted reports whether an update has changed what was granted.
-func regranted(e event.UpdateEvent) bool {
+// hasGrantChanged reports whether an update has changed the granted resources.
+func hasGrantChanged(e event.UpdateEvent) bool {
 	before, isSlice := e.ObjectOld.(*auth.ResourceSlice)
 	now, ok := e.ObjectNew.(*auth.ResourceSlice)
 	return ok && isSlice && !equality.Semantic.DeepEqual(before.Status.Resources, now.Status.Resources)

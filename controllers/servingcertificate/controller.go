@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servingcertificate approves the certificates with which virtual kubelets serve logs, exec, attach and
+// Package servingcertificate approves the serving certificates of virtual kubelets for logs, exec, attach and
 // port-forward.
 //
 // A virtual kubelet requests a certificate like a kubelet, with a CertificateSigningRequest for the signer
@@ -52,7 +52,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller approves requests.
+// Controller approves CertificateSigningRequests.
 type Controller struct {
 	client   client.Client
 	live     client.Reader
@@ -74,13 +74,13 @@ const (
 	approveAction     = "Approve"
 )
 
-// Reconcile approves the request of a virtual kubelet, if it requests only what that may have.
+// Reconcile approves the request of a virtual kubelet if it requests only permitted names and addresses.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := c.client.Get(ctx, request.NamespacedName, csr); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !open(csr) {
+	if !isOpen(csr) {
 		return reconcile.Result{}, nil
 	}
 	namespace, account, _ := serviceaccount.SplitUsername(csr.Spec.Username)
@@ -89,7 +89,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: account}, vn); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	addresses, err := c.addresses(ctx, vn)
+	addresses, err := c.podAddresses(ctx, vn)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -97,19 +97,20 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	err = verify(csr, vn.Name, addresses, nodes)
-	if errors.Is(err, errAddress) && c.options.Clock.Since(csr.CreationTimestamp.Time) < patience {
-		return reconcile.Result{RequeueAfter: again}, nil
+	err = verifyRequest(csr, vn.Name, addresses, nodes)
+	if errors.Is(err, errAddress) && c.options.Clock.Since(csr.CreationTimestamp.Time) < addressTimeout {
+		return reconcile.Result{RequeueAfter: addressRetryInterval}, nil
 	}
 	if err != nil {
 		c.recorder.Eventf(vn, csr, corev1.EventTypeWarning, notApprovedReason, approveAction,
 			"CertificateSigningRequest %s was not approved: %s. If the request is legitimate, run kubectl certificate approve %s", csr.Name, err, csr.Name)
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, c.approve(ctx, csr, vn)
+	return reconcile.Result{}, c.approveRequest(ctx, csr, vn)
 }
 
-// realNodes returns the nodes that are not virtual. Whoever may create a VirtualNode and pods in one namespace has no right to theirs.
+// realNodes returns the nodes that are not virtual. Permission to create a VirtualNode and pods in one namespace gives
+// no right to their names and addresses.
 func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	nodes := &corev1.NodeList{}
 	if err := c.live.List(ctx, nodes); err != nil {
@@ -118,8 +119,9 @@ func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	return slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Labels[wire.TypeLabel] == wire.VirtualNodeType }), nil
 }
 
-// addresses of the pods that run as the service account of a virtual node, in a network namespace of their own.
-func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
+// podAddresses returns the addresses of the pods that run as the service account of a virtual node, without those on the
+// host network.
+func (c *Controller) podAddresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	pods := &corev1.PodList{}
 	err := c.live.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: vn.Name})
 	if err != nil {
@@ -138,19 +140,20 @@ func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) 
 }
 
 const (
-	// patience with the status of a pod, which has its address a moment after the pod has begun to use it.
-	patience = 30 * time.Second
-	again    = time.Second
+	// addressTimeout is how long to wait for the address in the status of a pod, which appears a moment after the pod has
+	// started to use it.
+	addressTimeout       = 30 * time.Second
+	addressRetryInterval = time.Second
 )
 
 var errAddress = errors.New("it requests an address that no pod of the virtual kubelet has")
 
-// usages are those of a certificate that a kubelet serves with: RSA keys also encipher keys.
+// usages are the usages of the serving certificate of a kubelet. RSA keys also need key encipherment.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
 
-// verify returns an error if a request exceeds what the virtual kubelet of the node may have: the name of that node, unless it is a real
-// one, and addresses of its pods, unless a real node has them.
-func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string, realNodes []corev1.Node) error {
+// verifyRequest returns an error if a request exceeds the rights of the virtual kubelet. It may have the name of its node
+// unless it is a real one, and the addresses of its pods unless a real node has them.
+func verifyRequest(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string, realNodes []corev1.Node) error {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
 		return errors.New("it is not in PEM format")
@@ -187,7 +190,7 @@ func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresse
 	return nil
 }
 
-// ownerOf returns the name of the node that has an address, "" if none has.
+// ownerOf returns the name of the node with the given address, or an empty string if there is none.
 func ownerOf(ip net.IP, nodes []corev1.Node) string {
 	for i := range nodes {
 		for _, address := range nodes[i].Status.Addresses {
@@ -199,7 +202,7 @@ func ownerOf(ip net.IP, nodes []corev1.Node) string {
 	return ""
 }
 
-func (c *Controller) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, vn *offloading.VirtualNode) error {
+func (c *Controller) approveRequest(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, vn *offloading.VirtualNode) error {
 	csr = csr.DeepCopy()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "VirtualKubelet",
@@ -207,7 +210,8 @@ func (c *Controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 	})
 	err := c.client.SubResource("approval").Update(ctx, csr)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // there will be another reconciliation, or nothing to approve
+		// Another reconciliation follows, or there is nothing to approve.
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("approving CertificateSigningRequest %s, %w", csr.Name, err)
@@ -217,8 +221,8 @@ func (c *Controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 	return nil
 }
 
-// open reports whether a request may be one of a virtual kubelet, and is not decided yet.
-func open(object client.Object) bool {
+// isOpen reports whether a request may come from a virtual kubelet and is not decided yet.
+func isOpen(object client.Object) bool {
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Certificate) > 0 {
 		return false
@@ -232,7 +236,7 @@ func open(object client.Object) bool {
 
 // Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
-	return &certificatesv1.CertificateSigningRequestList{}, open
+	return &certificatesv1.CertificateSigningRequestList{}, isOpen
 }
 
 // Register adds the controller to mgr.
@@ -240,6 +244,6 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
-		Watches(&certificatesv1.CertificateSigningRequest{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(open))).
+		Watches(&certificatesv1.CertificateSigningRequest{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(isOpen))).
 		Complete(report.Failures(c, c.options.Failed))
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// allowance has the addresses that the endpoints of a consumer may have.
+// allowance has the addresses that the endpoints of a consumer may use.
 type allowance struct {
-	// own are the ranges of this cluster, which no consumer may use.
+	// own has the ranges of this cluster, which no consumer may use.
 	own ipmap.Ranges
-	// restricted: this cluster has set ranges for the consumer, rangesOf returns those of a cluster.
+	// restricted is true if this cluster has set ranges for the consumer. rangesOf returns the ranges of a cluster.
 	restricted bool
 	rangesOf   func(cluster string) (ipmap.Ranges, error)
-	// hosts: host names are allowed.
+	// hosts is true if host names are allowed.
 	hosts bool
 }
 
-// allowanceOf returns what the consumer of a remote namespace may use.
+// allowanceOf returns the addresses that the consumer of a remote namespace may use.
 func (c *Controller) allowanceOf(ctx context.Context, namespace *corev1.Namespace, origin string) (*allowance, error) {
 	own, err := c.options.OwnRanges()
 	if err != nil {
@@ -50,8 +50,8 @@ func (c *Controller) allowanceOf(ctx context.Context, namespace *corev1.Namespac
 	return a, nil
 }
 
-// rangesOfThird returns the ranges that are set on the tenant namespace of a third cluster, none if there are none: what is set for all
-// consumers names no cluster.
+// rangesOfThird returns the ranges that are set on the tenant namespace of a third cluster, or none. A setting for all
+// consumers does not apply, because it names no cluster.
 func (c *Controller) rangesOfThird(ctx context.Context, cluster string) (ipmap.Ranges, error) {
 	tenant := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: wire.TenantNamespace(cluster)}, tenant)

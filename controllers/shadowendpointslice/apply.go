@@ -29,64 +29,65 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// errForeign is of EndpointSlices that stand where ours should.
+// errForeign is returned for existing EndpointSlices with another owner.
 var errForeign = report.Errorf(report.Foreign, "an EndpointSlice of this name exists that is not ours")
 
-// refusal is what of a slice still differed right after it was written: the
-// API server knows better. It is not sent a second time before until.
-type refusal struct {
+// serverChanges has the differences that the API server restored when a slice was written. They are not written again before
+// until.
+type serverChanges struct {
 	slice types.UID
 	patch string
 	until time.Time
 }
 
-// apply makes the EndpointSlice what is desired, with at most one write, and
-// none when it is so already.
-func (c *Controller) apply(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+// applySlice makes the EndpointSlice equal to desired with at most one write. If it is equal already, it does not write.
+func (c *Controller) applySlice(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	actual := newSlice()
 	err := c.client.Get(ctx, key, actual)
 	switch {
 	case apierrors.IsNotFound(err):
-		return c.create(ctx, shadow, desired)
+		return c.createSlice(ctx, shadow, desired)
 	case err != nil:
 		return fmt.Errorf("getting EndpointSlice %s, %w", key, err)
 	}
 	if actual, err = shadows.Whole(ctx, c.uncached, actual, contentFields...); err != nil || actual == nil {
-		return err // of one that is gone the event comes
+		// The deletion triggers the next reconciliation.
+		return err
 	}
-	return c.update(ctx, shadow, desired, actual)
+	return c.updateSlice(ctx, shadow, desired, actual)
 }
 
-func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+func (c *Controller) createSlice(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	if err := c.brake.MayCreate(ctx, shadow, createAction); err != nil {
 		return err
 	}
-	// The client puts what the server made of it into the object it is given.
+	// The client stores the response of the server in the object that it is given.
 	created := &unstructured.Unstructured{Object: maps.Clone(desired.Object)}
 	err := c.client.Create(ctx, created, client.FieldOwner(wire.ShadowEndpointSliceFieldManager))
 	switch {
 	case err == nil:
 		c.brake.Created(shadow)
-		c.settle(shadow, desired, created)
+		c.recordServerChanges(shadow, desired, created)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return c.meet(ctx, shadow, desired)
+		return c.updateUncached(ctx, shadow, desired)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	}
 	c.report.Warn(shadow, failedCreateReason, createAction, "creating the EndpointSlice: "+err.Error())
 	err = fmt.Errorf("creating EndpointSlice %s, %w", key, err)
-	if apierrors.IsInvalid(err) { // which admission of this cluster may have caused
+	// Admission policies of this cluster may also return this error.
+	if apierrors.IsInvalid(err) {
 		return report.Later(err, c.invalid.Next(key, textOf(desired.Object)))
 	}
 	return err
 }
 
-// meet handles a slice that exists though the cache, which holds only slices
-// with our label, does not know it.
-func (c *Controller) meet(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+// updateUncached handles a slice that exists but is not in the cache, which only contains slices with the label of this
+// controller.
+func (c *Controller) updateUncached(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	actual := newSlice()
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), actual); err != nil {
 		return fmt.Errorf("getting EndpointSlice %s, which exists already, %w", client.ObjectKeyFromObject(shadow), err)
@@ -95,14 +96,14 @@ func (c *Controller) meet(ctx context.Context, shadow, desired *unstructured.Uns
 	if err != nil || actual == nil {
 		return err
 	}
-	return c.update(ctx, shadow, desired, actual)
+	return c.updateSlice(ctx, shadow, desired, actual)
 }
 
-func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstructured.Unstructured) error {
+func (c *Controller) updateSlice(ctx context.Context, shadow, desired, actual *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	switch {
 	case !metav1.IsControlledBy(actual, shadow) && kind.OwnerOf(actual) != nil:
-		if err := c.endPredecessor(ctx, actual); err != nil {
+		if err := c.deletePredecessor(ctx, actual); err != nil {
 			return err
 		}
 		return fmt.Errorf("waiting for the deletion of EndpointSlice %s, which was made of an earlier ShadowEndpointSlice of this name", key)
@@ -111,20 +112,21 @@ func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstru
 			"an EndpointSlice %s exists that does not belong to this ShadowEndpointSlice; it was left unchanged: delete or rename it", key))
 		return fmt.Errorf("creating EndpointSlice %s, %w", key, errForeign)
 	case actual.GetDeletionTimestamp() != nil:
-		return nil // the Event of its deletion brings us back here
+		// The deletion triggers the next reconciliation.
+		return nil
 	}
-	changes := difference(desired, actual)
+	changes := changesOf(desired, actual)
 	if len(changes) == 0 {
-		c.accepted(key)
+		c.clearRefusals(key)
 		return nil
 	}
 	if last, ok := c.refused.Get(key); ok && last.slice == actual.GetUID() && last.patch == changes.String() && time.Now().Before(last.until) {
 		return nil
 	}
-	return c.patch(ctx, shadow, desired, actual, changes)
+	return c.patchSlice(ctx, shadow, desired, actual, changes)
 }
 
-func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstructured.Unstructured, changes jsonpatch.Patch) error {
+func (c *Controller) patchSlice(ctx context.Context, shadow, desired, actual *unstructured.Unstructured, changes jsonpatch.Patch) error {
 	key := client.ObjectKeyFromObject(shadow)
 	content, err := runtime.Encode(unstructured.UnstructuredJSONScheme, desired)
 	if err != nil {
@@ -144,7 +146,7 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 	switch {
 	case err == nil:
 		c.brake.Changed(shadow, string(content), changes)
-		c.settle(shadow, desired, written)
+		c.recordServerChanges(shadow, desired, written)
 		return nil
 	case jsonpatch.IsRejected(err):
 		wait := c.refuseUntil(key, actual, changes)
@@ -157,12 +159,12 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 	return fmt.Errorf("updating EndpointSlice %s, %w", key, err)
 }
 
-// settle remembers what the server made different of what was written.
-func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured) {
+// recordServerChanges records the fields that the server has changed in a written slice.
+func (c *Controller) recordServerChanges(shadow, desired, written *unstructured.Unstructured) {
 	key := client.ObjectKeyFromObject(shadow)
-	rest := difference(desired, written)
+	rest := changesOf(desired, written)
 	if len(rest) == 0 {
-		c.accepted(key)
+		c.clearRefusals(key)
 		return
 	}
 	c.refuseUntil(key, written, rest)
@@ -170,22 +172,23 @@ func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured)
 		"writing the EndpointSlice: the API server or a webhook of this cluster modified the EndpointSlice on write; differing: "+rest.String())
 }
 
-// refuseUntil remembers that changes of a slice were refused, and returns after which time to try them again.
+// refuseUntil records that changes of a slice were refused, and returns the delay until they are tried again.
 func (c *Controller) refuseUntil(key types.NamespacedName, slice *unstructured.Unstructured, changes jsonpatch.Patch) time.Duration {
 	wait := c.invalid.Next(key, string(slice.GetUID())+changes.String())
-	c.refused.Set(key, refusal{slice.GetUID(), changes.String(), time.Now().Add(wait)})
+	c.refused.Set(key, serverChanges{slice.GetUID(), changes.String(), time.Now().Add(wait)})
 	return wait
 }
 
-// accepted forgets refusals of a slice.
-func (c *Controller) accepted(key types.NamespacedName) {
+// clearRefusals clears the recorded refusals of a slice.
+func (c *Controller) clearRefusals(key types.NamespacedName) {
 	c.refused.Drop(key)
 	c.invalid.Drop(key)
 }
 
-// difference returns what must change in actual. What is asked for as before is left as others have changed it: see package asked. Of a slice
-// without a record every field is compared, since endpoints must not stay what they were.
-func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
+// changesOf returns the necessary changes of actual. Fields whose desired value has not changed are left as others have
+// changed them (see package asked). In a slice without a record every field is compared, because outdated endpoints must
+// not stay.
+func changesOf(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	owned := sync.OnceValue(func() ownedfields.Metadata {
 		return ownedfields.Of(actual.GetManagedFields(), wire.ShadowEndpointSliceFieldManager)
 	})
@@ -197,12 +200,13 @@ func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	patch := jsonpatch.Strings("/metadata/labels", labels, last.Merge(asked.Labels, labels, desired.GetLabels(), ownsLabel), ownsLabel)
 	for _, field := range contentOf(desired) {
 		value := desired.Object[field]
-		if !same(value, actual.Object[field]) && (last == nil || !last.Content.Has(textOf(value), field)) {
+		if !isSameValue(value, actual.Object[field]) && (last == nil || !last.Content.Has(textOf(value), field)) {
 			patch.Add(jsonpatch.Pointer(field), value)
 		}
 	}
 	merged := last.Merge(asked.Annotations, annotations, desired.GetAnnotations(), ownsAnnotation)
-	if last == nil { // it gets a record with its next change
+	// The record is added with the next change.
+	if last == nil {
 		delete(merged, asked.Annotation)
 	}
 	changes := jsonpatch.Strings("/metadata/annotations", annotations, merged, ownsAnnotation)
@@ -213,10 +217,11 @@ func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	return append(patch, changes...)
 }
 
-// setRecord records in desired, once it is complete, what is asked for with it.
+// setRecord records the content of the complete slice desired in its annotations.
 func setRecord(desired *unstructured.Unstructured) {
 	annotations := desired.GetAnnotations()
-	delete(annotations, asked.Annotation) // that of a consumer
+	// A consumer may have set this annotation.
+	delete(annotations, asked.Annotation)
 	record := asked.Record{Metadata: asked.MetadataValues(desired.GetLabels(), annotations), Content: asked.Values{}}
 	for _, field := range contentOf(desired) {
 		record.Content.Set(textOf(desired.Object[field]), field)
@@ -246,8 +251,8 @@ func textOf(value any) string {
 	return string(text)
 }
 
-// same treats null, an absent field and an empty list alike.
-func same(a, b any) bool {
+// isSameValue compares two values. null, an absent field and an empty list are equal.
+func isSameValue(a, b any) bool {
 	if isNothing(a) && isNothing(b) {
 		return true
 	}

@@ -3,12 +3,12 @@
 
 // Package shadowendpointslice enforces, on the provider, the endpoints requested by consumers.
 //
-// The EndpointSlice created from a ShadowEndpointSlice has its name and content, with two changes. First, the
-// addresses are those by which this cluster reaches the others, through the consumer or, if specified, directly in a
-// third cluster; while they are unknown, an EndpointSlice is left unchanged. Second, an endpoint is ready only while
-// its cluster is reachable. When the consumer fails, Services of this cluster stop sending traffic there, and resume
-// when it is back. A cluster without a ForeignCluster counts as unreachable. Endpoints that the consumer marks as not
-// ready stay so. An EndpointSlice with another owner is never changed.
+// The EndpointSlice created from a ShadowEndpointSlice has its name and content, with two changes. First, the addresses
+// are replaced by the addresses through which this cluster reaches the others, through the consumer or, if specified,
+// directly in a third cluster. While they are unknown, an EndpointSlice is left unchanged. Second, an endpoint is ready
+// only while its cluster is reachable. When the consumer fails, Services of this cluster stop sending traffic there, and
+// resume when it is back. A cluster without a ForeignCluster counts as unreachable. Endpoints that the consumer marks as
+// not ready stay so. An EndpointSlice with another owner is never changed.
 package shadowendpointslice
 
 import (
@@ -43,39 +43,41 @@ import (
 
 const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 
-// AddressMapper maps addresses of other clusters to those that the pods of this cluster
-// use for them. Its errors are those of package networks.
+// AddressMapper maps addresses of other clusters to the addresses that the pods of this cluster use for them. See
+// package networks for its errors.
 type AddressMapper interface {
-	// MapAddress returns the address here of address in the given cluster.
+	// MapAddress returns the address by which this cluster reaches address in the given cluster.
 	MapAddress(ctx context.Context, cluster, address string) (string, error)
-	// MapOwn is the same for what must be in a range of that cluster.
+	// MapOwn is like MapAddress, but the address must be in a range of the given cluster.
 	MapOwn(ctx context.Context, cluster, address string) (string, error)
-	// MapPod is the same for what must be a pod there.
+	// MapPod is like MapAddress, but the address must belong to a pod of the given cluster.
 	MapPod(ctx context.Context, cluster, address string) (string, error)
-	// Follow has f called when addresses of a cluster may be mapped otherwise.
+	// Follow registers f, which is called when the mapping of a cluster's addresses may have changed.
 	Follow(f func(cluster string))
 }
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many ShadowEndpointSlices are worked on at once.
+	// Workers is how many ShadowEndpointSlices are reconciled at once.
 	Workers int
-	// AddressMapper maps the addresses of endpoints; nil leaves them as they are.
+	// AddressMapper maps the addresses of endpoints. If it is nil, they are not mapped.
 	AddressMapper AddressMapper
-	// DenyDirectConnections leaves out the endpoints that live on a third
-	// cluster, to which this one would have to talk past the consumer.
+	// DenyDirectConnections omits the endpoints in a third cluster, which this cluster would have to reach without the
+	// consumer.
 	DenyDirectConnections bool
-	// OwnRanges returns the ranges of this cluster's pods, Services and nodes, into which no endpoint of a consumer may lead, or an error while
-	// they are unknown. FollowOwnRanges, unless it is nil, has f called when they have changed.
+	// OwnRanges returns the ranges of this cluster's pods, Services and nodes, or an error while they are unknown.
+	// Endpoints of consumers must not be in these ranges. FollowOwnRanges, unless it is nil, registers f, which is
+	// called when the ranges have changed.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
-	// Limits are those of all consumers.
+	// Limits apply to all consumers.
 	Limits tenantlimits.Limits
-	// RangesOf are, by consumer, the ranges of its addresses. Without any, those of the network between the clusters count.
+	// RangesOf has the address ranges of each consumer. A consumer without an entry may use the ranges of the network
+	// between the clusters.
 	RangesOf map[string]ipmap.Ranges
-	// Policy is what consumers may write here; nil allows everything.
+	// Policy restricts the objects of consumers. If it is nil, everything is allowed.
 	Policy *tenancy.Policy
-	// Clock returns the time; nil is the real one.
+	// Clock returns the time. nil stands for the real clock.
 	Clock clock.PassiveClock
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -88,18 +90,18 @@ type Controller struct {
 	report   *report.Reporter
 	options  Options
 
-	// refused remembers what of a slice the API server does not take as it is sent.
-	refused memo.Memo[refusal]
+	// refused has the fields of each slice that the API server does not store as they are sent.
+	refused memo.Memo[serverChanges]
 	// invalid counts how often the API server has refused a slice.
 	invalid report.Refusals
-	// gone knows the ShadowEndpointSlices that are gone.
+	// gone has the deleted ShadowEndpointSlices.
 	gone *shadows.Gone
-	// brake ends fights about EndpointSlices.
+	// brake stops conflicts with other writers of EndpointSlices.
 	brake *brake.Brake
 }
 
-// NewController returns a controller that works through c, which must read
-// from a cache made with CacheOptions, and live, which must not be cached.
+// NewController returns a controller that works through c, whose cache must be made with CacheOptions. live must not be
+// cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
 	return &Controller{client: c, uncached: live, report: reporter, options: options, gone: shadows.NewGone(kind, live), brake: brake.New(newSlice().GroupVersionKind(), live, reporter, options.Clock)}
@@ -133,8 +135,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	shadow := kind.New()
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
-		c.forget(request.NamespacedName)
-		wait, err := c.endOrphan(ctx, request.NamespacedName)
+		c.dropRecords(request.NamespacedName)
+		wait, err := c.deleteOrphan(ctx, request.NamespacedName)
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if err != nil {
@@ -143,7 +145,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if shadow.GetDeletionTimestamp() != nil {
 		var wait time.Duration
 		if shadows.WaitsForDependents(shadow) {
-			wait, err = c.endDependent(ctx, shadow)
+			wait, err = c.deleteDependent(ctx, shadow)
 		}
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
@@ -154,18 +156,18 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Warn(shadow, tooLargeReason, forgeAction, fmt.Sprintf("the EndpointSlice was left unchanged: %s; divide it into several", excess))
 		return reconcile.Result{}, nil
 	}
-	wait, err := brake.Wait(0, c.enforce(ctx, shadow))
+	wait, err := brake.Wait(0, c.enforceSlice(ctx, shadow))
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-func (c *Controller) forget(key types.NamespacedName) {
-	c.accepted(key)
+func (c *Controller) dropRecords(key types.NamespacedName) {
+	c.clearRefusals(key)
 	c.brake.Forget(key)
 	c.report.Clear(key)
 }
 
-// enforce must not change shadow: it is shared with the cache.
-func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) error {
+// enforceSlice writes the EndpointSlice of shadow. It must not change shadow, which is shared with the cache.
+func (c *Controller) enforceSlice(ctx context.Context, shadow *unstructured.Unstructured) error {
 	origin := shadow.GetLabels()[wire.OriginLabel]
 	if origin == "" {
 		c.report.Warn(shadow, shadows.MissingOriginReason, forgeAction, fmt.Sprintf(
@@ -178,7 +180,8 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	}
 	if refusal := tenancy.CheckNamespace(namespace, origin); refusal != nil {
 		c.report.Warn(shadow, foreignOriginReason, forgeAction, refusal.Error())
-		return nil // a change of the ShadowEndpointSlice or of the namespace triggers the next attempt
+		// A change of the ShadowEndpointSlice or of the namespace triggers the next attempt.
+		return nil
 	}
 	state, err := c.stateOf(ctx, origin)
 	if err != nil {
@@ -186,15 +189,16 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	}
 	allowed, err := c.allowanceOf(ctx, namespace, origin)
 	if err != nil {
-		return c.notKnown(shadow, err)
+		return c.reportUnknownRanges(shadow, err)
 	}
-	desired, problems, err := c.forge(ctx, shadow, origin, state, allowed)
+	desired, problems, err := c.forgeSlice(ctx, shadow, origin, state, allowed)
 	switch {
 	case errors.Is(err, errMalformed):
 		c.report.Warn(shadow, failedUpdateReason, forgeAction, err.Error())
-		return nil // reported where the user looks; a change of the ShadowEndpointSlice triggers the next attempt
+		// The refusal is reported to the user. A change of the ShadowEndpointSlice triggers the next attempt.
+		return nil
 	case err != nil:
-		c.wait(shadow, err)
+		c.reportUnmapped(shadow, err)
 		return fmt.Errorf("forging EndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
 	}
 	refusal, err := c.dropDenied(ctx, desired)
@@ -205,38 +209,38 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 		problems = append(problems, problem{refusedReason, "the EndpointSlice is created without what is denied: " + refusal.Error()})
 	}
 	setRecord(desired)
-	if err := c.apply(ctx, shadow, desired); err != nil {
+	if err := c.applySlice(ctx, shadow, desired); err != nil {
 		return err
 	}
-	c.complain(shadow, problems)
+	c.reportProblems(shadow, problems)
 	return nil
 }
 
-// notKnown reports that it is not known what the consumer may use: the EndpointSlice stays as it is.
-func (c *Controller) notKnown(shadow *unstructured.Unstructured, err error) error {
+// reportUnknownRanges reports that the permitted addresses of the consumer are unknown. The EndpointSlice stays unchanged.
+func (c *Controller) reportUnknownRanges(shadow *unstructured.Unstructured, err error) error {
 	if !errors.Is(err, ownranges.ErrNotRead) {
 		c.report.Warn(shadow, unknownRangesReason, forgeAction, err.Error()+"; the EndpointSlice was left unchanged")
 	}
 	return fmt.Errorf("determining the allowed addresses of ShadowEndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
 }
 
-// wait reports whether an address cannot be mapped: the EndpointSlice stays as it is.
-func (c *Controller) wait(shadow *unstructured.Unstructured, err error) {
+// reportUnmapped reports that an address cannot be mapped. The EndpointSlice stays unchanged.
+func (c *Controller) reportUnmapped(shadow *unstructured.Unstructured, err error) {
 	reason := incompleteNetworkReason
 	switch {
 	case errors.Is(err, networks.ErrNotYet):
-		return // in a moment
+		// It will be known in a moment.
+		return
 	case errors.Is(err, networks.ErrUnknown):
 		reason = unknownNetworkReason
 	}
 	c.report.Warn(shadow, reason, forgeAction, err.Error()+"; the EndpointSlice was left unchanged")
 }
 
-// problem is something wrong with a slice that does not keep it from being
-// written, with endpoints held not ready or left out.
+// problem affects some endpoints of a slice. The slice is written, with these endpoints omitted or not ready.
 type problem struct{ reason, note string }
 
-func (c *Controller) complain(shadow *unstructured.Unstructured, problems []problem) {
+func (c *Controller) reportProblems(shadow *unstructured.Unstructured, problems []problem) {
 	for _, p := range problems {
 		c.report.Warn(shadow, p.reason, forgeAction, p.note)
 		return
@@ -251,10 +255,11 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }
 
-// Quarantined counts the EndpointSlices that another client fights about, so that they are left alone for a while.
+// Quarantined returns the number of EndpointSlices that are left unchanged for a while because of conflicts with another
+// client.
 func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
-	return c.watch(mgr)
+	return c.setUpWatches(mgr)
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/refract-project/refract/controllers/internal/peers"
 )
 
-// state is what matters here of a foreign cluster.
+// state is the relevant state of a foreign cluster.
 type state struct {
-	// known is false when this cluster has no ForeignCluster for it.
+	// known is false if there is no ForeignCluster for the cluster.
 	known bool
-	// reachable reports whether traffic may be sent there.
+	// reachable is true if traffic may be sent to the cluster.
 	reachable bool
-	// networking reports whether addresses there are mapped to others here.
+	// networking is true if addresses of the cluster are mapped to other addresses here.
 	networking bool
-	// noNetwork: it is declared that pods here do not reach those there.
+	// noNetwork is true if it is declared that no network connects the pods of the clusters.
 	noNetwork bool
 }
 
@@ -28,18 +28,15 @@ func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, erro
 	if err != nil || cluster == nil {
 		return state{}, err
 	}
-	return observe(cluster), nil
+	return observeState(cluster), nil
 }
 
-// observe derives the state from the conditions: the network must be connected,
-// unless it is not checked, and the API server must answer, unless it
-// watches it (a consumer that sends no heartbeat and gave no access to itself).
-// A ForeignCluster that no controller has reconciled yet says nothing, and one
-// that is declared dead says no.
+// observeState derives the state from the conditions. The network must be connected, unless it is not checked. The API server
+// must respond, unless nothing checks it because the consumer sends no heartbeat and provides no access. A
+// ForeignCluster that was not reconciled yet has no conditions, and a cluster that is declared dead is unreachable.
 //
-// Liqo: remote endpointslices, which keep their last state without a
-// ForeignCluster.
-func observe(cluster *core.ForeignCluster) state {
+// Unlike here, endpoints without a ForeignCluster keep their last state in Liqo (Liqo: remote endpointslices).
+func observeState(cluster *core.ForeignCluster) state {
 	status := &cluster.Status
 	networking := status.Modules.Networking.Enabled
 	connected := !networking ||

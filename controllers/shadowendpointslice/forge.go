@@ -20,13 +20,12 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// errMalformed is of a ShadowEndpointSlice that is unusable until it is changed.
+// errMalformed is returned for a ShadowEndpointSlice that is unusable until it is changed.
 var errMalformed = errors.New("spec.template must be an object with addressType and the lists endpoints and ports")
 
-// forge returns the EndpointSlice that shadow describes. Its content is the
-// template as it is stored: nothing passes through a Go type that could lose
-// a field. Problems are what keeps its endpoints from being ready.
-func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state, allowed *allowance) (*unstructured.Unstructured, []problem, error) {
+// forgeSlice returns the EndpointSlice of shadow. Its content is the template in its stored form, because a Go type could
+// lose fields. The problems are the reasons why endpoints are not ready.
+func (c *Controller) forgeSlice(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state, allowed *allowance) (*unstructured.Unstructured, []problem, error) {
 	template, ok, err := unstructured.NestedFieldNoCopy(shadow.Object, "spec", "template")
 	content, isMap := template.(map[string]any)
 	if !ok || err != nil || !isMap {
@@ -46,7 +45,7 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 		ready: from.reachable && len(problems) == 0,
 		hosts: content["addressType"] == string(discoveryv1.AddressTypeFQDN),
 	}
-	endpoints, err := conversion.endpoints(ctx, content["endpoints"])
+	endpoints, err := conversion.convertEndpoints(ctx, content["endpoints"])
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,24 +66,23 @@ func newSlice() *unstructured.Unstructured {
 	return slice
 }
 
-// setMetadata also puts the kind back, should the template have had one.
+// setMetadata sets the metadata, and restores the kind if the template contains another one.
 func setMetadata(slice, shadow *unstructured.Unstructured) {
 	delete(slice.Object, "metadata")
 	slice.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
 	slice.SetNamespace(shadow.GetNamespace())
 	slice.SetName(shadow.GetName())
-	labels := shadow.GetLabels() // a copy
+	labels := shadow.GetLabels() // GetLabels returns a copy.
 	labels[wire.ManagedByLabel] = wire.ManagedByShadowEndpointSlice
 	slice.SetLabels(labels)
-	annotations := shadow.GetAnnotations() // a copy
+	annotations := shadow.GetAnnotations() // GetAnnotations returns a copy.
 	delete(annotations, wire.DirectConnectionsDataAnnotation)
 	delete(annotations, wire.AdmittedAnnotation)
 	slice.SetAnnotations(annotations)
 	slice.SetOwnerReferences(kind.Owner(shadow))
 }
 
-// directConnections returns, by address, the third cluster where an endpoint
-// lives with which this cluster talks directly.
+// directConnections returns the third cluster of each address that this cluster reaches directly.
 func directConnections(shadow *unstructured.Unstructured) (map[string]string, error) {
 	text, ok := shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation]
 	if !ok {
@@ -98,7 +96,7 @@ func directConnections(shadow *unstructured.Unstructured) (map[string]string, er
 	return data.ByAddress(), nil
 }
 
-// conversion turns the endpoints of one slice into those of this cluster.
+// conversion converts the endpoints of one slice to endpoints of this cluster.
 type conversion struct {
 	origin   string
 	from     state
@@ -107,12 +105,11 @@ type conversion struct {
 	allowed  *allowance
 	ready    bool
 	hosts    bool      // the addresses are host names
-	problems []problem // found on the way
+	problems []problem // problems of endpoints so far
 }
 
-// endpoints does not change list. What is not an endpoint is passed on, for the
-// API server to refuse it by name.
-func (v *conversion) endpoints(ctx context.Context, list any) ([]any, error) {
+// convertEndpoints does not change list. Malformed items are kept, so that the API server refuses them with their path.
+func (v *conversion) convertEndpoints(ctx context.Context, list any) ([]any, error) {
 	items, ok := list.([]any)
 	if !ok && list != nil {
 		return nil, fmt.Errorf("endpoints is not a list, %w", errMalformed)
@@ -127,7 +124,7 @@ func (v *conversion) endpoints(ctx context.Context, list any) ([]any, error) {
 		if v.options.DenyDirectConnections && v.isDirect(endpoint) {
 			continue
 		}
-		endpoint, err := v.endpoint(ctx, endpoint)
+		endpoint, err := v.convertEndpoint(ctx, endpoint)
 		switch {
 		case errors.Is(err, errNotConnected):
 			v.problems = append(v.problems, problem{notConnectedReason, fmt.Sprintf("ignored endpoint %d: %v", i, err)})
@@ -152,8 +149,8 @@ func (v *conversion) isDirect(endpoint map[string]any) bool {
 	return false
 }
 
-// endpoint returns a copy: conditions and addresses are new, all else is shared.
-func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map[string]any, error) {
+// convertEndpoint returns a copy with new conditions and addresses. All other fields are shared.
+func (v *conversion) convertEndpoint(ctx context.Context, endpoint map[string]any) (map[string]any, error) {
 	endpoint = maps.Clone(endpoint)
 	conditions, _ := endpoint["conditions"].(map[string]any)
 	conditions = maps.Clone(conditions)
@@ -167,14 +164,15 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 
 	addresses, ok := endpoint["addresses"].([]any)
 	if !ok {
-		return endpoint, nil // for the API server to refuse
+		// The API server refuses the item.
+		return endpoint, nil
 	}
 	if v.hosts {
 		return endpoint, v.checkHosts()
 	}
 	mapped := make([]any, len(addresses))
 	for i, item := range addresses {
-		address, err := v.address(ctx, item)
+		address, err := v.convertAddress(ctx, item)
 		if err == nil {
 			err = v.checkAddress(address)
 		}
@@ -187,15 +185,15 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 	return endpoint, nil
 }
 
-// errNotConnected is of an endpoint in a third cluster that cannot be reached
-// from here past the consumer. It concerns no other endpoint.
+// errNotConnected is returned for an endpoint in a third cluster that is not reachable without the consumer. Other
+// endpoints are not affected.
 var errNotConnected = errors.New("there is no direct connection to it")
 
-// errNotTheirs is of an endpoint whose address cannot be one of the consumer's: with it a consumer would have the pods of this
-// cluster send traffic to arbitrary addresses. (The class of CVE-2021-25740.)
+// errNotTheirs is returned for an endpoint whose address cannot belong to the consumer. With such an endpoint a consumer
+// could make the pods of this cluster send traffic to arbitrary addresses, similar to CVE-2021-25740.
 var errNotTheirs = errors.New("its address does not belong to the consumer")
 
-// checkHosts refuses host names, which no range can contain: what they lead to is decided wherever they are resolved.
+// checkHosts refuses host names, because no range contains them and each resolver decides on their addresses.
 func (v *conversion) checkHosts() error {
 	if v.from.noNetwork {
 		return errNoNetwork
@@ -207,15 +205,16 @@ func (v *conversion) checkHosts() error {
 		errNotTheirs, tenantlimits.FQDNEndpoints.Value(), tenantlimits.FQDNEndpoints.Name)
 }
 
-// errNoNetwork is of every endpoint of a consumer with whose pods no network connects those of this cluster.
+// errNoNetwork is returned for every endpoint of a consumer if no network connects its pods with this cluster.
 var errNoNetwork = fmt.Errorf("%w: no network connects the pods of the clusters (refractctl peer --network=none)", errNotTheirs)
 
-// checkAddress refuses addresses that never lead to another cluster, and those of this one. What is not an address in its canonical form is
-// refused: others read 010.96.0.1 as an address of their own.
+// checkAddress refuses addresses of this cluster, and addresses that never belong to another cluster. It refuses
+// addresses that are not in canonical form, because other programs may read 010.96.0.1 as a different address.
 func (v *conversion) checkAddress(item any) error {
 	text, ok := item.(string)
 	if !ok {
-		return nil // for the API server to refuse
+		// The API server refuses the item.
+		return nil
 	}
 	if _, err := netip.ParseAddr(text); err != nil {
 		return fmt.Errorf("%w: %.64q is not an IP address", errNotTheirs, text)
@@ -231,9 +230,9 @@ func (v *conversion) checkAddress(item any) error {
 	return nil
 }
 
-// checkRange holds the address, as the consumer wrote it, to the ranges of whose it is said to be: the consumer itself, or the
-// third cluster to which this one has a direct connection. Where the provider has set ranges for the consumer, it has to for
-// the third as well, or the consumer would only have to call an address direct.
+// checkRange checks that the address, as the consumer wrote it, is in the ranges of its owner: the consumer, or the
+// third cluster with a direct connection. If the provider has set ranges for the consumer, the third cluster needs
+// ranges, too. Otherwise the consumer could bypass its ranges with direct connections.
 func (v *conversion) checkRange(owner, address string) error {
 	if !v.allowed.restricted {
 		return nil
@@ -249,7 +248,7 @@ func (v *conversion) checkRange(owner, address string) error {
 		errNotTheirs, address, owner, tenantlimits.EndpointCIDRs.Name)
 }
 
-func (v *conversion) address(ctx context.Context, item any) (any, error) {
+func (v *conversion) convertAddress(ctx context.Context, item any) (any, error) {
 	address, ok := item.(string)
 	if !ok || v.options.AddressMapper == nil {
 		return item, nil
@@ -280,8 +279,7 @@ func (v *conversion) address(ctx context.Context, item any) (any, error) {
 	return mapped, err
 }
 
-// withDefaults fills in what the API server would, so that a slice that was
-// read back compares equal.
+// withDefaults sets the defaults of the API server, so that a slice equals the one that is read back.
 func withDefaults(list any) any {
 	ports, ok := list.([]any)
 	if !ok {

@@ -74,7 +74,7 @@ func TestHostNames(t *testing.T) {
 			"addressType": "FQDN", "endpoints": []any{map[string]any{"addresses": []any{"kubernetes.default.svc"}}},
 		}}
 		limits := map[string]string{"tenants.refract.io/fqdn-endpoints": fmt.Sprint(allowed)}
-		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}, allowanceFor(t, c, limits))
+		slice, problems, err := c.forgeSlice(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}, allowanceFor(t, c, limits))
 		require.NoError(t, err)
 		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
 		if got := len(endpoints) == 1; got != allowed || (len(problems) == 0) != allowed {
@@ -93,7 +93,7 @@ func TestWithoutANetworkThereAreNoEndpoints(t *testing.T) {
 			"addressType": kindOfAddress, "endpoints": []any{map[string]any{"addresses": []any{address}}},
 		}}
 		limits := map[string]string{"tenants.refract.io/fqdn-endpoints": "true"}
-		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, noNetwork: true}, allowanceFor(t, c, limits))
+		slice, problems, err := c.forgeSlice(t.Context(), shadow, "home", state{known: true, reachable: true, noNetwork: true}, allowanceFor(t, c, limits))
 		require.NoError(t, err)
 		if endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints"); len(endpoints) > 0 || len(problems) == 0 {
 			t.Errorf("%s: endpoints %v, problems %v", kindOfAddress, endpoints, problems)
@@ -111,7 +111,7 @@ func TestRangesOfALimit(t *testing.T) {
 		shadow.Object["spec"] = map[string]any{"template": map[string]any{
 			"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{address}}},
 		}}
-		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true}, allowanceFor(t, c, limits))
+		slice, problems, err := c.forgeSlice(t.Context(), shadow, "home", state{known: true, reachable: true}, allowanceFor(t, c, limits))
 		require.NoError(t, err)
 		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
 		if got := len(endpoints) == 1; got != allowed || (len(problems) == 0) != allowed {
@@ -143,7 +143,7 @@ func TestForgeMapsAddressesAndKeepsEverythingElse(t *testing.T) {
 			}}
 			before := shadow.DeepCopy()
 			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, OwnRanges: own()})
-			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from, allowanceFor(t, c, nil))
+			slice, problems, err := c.forgeSlice(t.Context(), shadow, "home", tc.from, allowanceFor(t, c, nil))
 			if err != nil || len(problems) > 0 {
 				t.Fatal(err, problems)
 			}
@@ -176,7 +176,7 @@ func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
 		"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{"10.0.0.9"}}},
 	}}
 	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, OwnRanges: own()})
-	if _, _, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}, allowanceFor(t, c, nil)); err == nil || errors.Is(err, errMalformed) {
+	if _, _, err := c.forgeSlice(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}, allowanceFor(t, c, nil)); err == nil || errors.Is(err, errMalformed) {
 		t.Errorf("error = %v, want one that is worth a retry", err)
 	}
 }
@@ -195,7 +195,7 @@ func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 		shadow.Object["spec"] = map[string]any{"template": map[string]any{
 			"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{address}}, map[string]any{"addresses": []any{"10.70.0.2"}}},
 		}}
-		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true}, allowanceFor(t, c, nil))
+		slice, problems, err := c.forgeSlice(t.Context(), shadow, "home", state{known: true, reachable: true}, allowanceFor(t, c, nil))
 		require.NoError(t, err)
 		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
 		if got := len(endpoints) == 2; got != allowed || (len(problems) == 0) != allowed {
@@ -237,7 +237,7 @@ func TestEndpointsWithinTheRangesOfTheConsumer(t *testing.T) {
 			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, RangesOf: tc.ranges, OwnRanges: own()})
 			allowed := allowanceFor(t, c, nil)
 			allowed.rangesOf = func(cluster string) (ipmap.Ranges, error) { return tc.ranges[cluster], nil }
-			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from, allowed)
+			slice, problems, err := c.forgeSlice(t.Context(), shadow, "home", tc.from, allowed)
 			require.NoError(t, err)
 			endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
 			if got := len(endpoints) == 1; got != tc.allowed || (len(problems) == 0) != tc.allowed {

@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/controllers/tenancy"
 )
 
-// dropDenied removes the labels and annotations that consumers must not set. The EndpointSlice is written without them: one that was not
-// written would keep endpoints that no longer exist.
+// dropDenied removes the labels and annotations that consumers must not set. The EndpointSlice is written without them,
+// because an unwritten slice would keep outdated endpoints.
 func (c *Controller) dropDenied(ctx context.Context, desired *unstructured.Unstructured) (*tenancy.Refusal, error) {
 	if c.options.Policy == nil {
 		return nil, nil
@@ -24,7 +24,8 @@ func (c *Controller) dropDenied(ctx context.Context, desired *unstructured.Unstr
 	if err := c.client.Get(ctx, client.ObjectKey{Name: desired.GetNamespace()}, namespace); err != nil {
 		return nil, fmt.Errorf("getting namespace %s, %w", desired.GetNamespace(), err)
 	}
-	labels, annotations := desired.GetLabels(), desired.GetAnnotations() // copies
+	// The getters return copies.
+	labels, annotations := desired.GetLabels(), desired.GetAnnotations()
 	refusal := c.options.Policy.DropDenied(namespace, labels, annotations)
 	desired.SetLabels(labels)
 	desired.SetAnnotations(annotations)

@@ -18,8 +18,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
-// endOrphan deletes the EndpointSlice of that name if its ShadowEndpointSlice is gone. It returns after which time to call it again, 0 for never.
-func (c *Controller) endOrphan(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+// deleteOrphan deletes the EndpointSlice with that name if its ShadowEndpointSlice is gone. It returns the delay until the
+// next call, or 0 if none is needed.
+func (c *Controller) deleteOrphan(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	slice := newSlice()
 	err := c.client.Get(ctx, key, slice)
 	if apierrors.IsNotFound(err) {
@@ -39,8 +40,8 @@ func (c *Controller) endOrphan(ctx context.Context, key types.NamespacedName) (t
 	return shadows.Delete(ctx, c.client, slice)
 }
 
-// endPredecessor deletes the EndpointSlice of an earlier ShadowEndpointSlice of the same name.
-func (c *Controller) endPredecessor(ctx context.Context, slice *unstructured.Unstructured) error {
+// deletePredecessor deletes the EndpointSlice of an earlier ShadowEndpointSlice of the same name.
+func (c *Controller) deletePredecessor(ctx context.Context, slice *unstructured.Unstructured) error {
 	owner := kind.OwnerOf(slice)
 	if owner == nil {
 		return nil
@@ -48,12 +49,13 @@ func (c *Controller) endPredecessor(ctx context.Context, slice *unstructured.Uns
 	if err := c.gone.Check(ctx, client.ObjectKeyFromObject(slice), owner.UID); err != nil {
 		return err
 	}
-	_, err := shadows.Delete(ctx, c.client, slice) // the caller tries again in any case
+	_, err := shadows.Delete(ctx, c.client, slice) // the caller retries in any case
 	return err
 }
 
-// endDependent deletes the EndpointSlice of a ShadowEndpointSlice that is being deleted in the foreground: it waits for the EndpointSlice.
-func (c *Controller) endDependent(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
+// deleteDependent deletes the EndpointSlice of a ShadowEndpointSlice that is being deleted in the foreground, which waits
+// for the deletion of the EndpointSlice.
+func (c *Controller) deleteDependent(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
 	slice := newSlice()
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(shadow), slice)
 	if err != nil || !metav1.IsControlledBy(slice, shadow) {

@@ -35,14 +35,13 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// CacheOptions restricts the manager's cache for this controller: of the
-// cluster's EndpointSlices those that it manages.
+// CacheOptions restricts the EndpointSlices in the manager's cache to the EndpointSlices that the controller manages.
 func CacheOptions() map[client.Object]cache.ByObject {
 	maxBytes := func(*unstructured.Unstructured) int { return shadows.MaxKeptBytes }
-	return kind.CacheOptions(maxBytes, newSlice(), wire.ManagedByShadowEndpointSlice, trim)
+	return kind.CacheOptions(maxBytes, newSlice(), wire.ManagedByShadowEndpointSlice, trimSlice)
 }
 
-// contentFields of an EndpointSlice are as long as its consumer likes.
+// contentFields are the fields of an EndpointSlice whose size its consumer chooses.
 var contentFields = []string{"endpoints", "ports"}
 
 // Decoding returns how the objects are decoded that this controller reads.
@@ -52,8 +51,8 @@ func Decoding() onepass.Decoding {
 	return decoding
 }
 
-// trim keeps of the managed fields our own, and of the content what is not large.
-func trim(obj any) (any, error) {
+// trimSlice removes the managed fields of other owners and large content.
+func trimSlice(obj any) (any, error) {
 	if slice, ok := obj.(*unstructured.Unstructured); ok {
 		slice.SetManagedFields(ownedfields.Only(slice.GetManagedFields(), wire.ShadowEndpointSliceFieldManager))
 		shadows.Compact(slice, shadows.MaxKeptBytes, contentFields...)
@@ -61,12 +60,13 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-func (c *Controller) watch(mgr manager.Manager) error {
+func (c *Controller) setUpWatches(mgr manager.Manager) error {
 	toShadows := handler.EnqueueRequestsFromMapFunc(c.shadowsFrom)
 	slices := kind.Controller(mgr, c.Name(), c.options.Workers, c.gone.Predicate()).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
-			// At the start every ShadowEndpointSlice is reconciled anyway, and what others have left while no controller ran. Later creations are our own, but after an interruption
-			// of the watch they come with what others did since.
+			// The initial list reconciles every ShadowEndpointSlice, so only EndpointSlices that others have left need
+			// an Event of their own. Later creations come from this controller. After an interruption of the watch,
+			// however, they may contain changes of others.
 			CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList || kind.OwnerOf(e.Object) != nil },
 			UpdateFunc: workers.Changed,
 		})).
@@ -78,7 +78,8 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		slices = slices.WatchesRawSource(source.Func(c.followOwnRanges))
 	}
 	slices = slices.Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.shadowsIn), builder.WithPredicates(predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false }, // they exist before their ShadowEndpointSlices
+		// Namespaces exist before their ShadowEndpointSlices.
+		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: ownerOrLimitsChanged,
 	}))
 	return slices.Complete(report.Failures(c, c.options.Failed))
@@ -92,39 +93,39 @@ func ownerOrLimitsChanged(e event.UpdateEvent) bool {
 		!maps.Equal(tenantlimits.Annotations(before.GetAnnotations()), tenantlimits.Annotations(after.GetAnnotations()))
 }
 
-// shadowsIn returns the slices in a namespace, and for the tenant namespace of a cluster those with direct connections to it.
+// shadowsIn returns requests for the slices in a namespace, and for the slices with direct connections to the cluster of
+// a tenant namespace.
 func (c *Controller) shadowsIn(ctx context.Context, namespace client.Object) []reconcile.Request {
 	isIn := func(shadow *unstructured.Unstructured) bool { return shadow.GetNamespace() == namespace.GetName() }
 	if cluster := namespace.GetLabels()[wire.RemoteClusterIDLabel]; cluster != "" && namespace.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] == "" {
-		isIn = concerns(cluster)
+		isIn = concernsCluster(cluster)
 	}
-	return c.requests(ctx, isIn)
+	return c.requestsFor(ctx, isIn)
 }
 
 // followOwnRanges reconciles all slices when the ranges of this cluster have changed.
 func (c *Controller) followOwnRanges(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	c.options.FollowOwnRanges(func() {
-		for _, request := range c.requests(ctx, concerns(networks.Everybody)) {
+		for _, request := range c.requestsFor(ctx, concernsCluster(networks.Everybody)) {
 			queue.Add(request)
 		}
 	})
 	return nil
 }
 
-// followNetworks reconciles the slices with addresses in a cluster whose
-// network has changed.
+// followNetworks reconciles the slices with addresses in a cluster when its network has changed.
 func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	c.options.AddressMapper.Follow(func(cluster string) {
-		for _, request := range c.requests(ctx, concerns(cluster)) {
+		for _, request := range c.requestsFor(ctx, concernsCluster(cluster)) {
 			queue.Add(request)
 		}
 	})
 	return nil
 }
 
-// concerns selects the slices with addresses in a cluster: its own ones, and those
-// of others that connect to it directly.
-func concerns(cluster string) func(shadow *unstructured.Unstructured) bool {
+// concernsCluster selects the slices with addresses in a cluster: its own slices, and slices of others with direct connections
+// to it.
+func concernsCluster(cluster string) func(shadow *unstructured.Unstructured) bool {
 	return func(shadow *unstructured.Unstructured) bool {
 		return cluster == networks.Everybody || shadows.LacksMetadata(shadow) || shadow.GetLabels()[wire.OriginLabel] == cluster ||
 			strings.Contains(shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation], strconv.Quote(cluster))
@@ -132,17 +133,17 @@ func concerns(cluster string) func(shadow *unstructured.Unstructured) bool {
 }
 
 func reachabilityChanged(e event.UpdateEvent) bool {
-	return observe(e.ObjectOld.(*core.ForeignCluster)) != observe(e.ObjectNew.(*core.ForeignCluster))
+	return observeState(e.ObjectOld.(*core.ForeignCluster)) != observeState(e.ObjectNew.(*core.ForeignCluster))
 }
 
-// shadowsFrom returns the slices whose endpoints live in the given cluster.
+// shadowsFrom returns requests for the slices with endpoints in the given cluster.
 func (c *Controller) shadowsFrom(ctx context.Context, obj client.Object) []reconcile.Request {
 	id := string(obj.(*core.ForeignCluster).Spec.ClusterID)
-	return c.requests(ctx, func(*unstructured.Unstructured) bool { return true }, client.MatchingLabels{wire.OriginLabel: id})
+	return c.requestsFor(ctx, func(*unstructured.Unstructured) bool { return true }, client.MatchingLabels{wire.OriginLabel: id})
 }
 
-// requests returns those for the slices that are meant.
-func (c *Controller) requests(ctx context.Context, meant func(*unstructured.Unstructured) bool, options ...client.ListOption) []reconcile.Request {
+// requestsFor returns requests for the slices that match meant.
+func (c *Controller) requestsFor(ctx context.Context, meant func(*unstructured.Unstructured) bool, options ...client.ListOption) []reconcile.Request {
 	shadows := kind.NewList()
 	if err := c.client.List(ctx, shadows, options...); err != nil {
 		log.FromContext(ctx).Error(err, "Cannot list the ShadowEndpointSlices of a cluster")

@@ -9,7 +9,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// checkClaims checks the claims of ephemeral volumes: a controller of this cluster creates them, with its own rights.
+// checkClaims checks the claims of ephemeral volumes, because a controller of this cluster creates them with its own
+// permissions.
 func (c *podCheck) checkClaims() *Refusal {
 	for i := range c.spec.Volumes {
 		ephemeral := c.spec.Volumes[i].Ephemeral
@@ -25,12 +26,13 @@ func (c *podCheck) checkClaims() *Refusal {
 	return nil
 }
 
-// claimCheck holds the spec of a claim to the limits of its consumer. The admission policies of the chart decide the same.
+// claimCheck checks the spec of a claim against the limits of its consumer. The chart's admission policies enforce the
+// same rules.
 type claimCheck struct {
 	limits    tenantlimits.Limits
 	namespace string
 	claim     *corev1.PersistentVolumeClaimSpec
-	field     string // path of the spec in that of the pod, with a dot
+	field     string // path of the claim's spec in the pod's spec, with a trailing dot
 }
 
 // firstRefusal returns nil if the claim is allowed.
@@ -43,8 +45,8 @@ func (c *claimCheck) firstRefusal() *Refusal {
 	return nil
 }
 
-func (c *claimCheck) refused(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
-	return refused(c.field+field, setting, rule, args...)
+func (c *claimCheck) refuseField(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
+	return refuseField(c.field+field, setting, rule, args...)
 }
 
 func (c *claimCheck) checkVolume() *Refusal {
@@ -57,14 +59,15 @@ func (c *claimCheck) checkVolume() *Refusal {
 	return nil
 }
 
-// checkClass refuses the empty class, with which a claim binds volumes that were created for another purpose. Without a class a claim gets the
-// default class of this cluster, which only the policy for claims knows; where no class is allowed, the default is not either.
+// checkClass refuses the empty class, because such a claim binds volumes that were created for another purpose. A claim
+// without a class gets the default class of this cluster, which only the admission policy for claims can check. If no
+// class is allowed, the default class is not allowed either.
 func (c *claimCheck) checkClass() *Refusal {
 	switch class := c.claim.StorageClassName; {
 	case class == nil && len(c.limits.List(tenantlimits.StorageClasses)) == 0:
-		return c.refused("storageClassName", tenantlimits.StorageClasses, "the default storage class is not allowed for consumers")
+		return c.refuseField("storageClassName", tenantlimits.StorageClasses, "the default storage class is not allowed for consumers")
 	case class != nil && (*class == "" || !c.limits.Matches(tenantlimits.StorageClasses, *class)):
-		return c.refused("storageClassName", tenantlimits.StorageClasses, "storage class %q is not allowed for consumers", *class)
+		return c.refuseField("storageClassName", tenantlimits.StorageClasses, "storage class %q is not allowed for consumers", *class)
 	}
 	return nil
 }
@@ -75,14 +78,14 @@ func (c *claimCheck) checkSource() *Refusal {
 		return &Refusal{podField + c.field + "dataSourceRef", "consumers must not read data of another namespace", "omit the field"}
 	}
 	if (c.claim.DataSource != nil || reference != nil) && !c.limits.Enabled(tenantlimits.ClaimDataSources) {
-		return c.refused("dataSource", tenantlimits.ClaimDataSources, "data sources are not allowed for consumers")
+		return c.refuseField("dataSource", tenantlimits.ClaimDataSources, "data sources are not allowed for consumers")
 	}
 	return nil
 }
 
 func (c *claimCheck) checkAttributes() *Refusal {
 	if class := c.claim.VolumeAttributesClassName; class != nil && *class != "" && !c.limits.Matches(tenantlimits.VolumeAttributesClasses, *class) {
-		return c.refused("volumeAttributesClassName", tenantlimits.VolumeAttributesClasses, "volume attributes class %q is not allowed for consumers", *class)
+		return c.refuseField("volumeAttributesClassName", tenantlimits.VolumeAttributesClasses, "volume attributes class %q is not allowed for consumers", *class)
 	}
 	return nil
 }
@@ -90,7 +93,7 @@ func (c *claimCheck) checkAttributes() *Refusal {
 func (c *claimCheck) checkSize() *Refusal {
 	size := c.claim.Resources.Requests[corev1.ResourceStorage]
 	if limit, limited := c.limits.Quantity(tenantlimits.MaxClaimSize); limited && size.Cmp(limit) > 0 {
-		return c.refused("resources.requests[storage]", tenantlimits.MaxClaimSize, "%s is more than the maximum of %s", size.String(), limit.String())
+		return c.refuseField("resources.requests[storage]", tenantlimits.MaxClaimSize, "%s is more than the maximum of %s", size.String(), limit.String())
 	}
 	return nil
 }

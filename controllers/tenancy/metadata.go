@@ -33,8 +33,8 @@ func deniedMetadata(field, key string, allow *tenantlimits.Setting) *Refusal {
 		fmt.Sprintf("remove it, or exclude it from reflection in the consumer with offloading.reflection.skip.%s in the values of the Refract chart; %s", field, limitRemedy(allow))}
 }
 
-// DropDenied removes from the metadata of an object, in place, what objects of the consumer must not have, and returns a Refusal of the first
-// one. It is for objects that are better incomplete than outdated.
+// DropDenied removes, in place, the labels and annotations that objects of the consumer must not have, and returns a
+// Refusal of the first one. It is for objects that are better incomplete than outdated.
 func (p *Policy) DropDenied(namespace *corev1.Namespace, labels, annotations map[string]string) *Refusal {
 	limits, err := p.options.Limits.With(namespace.Annotations)
 	first := checkMetadata(limits, labels, annotations)

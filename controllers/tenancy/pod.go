@@ -14,12 +14,13 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// podCheck holds the spec of a pod to the limits of its consumer. The admission policies of the chart decide the same.
+// podCheck checks the spec of a pod against the limits of its consumer. The chart's admission policies enforce the same
+// rules.
 type podCheck struct {
 	limits    tenantlimits.Limits
 	namespace string
 	spec      *corev1.PodSpec
-	stored    map[string]any // the spec as it is stored, with the fields that this version does not know
+	stored    map[string]any // the stored spec, with the fields that this version does not know
 }
 
 // firstRefusal returns nil if the pod is allowed.
@@ -39,17 +40,17 @@ func (c *podCheck) checkScheduling() *Refusal {
 	case c.spec.NodeName != "":
 		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "omit the field"}
 	case c.spec.SchedulerName != "" && !c.limits.Matches(tenantlimits.SchedulerNames, c.spec.SchedulerName):
-		return refused("schedulerName", tenantlimits.SchedulerNames, "scheduler %q is not allowed for consumers", c.spec.SchedulerName)
+		return refuseField("schedulerName", tenantlimits.SchedulerNames, "scheduler %q is not allowed for consumers", c.spec.SchedulerName)
 	}
 	return nil
 }
 
-// checkNodeSelection ignores topology keys: pods are spread by them, and select no nodes.
+// checkNodeSelection ignores topology keys, because they spread pods but select no nodes.
 func (c *podCheck) checkNodeSelection() *Refusal {
 	const rule = "consumers must not select nodes by %q"
 	for _, key := range slices.Sorted(maps.Keys(c.spec.NodeSelector)) {
 		if !c.limits.Matches(tenantlimits.NodeSelectors, key) {
-			return refused("nodeSelector", tenantlimits.NodeSelectors, rule, key)
+			return refuseField("nodeSelector", tenantlimits.NodeSelectors, rule, key)
 		}
 	}
 	if c.spec.Affinity == nil || c.spec.Affinity.NodeAffinity == nil {
@@ -65,7 +66,7 @@ func (c *podCheck) checkNodeSelection() *Refusal {
 	for _, term := range terms {
 		for _, requirement := range slices.Concat(term.MatchExpressions, term.MatchFields) {
 			if !c.limits.Matches(tenantlimits.NodeSelectors, requirement.Key) {
-				return refused("affinity.nodeAffinity", tenantlimits.NodeSelectors, rule, requirement.Key)
+				return refuseField("affinity.nodeAffinity", tenantlimits.NodeSelectors, rule, requirement.Key)
 			}
 		}
 	}
@@ -77,15 +78,16 @@ func (c *podCheck) checkTolerations() *Refusal {
 		switch {
 		case c.limits.Matches(tenantlimits.Tolerations, toleration.Key):
 		case toleration.Key == "":
-			return refused("tolerations", tenantlimits.Tolerations, "consumers must not tolerate all taints")
+			return refuseField("tolerations", tenantlimits.Tolerations, "consumers must not tolerate all taints")
 		default:
-			return refused("tolerations", tenantlimits.Tolerations, "consumers must not tolerate taint %q", toleration.Key)
+			return refuseField("tolerations", tenantlimits.Tolerations, "consumers must not tolerate taint %q", toleration.Key)
 		}
 	}
 	return nil
 }
 
-// checkPodAffinity keeps a pod from the nodes of other tenants' pods, and, as anti-affinity is symmetric, other tenants' pods from its node.
+// checkPodAffinity keeps a pod from the nodes of other tenants' pods. Because anti-affinity is symmetric, it also
+// prevents pods from keeping other tenants' pods off their node.
 func (c *podCheck) checkPodAffinity() *Refusal {
 	if c.spec.Affinity == nil || c.limits.Enabled(tenantlimits.CrossNamespaceAffinity) {
 		return nil
@@ -97,11 +99,11 @@ func (c *podCheck) checkPodAffinity() *Refusal {
 		}
 		for _, term := range terms {
 			if term.NamespaceSelector != nil {
-				return refused(field+".namespaceSelector", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of other namespaces")
+				return refuseField(field+".namespaceSelector", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of other namespaces")
 			}
 			for _, name := range term.Namespaces {
 				if name != c.namespace {
-					return refused(field+".namespaces", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of namespace %q", name)
+					return refuseField(field+".namespaces", tenantlimits.CrossNamespaceAffinity, "consumers must not select pods of namespace %q", name)
 				}
 			}
 		}
@@ -118,21 +120,21 @@ func (c *podCheck) checkPodAffinity() *Refusal {
 	return nil
 }
 
-// checkClasses never allows the priority classes of the system: pods of those displace what keeps the cluster alive.
+// checkClasses never allows the system priority classes, because such pods preempt components that the cluster needs.
 func (c *podCheck) checkClasses() *Refusal {
 	priority, runtime := c.spec.PriorityClassName, c.spec.RuntimeClassName
 	switch {
 	case c.spec.Priority != nil && priority == "":
 		return &Refusal{podField + "priority", "a priority requires a priority class", "omit the field"}
 	case priority != "" && (strings.HasPrefix(priority, "system-") || !c.limits.Matches(tenantlimits.PriorityClasses, priority)):
-		return refused("priorityClassName", tenantlimits.PriorityClasses, "priority class %q is not allowed for consumers", priority)
+		return refuseField("priorityClassName", tenantlimits.PriorityClasses, "priority class %q is not allowed for consumers", priority)
 	case runtime != nil && *runtime != "" && !c.limits.Matches(tenantlimits.RuntimeClasses, *runtime):
-		return refused("runtimeClassName", tenantlimits.RuntimeClasses, "runtime class %q is not allowed for consumers", *runtime)
+		return refuseField("runtimeClassName", tenantlimits.RuntimeClasses, "runtime class %q is not allowed for consumers", *runtime)
 	}
 	return nil
 }
 
-// checkGracePeriods includes the grace periods of probes: a failed probe ends its container with them.
+// checkGracePeriods also checks the grace periods of probes, which apply when a failed probe ends a container.
 func (c *podCheck) checkGracePeriods() *Refusal {
 	limit, limited := c.limits.Number(tenantlimits.MaxTerminationGracePeriod)
 	if !limited {
@@ -142,7 +144,7 @@ func (c *podCheck) checkGracePeriods() *Refusal {
 		if seconds == nil || *seconds <= limit {
 			return nil
 		}
-		return refused(field+"terminationGracePeriodSeconds", tenantlimits.MaxTerminationGracePeriod, "%d seconds are more than the maximum of %d", *seconds, limit)
+		return refuseField(field+"terminationGracePeriodSeconds", tenantlimits.MaxTerminationGracePeriod, "%d seconds are more than the maximum of %d", *seconds, limit)
 	}
 	if refusal := check("", c.spec.TerminationGracePeriodSeconds); refusal != nil {
 		return refusal
@@ -163,7 +165,7 @@ func (c *podCheck) checkGracePeriods() *Refusal {
 func (c *podCheck) checkServiceAccount() *Refusal {
 	for _, name := range []string{c.spec.ServiceAccountName, c.spec.DeprecatedServiceAccount} {
 		if name != "" && !c.limits.Matches(tenantlimits.ServiceAccounts, name) {
-			return refused("serviceAccountName", tenantlimits.ServiceAccounts, "service account %q is not allowed for consumers", name)
+			return refuseField("serviceAccountName", tenantlimits.ServiceAccounts, "service account %q is not allowed for consumers", name)
 		}
 	}
 	if c.limits.Enabled(tenantlimits.ServiceAccountTokens) {
@@ -171,11 +173,11 @@ func (c *podCheck) checkServiceAccount() *Refusal {
 	}
 	const rule = "pods of consumers get no credentials for the API server of this cluster"
 	if c.spec.AutomountServiceAccountToken != nil && *c.spec.AutomountServiceAccountToken {
-		return refused("automountServiceAccountToken", tenantlimits.ServiceAccountTokens, rule)
+		return refuseField("automountServiceAccountToken", tenantlimits.ServiceAccountTokens, rule)
 	}
 	for i := range c.spec.Volumes {
 		if projected := c.spec.Volumes[i].Projected; projected != nil && slices.ContainsFunc(projected.Sources, isCredential) {
-			return refused("volumes", tenantlimits.ServiceAccountTokens, rule)
+			return refuseField("volumes", tenantlimits.ServiceAccountTokens, rule)
 		}
 	}
 	return nil
@@ -185,14 +187,14 @@ func isCredential(source corev1.VolumeProjection) bool {
 	return source.ServiceAccountToken != nil || source.PodCertificate != nil
 }
 
-// checkVolumes looks at the types as they are stored, because later versions of Kubernetes have more of them.
+// checkVolumes reads the stored volume types, because later versions of Kubernetes may add types.
 func (c *podCheck) checkVolumes() *Refusal {
 	volumes, _ := c.stored["volumes"].([]any)
 	for _, item := range volumes {
 		volume, _ := item.(map[string]any)
 		for _, kind := range slices.Sorted(maps.Keys(volume)) {
 			if kind != "name" && volume[kind] != nil && !c.limits.Matches(tenantlimits.VolumeTypes, kind) {
-				return refused("volumes", tenantlimits.VolumeTypes, "volumes of type %q are not allowed for consumers", kind)
+				return refuseField("volumes", tenantlimits.VolumeTypes, "volumes of type %q are not allowed for consumers", kind)
 			}
 		}
 	}
@@ -207,20 +209,27 @@ func (c *podCheck) checkVolumes() *Refusal {
 	return nil
 }
 
-// checkHostNamespaces refuses the network of the host always.
+// checkHostNamespaces refuses the network of the node always, and its other namespaces unless the provider grants them.
 func (c *podCheck) checkHostNamespaces() *Refusal {
 	if c.spec.HostNetwork {
 		return &Refusal{podField + "hostNetwork", "pods of consumers do not use the network of their node", "omit the field"}
 	}
-	for field, on := range map[string]bool{"hostPID": c.spec.HostPID, "hostIPC": c.spec.HostIPC} {
-		if on && !slices.Contains(c.limits.List(tenantlimits.HostNamespaces), field) {
-			return refused(field, tenantlimits.HostNamespaces, "pods of consumers do not use this namespace of their node")
-		}
+	granted := c.limits.List(tenantlimits.HostNamespaces)
+	if c.spec.HostPID && !slices.Contains(granted, "hostPID") {
+		return refuseHostNamespace("hostPID")
+	}
+	if c.spec.HostIPC && !slices.Contains(granted, "hostIPC") {
+		return refuseHostNamespace("hostIPC")
 	}
 	return nil
 }
 
-// refused returns a Refusal of a field of the pod because of a limit.
-func refused(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
+// refuseHostNamespace returns the Refusal of a field that asks for a namespace of the node.
+func refuseHostNamespace(field string) *Refusal {
+	return refuseField(field, tenantlimits.HostNamespaces, "pods of consumers do not use this namespace of their node")
+}
+
+// refuseField returns a Refusal for a field of the pod that a limit does not allow.
+func refuseField(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
 	return &Refusal{podField + field, fmt.Sprintf(rule, args...), limitRemedy(setting)}
 }

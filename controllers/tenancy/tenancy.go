@@ -25,14 +25,16 @@ const EnforceLabel = psapi.EnforceLevelLabel
 
 // Options are the provider's settings for its tenants. The zero value is the default.
 type Options struct {
-	// PodSecurity is the level of all consumers, Levels that of some, by cluster id. Empty is baseline.
+	// PodSecurity is the level of all consumers; empty stands for baseline. Levels overrides it for some consumers, by
+	// cluster ID.
 	PodSecurity string
 	Levels      map[string]string
-	// ReservedPrefixes are prefixes that names of a consumer's namespaces must not have, in addition to those that are always reserved.
+	// ReservedPrefixes are additional prefixes that a consumer's namespaces must not have.
 	ReservedPrefixes []string
-	// NamePatterns are regular expressions (RE2), by cluster id, that the names of a consumer's namespaces match as a whole.
+	// NamePatterns are regular expressions (RE2), by cluster ID, that must match the whole names of a consumer's
+	// namespaces.
 	NamePatterns map[string]string
-	// Limits are those of all consumers. The annotations of a namespace override them for its consumer.
+	// Limits apply to all consumers. The annotations of a namespace override them for its consumer.
 	Limits tenantlimits.Limits
 }
 
@@ -47,7 +49,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	for id, pattern := range o.NamePatterns {
-		if _, err := regexp.Compile(whole(pattern)); err != nil {
+		if _, err := regexp.Compile(anchorPattern(pattern)); err != nil {
 			return fmt.Errorf("consumer %s: the name pattern %q is not a valid regular expression: %w", id, pattern, err)
 		}
 	}
@@ -77,13 +79,14 @@ func (o *Options) Level(clusterID string) string {
 
 // Refusal is the reason why a requested pod is not allowed.
 type Refusal struct {
-	Field string // of the ShadowPod
+	Field string // path in the ShadowPod
 	Rule  string
-	// Remedy names the setting, and who can change it.
+	// Remedy names the setting and who can change it.
 	Remedy string
 }
 
-// maxRuleBytes leaves an Event room for the field and the remedy: a rule quotes what the consumer wrote, as long as it likes.
+// maxRuleBytes leaves room for the field and the remedy in an Event. The rule may quote text of any length from the
+// consumer.
 const maxRuleBytes = 512
 
 // Error implements error.
@@ -112,7 +115,7 @@ func NewPolicy(o Options) (*Policy, error) {
 
 const podField = "spec.pod."
 
-// CheckNamespace returns a Refusal unless the namespace was created for that consumer.
+// CheckNamespace returns a Refusal unless the namespace was created for the consumer origin.
 func CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	owner := namespace.Labels[wire.RemoteClusterIDLabel]
 	if namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == "" || owner == "" {
@@ -126,7 +129,7 @@ func CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	return nil
 }
 
-// CheckPod returns a Refusal if the pod is not allowed, else nil. spec is as it is stored in the ShadowPod.
+// CheckPod returns a Refusal if the pod is not allowed, otherwise nil. spec is the stored spec of the ShadowPod.
 func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[string]string, spec map[string]any) *Refusal {
 	pod := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod.Spec); err != nil {
@@ -151,13 +154,13 @@ func invalidLimits(namespace *corev1.Namespace, err error) *Refusal {
 	return &Refusal{"metadata.namespace", fmt.Sprintf("the limits of namespace %s are not valid: %s", namespace.Name, err), "an administrator of this cluster corrects them on the tenant namespace"}
 }
 
-// limitRemedy names where an administrator of the provider changes the limit.
+// limitRemedy returns where an administrator of the provider can change the limit.
 func limitRemedy(setting *tenantlimits.Setting) string {
 	return fmt.Sprintf("an administrator of this cluster can allow it: for all consumers with tenants.%s in the values of the Refract chart, for this one with refractctl peer --tenant-limit %s=…, which annotates its tenant namespace",
 		setting.Value(), setting.Name)
 }
 
-// checkSecurity holds the pod to the level of its namespace: that of the label, else that of the consumer.
+// checkSecurity checks the pod against the Pod Security level of its namespace's label, or else of the consumer.
 func (p *Policy) checkSecurity(namespace *corev1.Namespace, pod *corev1.Pod) *Refusal {
 	text := namespace.Labels[EnforceLabel]
 	if validLevel(text) != nil || text == "" {
@@ -165,7 +168,7 @@ func (p *Policy) checkSecurity(namespace *corev1.Namespace, pod *corev1.Pod) *Re
 	}
 	level, err := psapi.ParseLevel(text)
 	if err != nil {
-		level = psapi.LevelRestricted // on doubt, the least
+		level = psapi.LevelRestricted // the most restrictive level if in doubt
 	}
 	result := policy.AggregateCheckResults(p.evaluator.EvaluatePod(psapi.LevelVersion{Level: level, Version: psapi.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
 	if result.Allowed {
@@ -175,17 +178,17 @@ func (p *Policy) checkSecurity(namespace *corev1.Namespace, pod *corev1.Pod) *Re
 		"an administrator of this cluster can set the level of the consumer, or label " + EnforceLabel + " of the namespace"}
 }
 
-// Names, and what names begin with, of namespaces that are never for consumers. "liqo-demo-rome" is one that the documented
-// mapping makes of a consumer's liqo-demo.
+// Names and prefixes of namespaces that are never for consumers. "liqo-demo-rome" is the documented mapping of a
+// consumer's liqo-demo.
 var (
 	reservedNames    = []string{"default", "liqo", "liqo-system", "refract", "refract-system"}
 	reservedPrefixes = []string{"kube-", "openshift-", "liqo-tenant-"}
 )
 
-func whole(pattern string) string { return "^(?:" + pattern + ")$" }
+func anchorPattern(pattern string) string { return "^(?:" + pattern + ")$" }
 
-// CheckName returns an error if a new namespace of a consumer may not have the name. limits are those of the consumer, installation is the
-// namespace of the controllers.
+// CheckName returns an error if a new namespace of a consumer may not have the name. limits are the limits of the
+// consumer, and installation is the namespace of the controllers.
 func (o *Options) CheckName(limits tenantlimits.Limits, clusterID, name, installation string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return fmt.Errorf("it is not a valid name: %s", problems[0])
@@ -207,7 +210,7 @@ func (o *Options) CheckName(limits tenantlimits.Limits, clusterID, name, install
 		}
 	}
 	if pattern, ok := o.NamePatterns[clusterID]; ok {
-		if matches, err := regexp.MatchString(whole(pattern), name); err != nil || !matches {
+		if matches, err := regexp.MatchString(anchorPattern(pattern), name); err != nil || !matches {
 			return fmt.Errorf("the names of this consumer must match %s", pattern)
 		}
 	}

@@ -25,24 +25,24 @@ import (
 )
 
 const (
-	// authorityLife is how long an authority is valid. Shorter means that the
-	// API server, which learns of a new one a moment later, fails more often.
+	// authorityLife is the lifetime of the CA. With a shorter lifetime, calls fail more often in the moment before the
+	// API server gets a new CA.
 	authorityLife = 365 * 24 * time.Hour
-	// certificateLife is how long one of its certificates is valid. Shorter
-	// costs a signature; longer keeps a stolen key useful.
+	// certificateLife is the lifetime of a serving certificate. A shorter one costs more signatures; with a longer one,
+	// a stolen key is usable for longer.
 	certificateLife = 7 * 24 * time.Hour
 )
 
-// Certificate is the serving certificate of this process, always a valid one.
-// It is safe for concurrent use, and a Runnable of every replica.
+// Certificate provides a valid serving certificate to this process. It is safe for concurrent use, and a Runnable of
+// every replica.
 type Certificate struct {
 	secret    types.NamespacedName
 	authority *authority.DynamicAuthority
 	source    *certtls.DynamicSource
 }
 
-// NewCertificate returns a certificate for dnsNames of the authority in secret.
-// That Secret must exist, empty at first: no process may create Secrets.
+// NewCertificate returns a certificate for dnsNames that is signed by the CA in secret. The Secret must exist, initially
+// empty, because processes may not create Secrets.
 func NewCertificate(config *rest.Config, secret types.NamespacedName, dnsNames ...string) *Certificate {
 	a := &authority.DynamicAuthority{
 		SecretNamespace: secret.Namespace, SecretName: secret.Name, RESTConfig: config,
@@ -51,12 +51,12 @@ func NewCertificate(config *rest.Config, secret types.NamespacedName, dnsNames .
 	return &Certificate{secret: secret, authority: a, source: &certtls.DynamicSource{DNSNames: dnsNames, Authority: a}}
 }
 
-// Start keeps the certificate valid until ctx ends.
+// Start keeps the certificate valid until ctx is done.
 func (c *Certificate) Start(ctx context.Context) error {
 	return c.source.Start(logr.NewContext(ctx, log.Log.WithName("webhook-certificate")))
 }
 
-// NeedLeaderElection: every replica serves.
+// NeedLeaderElection returns false because every replica serves the webhooks.
 func (c *Certificate) NeedLeaderElection() bool { return false }
 
 // GetCertificate implements tls.Config.GetCertificate.
@@ -64,7 +64,7 @@ func (c *Certificate) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certifica
 	return c.source.GetCertificate(hello)
 }
 
-// Ready is a readiness check.
+// Ready is a readiness check. It fails while there is no valid certificate.
 func (c *Certificate) Ready(*http.Request) error {
 	if !c.source.Healthy() {
 		return fmt.Errorf("the webhook has no certificate yet: check that Secret %s exists and that this process may get, list, watch and update it", c.secret)

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// authorityKey is the key of the authority's certificate in its Secret, PEM.
+// authorityKey is the key of the CA certificate (PEM) in its Secret.
 const authorityKey = "ca.crt"
 
 const fieldManager = wire.WebhookCertFieldManager
@@ -47,8 +47,8 @@ type Controller struct {
 	options     Options
 }
 
-// NewController returns a controller that writes through c, and reads the
-// Secret of the certificate's authority from live: no Secret is cached.
+// NewController returns a controller that writes through c. It reads the Secret of the CA from live, because Secrets are
+// not cached.
 func NewController(c client.Client, live client.Reader, certificate *Certificate, options Options) *Controller {
 	return &Controller{client: c, live: live, certificate: certificate, options: options}
 }
@@ -66,7 +66,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.live.Get(ctx, c.certificate.secret, secret); err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting the authority of the webhooks, %w", err)
 	}
-	patch := trust(configuration, secret.Data[authorityKey])
+	patch := trustPatch(configuration, secret.Data[authorityKey])
 	if len(patch) == 0 {
 		return reconcile.Result{}, nil
 	}
@@ -80,9 +80,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// trust returns what puts authority into every webhook that lacks it. Before
-// there is one, nothing is changed.
-func trust(configuration *admissionregistrationv1.MutatingWebhookConfiguration, authority []byte) jsonpatch.Patch {
+// trustPatch returns a patch that sets the CA bundle in every webhook that lacks it. Nothing is changed before there is a CA.
+func trustPatch(configuration *admissionregistrationv1.MutatingWebhookConfiguration, authority []byte) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	for i := range configuration.Webhooks {
 		webhook := &configuration.Webhooks[i]
@@ -96,8 +95,7 @@ func trust(configuration *admissionregistrationv1.MutatingWebhookConfiguration, 
 	return patch
 }
 
-// CacheOptions restricts the manager's cache for this controller: the one
-// configuration, which is all that it may read.
+// CacheOptions restricts the manager's cache to the webhook configuration, the only one that the controller may read.
 func CacheOptions(configuration string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&admissionregistrationv1.MutatingWebhookConfiguration{}: {Field: fields.OneTermEqualSelector("metadata.name", configuration)},
@@ -109,12 +107,12 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &admissionregistrationv1.MutatingWebhookConfigurationList{}, func(o client.Object) bool { return o.GetName() == c.options.Configuration }
 }
 
-// Register adds the controller to mgr, and the certificate.
+// Register adds the controller and the certificate to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(c.certificate); err != nil {
 		return fmt.Errorf("adding the certificate of the webhooks, %w", err)
 	}
-	// Watched from before it starts, and kept until there is a listener.
+	// The watch begins before the certificate starts, and a rotation is kept until there is a listener.
 	rotation, rotated := make(chan struct{}, 1), make(chan event.GenericEvent)
 	c.certificate.authority.WatchRotation(rotation)
 	if err := mgr.Add(c.passOn(rotation, rotated)); err != nil {
@@ -128,8 +126,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// passOn turns rotations of the authority into events for the controller; it
-// runs where that does, on the leader.
+// passOn converts rotations of the CA to events for the controller. It runs on the leader, like the controller.
 func (c *Controller) passOn(rotation <-chan struct{}, rotated chan<- event.GenericEvent) manager.RunnableFunc {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	configuration.Name = c.options.Configuration

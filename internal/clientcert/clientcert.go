@@ -37,29 +37,29 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// Life that is asked for; a cluster may sign for less.
+// Life is the requested lifetime of a certificate. A cluster may issue a shorter one.
 const Life = 365 * 24 * time.Hour
 
-// requestType of the PEM block of a request (RFC 7468, section 7).
+// requestType is the type of the PEM block of a request (RFC 7468, section 7).
 const requestType = "CERTIFICATE REQUEST"
 
-// leastRSABits of a key (NIST SP 800-57).
+// leastRSABits is the minimum length of an RSA key (NIST SP 800-57).
 const leastRSABits = 2048
 
 // Subject is a user and its group, as an API server reads them from a certificate.
 type Subject struct{ CommonName, Organization string }
 
-// Consumer is the subject of a consumer that refractctl peer joins: user and group are its cluster id.
+// Consumer returns the subject of a consumer that refractctl peer joins. Its user and group are its cluster ID.
 func Consumer(id string) Subject { return Subject{CommonName: id, Organization: id} }
 
 func (s Subject) String() string { return fmt.Sprintf("CN=%s,O=%s", s.CommonName, s.Organization) }
 
-// is reports whether name is the subject and says nothing else.
-func (s Subject) is(name *pkix.Name) bool {
+// isName reports whether name is the subject without any other attributes.
+func (s Subject) isName(name *pkix.Name) bool {
 	return len(name.Names) == 2 && name.CommonName == s.CommonName && slices.Equal(name.Organization, []string{s.Organization})
 }
 
-// New returns a request for the subject in PEM, signed with key.
+// New returns a request for a certificate of the subject, in PEM, signed with key.
 func New(subject Subject, key crypto.Signer) ([]byte, error) {
 	name := pkix.Name{CommonName: subject.CommonName, Organization: []string{subject.Organization}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: name}, key)
@@ -69,7 +69,8 @@ func New(subject Subject, key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: requestType, Bytes: der}), nil
 }
 
-// Check returns the public key of a request in PEM, or what is wrong with it. key is the one that is expected, nil for any.
+// Check returns the public key of a request in PEM, or an error if the request is invalid. key is the expected key, or
+// nil for any key.
 func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.PublicKey, error) {
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != requestType || len(strings.TrimSpace(string(rest))) > 0 {
@@ -82,13 +83,13 @@ func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.Public
 	if err := csr.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("it is not signed with its own key: %w", err)
 	}
-	if !subject.is(&csr.Subject) {
+	if !subject.isName(&csr.Subject) {
 		return nil, fmt.Errorf("its subject is %q, not %q", csr.Subject.String(), subject)
 	}
 	if len(csr.DNSNames)+len(csr.EmailAddresses)+len(csr.IPAddresses)+len(csr.URIs) > 0 {
 		return nil, errors.New("it asks for alternative names")
 	}
-	if err := strong(csr.PublicKey); err != nil {
+	if err := checkStrength(csr.PublicKey); err != nil {
 		return nil, err
 	}
 	if key != nil && !Same(csr.PublicKey, key) {
@@ -97,7 +98,7 @@ func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.Public
 	return csr.PublicKey, nil
 }
 
-func strong(key crypto.PublicKey) error {
+func checkStrength(key crypto.PublicKey) error {
 	switch key := key.(type) {
 	case ed25519.PublicKey, *ecdsa.PublicKey:
 		return nil
@@ -118,29 +119,31 @@ func Same(a, b crypto.PublicKey) bool {
 	return ok && comparable.Equal(b)
 }
 
-// ValidityFor returns how long a certificate in PEM is valid, if it is for that subject and key. A nil key is any.
+// ValidityFor returns the validity of a certificate in PEM if it is for the subject and the key. A nil key stands for
+// any key.
 func ValidityFor(certificate []byte, subject Subject, key crypto.PublicKey) credentials.Validity {
 	certificates, err := cert.ParseCertsPEM(certificate)
-	if err != nil || !subject.is(&certificates[0].Subject) || key != nil && !Same(certificates[0].PublicKey, key) {
+	if err != nil || !subject.isName(&certificates[0].Subject) || key != nil && !Same(certificates[0].PublicKey, key) {
 		return credentials.Validity{}
 	}
 	return credentials.Validity{From: certificates[0].NotBefore, Until: certificates[0].NotAfter}
 }
 
-// Request is what is signed, and what is said of it.
+// Request is a certificate request with the metadata of its CertificateSigningRequest.
 type Request struct {
-	// PEM of the request, which was checked or made here.
+	// PEM is the request. It must be checked or created by this process.
 	PEM []byte
-	// GenerateName and Labels of the CertificateSigningRequest.
+	// GenerateName and Labels are set on the CertificateSigningRequest.
 	GenerateName string
 	Labels       map[string]string
-	// Reason and Message of its approval.
+	// Reason and Message are set in the condition Approved.
 	Reason, Message string
-	// Patience with the signer; that of Kubernetes takes less than a second.
+	// Patience limits the wait for the signer. The signer of Kubernetes takes less than a second.
 	Patience time.Duration
 }
 
-// ErrNotSigned is what the error of Sign is, by errors.Is, when the cluster denies the request, its signer fails, or it signs none in time.
+// ErrNotSigned matches the error of Sign, with errors.Is, if the cluster denies the request, its signer fails, or it is
+// not signed in time.
 var ErrNotSigned = errors.New("the certificate was not signed")
 
 type notSigned string
@@ -168,18 +171,18 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 			err = errors.Join(err, fmt.Errorf("deleting CertificateSigningRequest %s, %w", name, deleted))
 		}
 	}()
-	if err := approve(ctx, c, live, csr, request); err != nil {
+	if err := approveRequest(ctx, c, live, csr, request); err != nil {
 		return nil, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, request.Patience)
 	defer cancel()
 	begun := time.Now()
 	err = progress.Poll(bounded, func(context.Context) (bool, error) {
-		// A request that is under way when the time is over is not a server that does not answer.
+		// If the time is over during a request, the API server is not at fault.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
-		return len(csr.Status.Certificate) > 0, refusal(csr)
+		return len(csr.Status.Certificate) > 0, refusalOf(csr)
 	})
 	if errors.Is(err, context.DeadlineExceeded) && !cmdutil.Away(err) {
 		return nil, notSigned(fmt.Sprintf("CertificateSigningRequest %s was not signed within %s: the cluster must sign client certificates (signer %s), which Amazon EKS does not",
@@ -188,8 +191,8 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	return csr.Status.Certificate, err
 }
 
-// approve a request, unless it is approved already. It fails if the request was denied.
-func approve(ctx context.Context, c client.Client, live client.Reader, csr *certificatesv1.CertificateSigningRequest, request Request) error {
+// approveRequest approves a request unless it is already approved. It fails if the request was denied.
+func approveRequest(ctx context.Context, c client.Client, live client.Reader, csr *certificatesv1.CertificateSigningRequest, request Request) error {
 	name := csr.Name
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
@@ -211,15 +214,15 @@ func approve(ctx context.Context, c client.Client, live client.Reader, csr *cert
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
-		if err := refusal(csr); err != nil {
+		if err := refusalOf(csr); err != nil {
 			return err
 		}
 		return err
 	})
 }
 
-// refusal is the error of a request that was denied, or whose signer has failed.
-func refusal(csr *certificatesv1.CertificateSigningRequest) error {
+// refusalOf returns the error for a request that was denied, or whose signer has failed.
+func refusalOf(csr *certificatesv1.CertificateSigningRequest) error {
 	for _, condition := range csr.Status.Conditions {
 		said := condition.Reason
 		if condition.Message != "" {

@@ -18,14 +18,15 @@ import (
 	"strings"
 )
 
-// Keys are fingerprints of the keys whose holder may ask for the next certificate: the one that has asked last, and after it those that
-// certificates were signed for since. An answer may be lost, so the former stays until one of the latter asks.
+// Keys are fingerprints of the keys whose holders may request the next certificate: first the key that made the last
+// request, then the keys of certificates that were issued since. A response may be lost, so the first key stays until a
+// request with one of the later keys.
 type Keys []string
 
-// mostKeys bounds how many there are. More answers than that are not lost one after the other.
+// mostKeys is the maximum number of keys. It is unlikely that more responses in a row are lost.
 const mostKeys = 6
 
-// ParseKeys returns those that Keys.String has written. What is no fingerprint is kept, and matches no key.
+// ParseKeys parses the result of Keys.String. An invalid fingerprint is kept, and matches no key.
 func ParseKeys(text string) Keys {
 	var keys Keys
 	for entry := range strings.SplitSeq(text, ",") {
@@ -38,13 +39,13 @@ func ParseKeys(text string) Keys {
 
 func (k Keys) String() string { return strings.Join(k, ",") }
 
-// Has reports whether the key is one of them.
+// Has reports whether the key is in the list.
 func (k Keys) Has(key crypto.PublicKey) bool {
 	fingerprint, err := Fingerprint(key)
 	return err == nil && slices.Contains(k, fingerprint)
 }
 
-// After returns the keys after a certificate was signed for next, which one of them, present, has asked for.
+// After returns the keys after a certificate was issued for next on a request with the key present.
 func (k Keys) After(present, next crypto.PublicKey) (Keys, error) {
 	asked, err := Fingerprint(present)
 	if err != nil {
@@ -66,7 +67,7 @@ func (k Keys) After(present, next crypto.PublicKey) (Keys, error) {
 	return k, nil
 }
 
-// Fingerprint returns the SHA-256 of a public key in PKIX, in hexadecimal, with its name before it.
+// Fingerprint returns the SHA-256 of a public key in PKIX form, in hexadecimal with the name of the hash as prefix.
 func Fingerprint(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -85,10 +86,10 @@ func EncodeKey(key crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// purpose begins what is signed to prove that a request may be answered, so that the signature proves nothing else.
+// purpose is the prefix of the signed message. It prevents the use of the signature for other purposes.
 const purpose = "refract.io: the next client certificate\n"
 
-// Prove returns the signature of a request in PEM with the key of the present certificate.
+// Prove returns the signature of a request in PEM with the key of the current certificate.
 func Prove(request []byte, key crypto.Signer) ([]byte, error) {
 	message, hash := append([]byte(purpose), request...), crypto.Hash(0)
 	if _, is := key.Public().(ed25519.PublicKey); !is {
@@ -102,12 +103,13 @@ func Prove(request []byte, key crypto.Signer) ([]byte, error) {
 	return signature, nil
 }
 
-// Proves reports whether Prove has made the signature, with that key.
+// Proves reports whether the signature was made by Prove with this key.
 func Proves(request, signature []byte, key crypto.PublicKey) bool {
 	return Verify(key, append([]byte(purpose), request...), signature)
 }
 
-// Verify reports whether signature is that of the message: as it is with Ed25519, and of its SHA-256 with RSA (PKCS #1 v1.5) and ECDSA (ASN.1).
+// Verify reports whether signature is a valid signature of the message: of the message itself with Ed25519, and of its
+// SHA-256 with RSA (PKCS #1 v1.5) and ECDSA (ASN.1).
 func Verify(key crypto.PublicKey, message, signature []byte) bool {
 	sum := sha256.Sum256(message)
 	switch key := key.(type) {

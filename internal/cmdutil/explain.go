@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/internal/redirect"
 )
 
-// Explain adds the remedy to errors of requests that a newcomer meets first: an
-// API server that does not answer, one that rejects the credentials, and one without our CRDs.
+// Explain adds the remedy to errors that are common in a new installation: an API server that does not respond, rejects
+// the credentials, or lacks the CRDs.
 func Explain(err error) error {
 	var unanswered *url.Error
 	switch {
@@ -34,22 +34,24 @@ func Explain(err error) error {
 	return err
 }
 
-// isDiscoveryForbidden reports whether the API server refused to list its kinds: paths have no resource, so the message says nothing.
+// isDiscoveryForbidden reports whether the API server refused to list its kinds. Such a request has no resource, so the
+// message alone is not helpful.
 func isDiscoveryForbidden(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && apierrors.IsForbidden(err) && (status.Status().Details == nil || status.Status().Details.Kind == "" && status.Status().Message == "unknown")
 }
 
-// FromAPIServer reports whether an API server refused, could not be reached, or did not know a kind: that passes, other errors
-// do not. One that has just started serves custom resources a moment later than it is ready.
+// FromAPIServer reports whether an API server refused a request, was unreachable, or did not know a kind. Such errors
+// may be temporary, unlike other errors. An API server that has just started is ready a moment before it serves custom
+// resources.
 func FromAPIServer(err error) bool {
 	var status apierrors.APIStatus
 	var network net.Error
 	return errors.As(err, &status) || errors.As(err, &network) || meta.IsNoMatchError(err)
 }
 
-// Away reports whether an API server could not be reached, or is starting, ending or overloaded: the same request may succeed later. Unlike
-// FromAPIServer it leaves out what the API server has decided, such as that a request is forbidden.
+// Away reports whether an API server was unreachable, starting, stopping or overloaded, so that the same request may
+// succeed later. Unlike FromAPIServer, it excludes decisions of the API server, such as a forbidden request.
 func Away(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	var redirected *redirect.Error

@@ -13,19 +13,21 @@ import (
 )
 
 const (
-	// leastGarbage is how much garbage there is at least before it is collected. A collection scans all that is live: less
-	// of it, more often, would cost more time than the memory is worth.
+	// leastGarbage is the minimum amount of garbage before a collection. A collection scans the whole live heap, so
+	// collecting less garbage more often would cost more time than the memory is worth.
 	leastGarbage = 28 << 20
-	// morePercent is how much garbage there is besides, of what is live beyond leastGarbage.
+	// morePercent is the additional garbage before a collection, as a percentage of the live heap beyond leastGarbage.
 	morePercent = 160
-	// mostPercent bounds what is made of that with little that is live.
+	// mostPercent limits the resulting percentage if the live heap is small.
 	mostPercent = 400
 )
 
-// SpareGC collects garbage in portions of one size, as long as little is live: our processes keep caches of some tens of
-// megabytes and make garbage fast, but only while objects cross. (A limit of memory would have Go collect all the time once
-// many objects were deleted: what they leave between those that stay counts against it.) Near
-// the limit in MemoryLimitVariable Go collects as often as needed. GOGC or GOMEMLIMIT in the environment leave everything to Go. It returns at once; the percentage follows each collection until ctx ends.
+// SpareGC collects garbage in portions of equal size while the live heap is small. The processes of Refract keep caches
+// of some tens of megabytes and produce garbage fast, but only while objects are reflected. A memory limit alone would
+// make Go collect all the time after many objects were deleted, because the gaps between the remaining objects count
+// against it. Near the limit in MemoryLimitVariable, Go collects as often as needed. GOGC or GOMEMLIMIT in the
+// environment disable SpareGC. It returns immediately and adjusts the percentage after each collection until ctx is
+// done.
 func SpareGC(ctx context.Context) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if _, set := os.LookupEnv(name); set {
@@ -33,35 +35,36 @@ func SpareGC(ctx context.Context) {
 		}
 	}
 	if limit, err := strconv.ParseInt(os.Getenv(MemoryLimitVariable), 10, 64); err == nil && limit > 0 {
-		debug.SetMemoryLimit(limit / 10 * 9) // the rest is what Go does not count
+		debug.SetMemoryLimit(limit / 10 * 9) // the rest is memory that Go does not count
 	}
-	follow(ctx, &collected{})
+	adjustGC(ctx, &collected{})
 }
 
 // MemoryLimitVariable is the environment variable with the memory limit of the container, in bytes.
 const MemoryLimitVariable = "REFRACT_MEMORY_LIMIT"
 
-// collected is garbage from the beginning: it is found by the next collection. It has a pointer, and so a place of its own.
+// collected is garbage that the next collection finds. It contains a pointer, so that it is allocated separately.
 type collected struct{ _ *collected }
 
-// follow sets the percentage now, and again after each collection. The live heap can grow by tens of megabytes within a second.
-func follow(ctx context.Context, c *collected) {
+// adjustGC sets the percentage now and again after each collection. The live heap can grow by tens of megabytes within a
+// second.
+func adjustGC(ctx context.Context, c *collected) {
 	if ctx.Err() != nil {
 		return
 	}
-	debug.SetGCPercent(percent(live()))
-	runtime.SetFinalizer(c, func(*collected) { follow(ctx, &collected{}) })
+	debug.SetGCPercent(gcPercent(liveBytes()))
+	runtime.SetFinalizer(c, func(*collected) { adjustGC(ctx, &collected{}) })
 }
 
-// live is what the last collection has left on the heap, and stacks, which count likewise.
-func live() uint64 {
+// liveBytes returns the size of the heap after the last collection plus the stacks, which count in the same way.
+func liveBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
 }
 
-// percent is by how much the heap may grow until it is collected.
-func percent(live uint64) int {
+// gcPercent returns the growth of the heap that triggers the next collection, in per cent.
+func gcPercent(live uint64) int {
 	garbage := uint64(leastGarbage)
 	if live > leastGarbage {
 		garbage += (live - leastGarbage) * morePercent / 100

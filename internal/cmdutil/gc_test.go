@@ -14,7 +14,7 @@ import (
 
 func TestGarbageIsCollectedInPortions(t *testing.T) {
 	for live, want := range map[uint64]int{0: 400, 1 << 20: 400, 16 << 20: 175, 28 << 20: 100, 56 << 20: 129, 560 << 20: 156} {
-		if got := percent(live); got != want {
+		if got := gcPercent(live); got != want {
 			t.Errorf("with %d MiB live the heap grows by %d %%, want %d", live>>20, got, want)
 		}
 	}
@@ -37,7 +37,7 @@ func TestPercentageFollows(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer cancel()
-	follow(ctx, &collected{})
+	adjustGC(ctx, &collected{})
 	held := make([]byte, 4*leastGarbage)
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		runtime.GC()

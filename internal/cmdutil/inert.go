@@ -11,10 +11,10 @@ import (
 // InertFlags are accepted without effect, so that command lines for another implementation keep working.
 type InertFlags struct{ flags []*inertFlag }
 
-// inertFlag takes any value and does nothing with it.
+// inertFlag accepts any value and ignores it.
 type inertFlag struct {
 	name, missing string
-	byDefault     string // the value that asks for nothing
+	byDefault     string // default value, which requests nothing
 	value         string
 }
 
@@ -22,8 +22,8 @@ func (f *inertFlag) String() string         { return f.value }
 func (f *inertFlag) Set(value string) error { f.value = value; return nil }
 func (f *inertFlag) Type() string           { return "any" }
 
-// Add registers a flag. missing says what it would do, or what does it instead; byDefault is the value that asks for nothing. A boolean may
-// stand alone.
+// Add registers a flag. missing describes the effect that the flag lacks, or its replacement. byDefault is the value
+// that requests nothing. A boolean flag may be given without a value.
 func (i *InertFlags) Add(flags *pflag.FlagSet, name, missing, byDefault string, boolean bool) {
 	inert := &inertFlag{name: name, missing: missing, byDefault: byDefault}
 	i.flags = append(i.flags, inert)
@@ -33,7 +33,7 @@ func (i *InertFlags) Add(flags *pflag.FlagSet, name, missing, byDefault string, 
 	}
 }
 
-// asksFor reports whether a value is meant to change something.
+// asksFor reports whether a value requests something.
 func (f *inertFlag) asksFor() bool {
 	if f.byDefault == "" {
 		return f.value != "" && f.value != "false" && f.value != "0"
@@ -41,7 +41,7 @@ func (f *inertFlag) asksFor() bool {
 	return f.value != f.byDefault
 }
 
-// InVain returns the names of the set flags that would have had an effect.
+// InVain returns the names of the set flags that would have an effect in the other implementation.
 func (i *InertFlags) InVain(flags *pflag.FlagSet) (names []string) {
 	for _, f := range i.inVain(flags) {
 		names = append(names, f.name)

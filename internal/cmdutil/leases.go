@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// LeaseClient returns a client for leases alone, whose requests take no longer than timeout. It asks over connections of its
-// own, which end with a request that gets no answer: over a shared one that has died unnoticed, an API server
-// that is back would be found late.
+// LeaseClient returns a client that is used only for leases, with a timeout for each request. It has its own
+// connections, which are closed when a request times out. On a shared connection that is broken, a recovered API server
+// would be noticed too late.
 func LeaseClient(config *rest.Config, timeout time.Duration) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = timeout
@@ -28,11 +28,11 @@ func LeaseClient(config *rest.Config, timeout time.Duration) (kubernetes.Interfa
 	return client, nil
 }
 
-// errStillLeading is for the log of the elector: the lease runs out then.
+// errStillLeading is logged by the leader elector, which then lets the lease expire.
 var errStillLeading = errors.New("the lease is not released before this replica has ended its work")
 
-// KeepUntil returns the lock, which cannot be released before ended reports true. The elector releases it as soon as it could
-// not renew it in time, though this replica has only begun to end its work.
+// KeepUntil returns a lock that cannot be released before ended returns true. The leader elector releases a lease as
+// soon as it could not be renewed in time, but the replica has only begun to stop its work then.
 func KeepUntil(lock resourcelock.Interface, ended func() bool) resourcelock.Interface {
 	return keptLock{lock, ended}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Logs are the settings of logging.
+// Logs has the logging settings.
 type Logs struct {
 	// Format is text or json.
 	Format string
-	// Verbosity: 0 what an operator wants to know, 4 and more for debugging.
+	// Verbosity 0 is for operators; 4 and more is for debugging.
 	Verbosity int
 }
 
@@ -41,11 +41,11 @@ func (l *Logs) Validate() error {
 	return nil
 }
 
-// mostLogged is how many bytes of a value are logged: what another cluster answers may be as long as it likes.
+// mostLogged is the maximum length of a logged value, in bytes. Responses of another cluster may have any length.
 const mostLogged = 16 << 10
 
-// Install sends everything that is logged through controller-runtime, klog and
-// slog to out, without control characters, and as much of each value as fits.
+// Install sends the logs of controller-runtime, klog and slog to out, without control characters and with shortened
+// values.
 func (l *Logs) Install(out io.Writer) error {
 	if err := l.Validate(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (l *Logs) Install(out io.Writer) error {
 	return nil
 }
 
-// shortenValue bounds the texts and the errors of a log line.
+// shortenValue limits the length of the strings and errors of a log line.
 func shortenValue(_ []string, attr slog.Attr) slog.Attr {
 	text := ""
 	switch value := attr.Value.Any().(type) {

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Registrations register collectors that go together: what a process exports while it leads, and registers again the next
-// time that it does. Safe for concurrent use.
+// Registrations registers a group of collectors, such as the metrics that a process exports only while it leads, and
+// removes them together. Safe for concurrent use.
 type Registrations struct {
 	registerer prometheus.Registerer
 	mu         sync.Mutex
@@ -19,7 +19,7 @@ type Registrations struct {
 
 var _ prometheus.Registerer = (*Registrations)(nil)
 
-// NewRegistrations registers with registerer.
+// NewRegistrations returns an empty group of collectors that are registered with registerer.
 func NewRegistrations(registerer prometheus.Registerer) *Registrations {
 	return &Registrations{registerer: registerer}
 }
@@ -47,7 +47,7 @@ func (r *Registrations) MustRegister(cs ...prometheus.Collector) {
 // Unregister implements prometheus.Registerer.
 func (r *Registrations) Unregister(c prometheus.Collector) bool { return r.registerer.Unregister(c) }
 
-// Close unregisters all of them.
+// Close unregisters all collectors of the group.
 func (r *Registrations) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,24 +25,24 @@ const (
 	drainTimeout      = 2 * time.Second
 )
 
-// MetricsHandler serves what registries gather on /metrics.
+// MetricsHandler serves the metrics of the registries on /metrics.
 func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers(registries), promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	return mux
 }
 
-// ProcessMetrics are those of the Go runtime and of the process.
+// ProcessMetrics returns the metrics of the Go runtime and of the process.
 func ProcessMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
-	// The cost of garbage collection is the first question about a process with caches.
+	// In a process with caches, the cost of garbage collection is the first thing to check.
 	collection := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/cpu/classes/(gc/total|total|idle):cpu-seconds$")}
 	registry.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collection)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
 
-// HealthHandler serves /healthz, which asks whether to restart the process, and
-// /readyz, which asks whether it does its work. ?verbose names the checks.
+// HealthHandler serves /healthz, which fails if the process should be restarted, and /readyz, which fails while it is
+// not ready. ?verbose lists the checks.
 func HealthHandler(alive, ready map[string]healthz.Checker) http.Handler {
 	mux := http.NewServeMux()
 	for path, checks := range map[string]map[string]healthz.Checker{"/healthz": alive, "/readyz": ready} {
@@ -64,7 +64,7 @@ func ProfilingHandler() http.Handler {
 	return mux
 }
 
-// Closed is ready once the channel is closed; reason says what it waits for.
+// Closed returns a check that succeeds once the channel is closed. reason describes the missing condition.
 func Closed(channel <-chan struct{}, reason string) healthz.Checker {
 	return func(*http.Request) error {
 		select {
@@ -76,7 +76,7 @@ func Closed(channel <-chan struct{}, reason string) healthz.Checker {
 	}
 }
 
-// Listen on an address that a flag gives.
+// Listen listens on the address in the named flag.
 func Listen(flag, address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -85,7 +85,7 @@ func Listen(flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Serve plain HTTP on listener until ctx ends, then close it.
+// Serve serves plain HTTP on listener until ctx is done, then closes it.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: readHeaderTimeout}
 	group, serving := errgroup.WithContext(ctx)

@@ -8,8 +8,8 @@ import (
 	"runtime/debug"
 )
 
-// Version of this build: the module's version for `go install …@version`, else
-// the commit it was built from, and the Go release.
+// Version returns the version of this build: the module's version for `go install …@version`, otherwise the commit, and
+// the Go release.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

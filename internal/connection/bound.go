@@ -14,19 +14,20 @@ import (
 	"github.com/refract-project/refract/internal/jsoncost"
 )
 
-// Limits of one response, and of a watch until the next list. 0 is no limit.
+// Limits limits one response, and the total of a watch until the next list. 0 stands for no limit.
 type Limits struct {
-	// Bytes of the body, after decompression.
+	// Bytes is the size of the body after decompression.
 	Bytes int64
-	// Values is the number of JSON objects, lists and their elements: decoded, each takes 50 to 500 bytes, however short it is written.
+	// Values is the number of JSON objects, lists and list elements. Each takes 50 to 500 bytes after decoding, however
+	// short its text is.
 	Values int64
-	// Items of a list.
+	// Items is the number of items of a list.
 	Items int64
 }
 
-// bounded fails responses that exceed the limits before they are decoded: caches are filled from them, and the server is not trusted
-// with this process's memory. A watch has no end, so it fails as well once it has delivered that much. Its client then lists everything
-// again: a cache holds what one list and one watch deliver, at most.
+// bounded fails responses that exceed the limits before they are decoded. The responses fill caches, and an untrusted
+// server must not decide on the memory of this process. A watch is endless, so it also fails after it has delivered the
+// limit. Its client then lists everything again, so that a cache contains at most one list and one watch.
 type bounded struct {
 	next   http.RoundTripper
 	limits Limits
@@ -49,7 +50,7 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// acceptJSON asks for JSON alone, whose values can be counted, where clients prefer another encoding.
+// acceptJSON requests JSON where clients prefer another encoding, because values can only be counted in JSON.
 func acceptJSON(request *http.Request) *http.Request {
 	accept := request.Header.Get("Accept")
 	var kept []string
@@ -72,11 +73,11 @@ func isJSON(response *http.Response) bool {
 	return kind == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
 }
 
-// boundedBody fails once more was read than the limits allow.
+// boundedBody fails when more than the limits was read.
 type boundedBody struct {
 	io.ReadCloser
 	limits   Limits
-	isText   bool // in an encoding whose values are not counted
+	isText   bool // the encoding has no values that are counted
 	meter    jsoncost.Meter
 	exceeded func(limit string) error
 	err      error
@@ -89,7 +90,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	}
 	left := b.limits.Bytes - b.meter.Bytes
 	if b.limits.Bytes > 0 && int64(len(p)) > left+1 {
-		p = p[:left+1] // one more shows that there is more
+		p = p[:left+1] // one byte more detects that the limit is exceeded
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.meter.Count(p[:n])

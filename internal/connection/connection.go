@@ -28,7 +28,7 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// Connection to one API server. All methods are safe for concurrent use.
+// Connection is the connection to one API server. All methods are safe for concurrent use.
 type Connection struct {
 	config  *rest.Config
 	api     swappable
@@ -37,17 +37,17 @@ type Connection struct {
 	peer    atomic.Pointer[Peer]
 }
 
-// New makes no requests. The limits apply to each response, and to a watch until the next list; not to
-// those of Streams.
+// New returns a connection for config without making requests. The limits apply to each response, and to a watch until
+// the next list, but not to the responses of Streams.
 func New(config *rest.Config, limits Limits) (*Connection, error) {
 	c := &Connection{limits: limits}
-	api, streams, err := c.endpoints(config)
+	api, streams, err := c.newEndpoints(config)
 	if err != nil {
 		return nil, err
 	}
 	c.api.base, c.streams.base = api.server, streams.server
-	c.api.swap(api)
-	c.streams.swap(streams)
+	c.api.swapEndpoint(api)
+	c.streams.swapEndpoint(streams)
 	c.config = &rest.Config{
 		Host:      c.URL().String(),
 		Transport: &c.api,
@@ -57,8 +57,8 @@ func New(config *rest.Config, limits Limits) (*Connection, error) {
 	return c, nil
 }
 
-// Parse reads the current context of a kubeconfig from the network. See RequireEmbedded for what it may contain. Clients of the
-// configuration follow no redirect to another server.
+// Parse reads the current context of a kubeconfig of another party. See RequireEmbedded for the permitted content.
+// Clients of the configuration do not follow redirects to another server.
 func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("the kubeconfig is empty")
@@ -68,21 +68,20 @@ func Parse(kubeconfig []byte) (*rest.Config, error) {
 	}
 	loaded, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return nil, readable(err)
+		return nil, readableError(err)
 	}
 	if err := RequireEmbedded(loaded, ""); err != nil {
 		return nil, err
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, readable(err)
+		return nil, readableError(err)
 	}
 	redirect.Refuse(config)
 	return config, nil
 }
 
-// ParseFile reads a kubeconfig of this machine, which may name files and
-// commands; its current context counts.
+// ParseFile reads the current context of a local kubeconfig, which may refer to files and commands.
 func ParseFile(path string) (*rest.Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -93,7 +92,7 @@ func ParseFile(path string) (*rest.Config, error) {
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
-		return nil, readable(err)
+		return nil, readableError(err)
 	}
 	if _, err := newEndpoint(rest.CopyConfig(config)); err != nil {
 		return nil, err
@@ -101,8 +100,7 @@ func ParseFile(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// looksLikeKubeconfig spares users what the library says about any other text:
-// the Go types that it cannot be decoded into.
+// looksLikeKubeconfig returns a readable error for other texts. The error of the library would contain Go types.
 func looksLikeKubeconfig(text []byte) error {
 	const remedy = "use the output of `kubectl config view --raw --flatten`"
 	var root any
@@ -120,34 +118,34 @@ func looksLikeKubeconfig(text []byte) error {
 	return nil
 }
 
-// readable error of a library that takes an empty kubeconfig for none.
-func readable(err error) error {
+// readableError returns a readable error for an empty kubeconfig, which the library treats as missing.
+func readableError(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
 		return errors.New("the kubeconfig has no cluster for its current context: check current-context, contexts and clusters")
 	}
 	return fmt.Errorf("reading the kubeconfig, %w", err)
 }
 
-// Config for clients. It holds no credentials: the transport adds them.
+// Config returns a configuration for clients. It contains no credentials, because the transport adds them.
 func (c *Connection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// URL for requests: that of the first kubeconfig. The
-// transports replace it with the current address.
+// URL returns the server of the first kubeconfig, which requests must use. The transports replace it with the current
+// address.
 func (c *Connection) URL() *url.URL { return c.api.base }
 
-// Streams is the transport for upgraded connections and for pings: HTTP/1.1, so that
-// a request that times out does not affect others.
+// Streams returns the transport for upgraded connections and pings. It uses HTTP/1.1, so that a request that times out
+// does not affect others.
 func (c *Connection) Streams() http.RoundTripper { return &c.streams }
 
-// Update replaces address and credentials. Running requests end as they
-// began. An unusable configuration changes nothing.
+// Update replaces the address and the credentials. Running requests are not affected. An unusable configuration changes
+// nothing.
 func (c *Connection) Update(config *rest.Config) error {
-	api, streams, err := c.endpoints(config)
+	api, streams, err := c.newEndpoints(config)
 	if err != nil {
 		return err
 	}
-	c.api.swap(api)
-	c.streams.swap(streams)
+	c.api.swapEndpoint(api)
+	c.streams.swapEndpoint(streams)
 	return nil
 }
 
@@ -158,8 +156,8 @@ type endpoint struct {
 	guard     *guard
 }
 
-// endpoints for requests and for streams.
-func (c *Connection) endpoints(config *rest.Config) (api, streams *endpoint, err error) {
+// newEndpoints returns the endpoints for requests and for streams.
+func (c *Connection) newEndpoints(config *rest.Config) (api, streams *endpoint, err error) {
 	config = rest.CopyConfig(config)
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
@@ -195,22 +193,23 @@ func newEndpoint(config *rest.Config) (*endpoint, error) {
 	return &endpoint{server: server, transport: transport}, nil
 }
 
-// swappable sends every request through the endpoint of the moment.
+// swappable sends each request through the current endpoint.
 type swappable struct {
-	base    *url.URL // of the first endpoint: that to which requests are addressed
+	base    *url.URL // URL of the first endpoint, which requests use
 	current atomic.Pointer[endpoint]
 }
 
-// RoundTrip implements http.RoundTripper. Requests are addressed to the server
-// of the time when their client was made: others are redirects, and are not followed.
+// RoundTrip implements http.RoundTripper. Requests must use the URL of the first endpoint. A request to another server
+// follows a redirect, and fails.
 func (s *swappable) RoundTrip(request *http.Request) (*http.Response, error) {
 	e := s.current.Load()
 	if err := redirect.Check(s.base, request.URL); err != nil {
-		if redirect.Check(e.server, request.URL) == nil { // it has redirected to itself
+		// The current server has redirected to itself.
+		if redirect.Check(e.server, request.URL) == nil {
 			return e.guard.RoundTrip(request)
 		}
 		if request.Body != nil {
-			_ = request.Body.Close() // as the interface has it; nothing was sent
+			_ = request.Body.Close() // RoundTrip must close the body; nothing was sent
 		}
 		return nil, err
 	}
@@ -226,7 +225,7 @@ func (s *swappable) RoundTrip(request *http.Request) (*http.Response, error) {
 	return e.guard.RoundTrip(request)
 }
 
-func (s *swappable) swap(e *endpoint) {
+func (s *swappable) swapEndpoint(e *endpoint) {
 	old := s.current.Swap(e)
 	if old != nil {
 		utilnet.CloseIdleConnectionsFor(old.transport)

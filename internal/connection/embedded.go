@@ -14,9 +14,9 @@ import (
 
 // OutsideError is returned for a kubeconfig of another party that needs more than the credentials in it.
 type OutsideError struct {
-	// Field of the kubeconfig, such as tokenFile.
+	// Field is the field of the kubeconfig, such as tokenFile.
 	Field string
-	// Problem is the effect of the field, and Remedy the alternative to it.
+	// Problem is the effect of the field, and Remedy the alternative.
 	Problem, Remedy string
 }
 
@@ -24,14 +24,16 @@ func (e *OutsideError) Error() string {
 	return fmt.Sprintf("the kubeconfig %s: %s", e.Problem, e.Remedy)
 }
 
-// RequireEmbedded returns an OutsideError if a context ("" is the current one) of a kubeconfig that another party wrote needs anything but
-// the credentials embedded in it, or is not for an API server whose certificate is verified. Using it would run commands of that party here,
-// send it files of this machine, or route requests through its proxy. Nothing outside of config is read.
+// RequireEmbedded returns an OutsideError if a context of another party's kubeconfig needs anything except embedded
+// credentials, or if the certificate of its API server is not verified. The empty context is the current one. Otherwise
+// the kubeconfig could run commands here, send local files to its author, or route requests through a proxy. Nothing
+// outside of config is read.
 func RequireEmbedded(config *clientcmdapi.Config, context string) error {
 	cluster, user := &clientcmdapi.Cluster{}, &clientcmdapi.AuthInfo{}
 	chosen := config.Contexts[cmp.Or(context, config.CurrentContext)]
 	if chosen == nil {
-		chosen = &clientcmdapi.Context{} // client-go uses the cluster and the user without a name then
+		// Like client-go, use the cluster and the user without a name.
+		chosen = &clientcmdapi.Context{}
 	}
 	if found := config.Clusters[chosen.Cluster]; found != nil {
 		cluster = found
@@ -70,7 +72,7 @@ func requireVerifiedCluster(cluster *clientcmdapi.Cluster) error {
 	case cluster.ProxyURL != "":
 		return &OutsideError{"proxy-url", fmt.Sprintf("sets the proxy %.100q, proxy-url", cluster.ProxyURL), "remove it; if this side needs a proxy, set it in the environment variable HTTPS_PROXY of the process"}
 	case cluster.Server == "":
-		return nil // client-go reports that it is missing
+		return nil // client-go reports the missing server
 	}
 	server, err := url.Parse(cluster.Server)
 	if err != nil {

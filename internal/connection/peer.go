@@ -22,9 +22,9 @@ import (
 
 // Peer is the cluster that a kubeconfig is meant for.
 type Peer struct {
-	// ClusterID of it.
+	// ClusterID is the ID of the peer.
 	ClusterID string
-	// TenantNamespace of this cluster on the provider, with the Lease that has the peer's id.
+	// TenantNamespace is the namespace of this cluster on the provider. It contains the Lease with the peer's ID.
 	TenantNamespace string
 }
 
@@ -36,26 +36,26 @@ func (e *WrongClusterError) Error() string {
 }
 
 const (
-	// confirmation is how long an id that was found counts: an address may come to lead elsewhere.
-	confirmation = time.Minute
-	// benefit is how long an API server counts that reports no id. It may be one that has just started, and denies what it allows in a
-	// moment, or one whose first heartbeat was not annotated yet.
-	benefit = 10 * time.Second
-	// refusal is when a cluster that is the wrong one is asked again.
-	refusal = 5 * time.Second
-	// mostIdentity bounds the response with the id, in bytes.
+	// confirmationPeriod is how long a confirmed ID is trusted. Later the address may belong to another cluster.
+	confirmationPeriod = time.Minute
+	// unknownIdentityPeriod is how long an API server without an ID is trusted. It may have just started and temporarily deny the
+	// request, or its first heartbeat may not be annotated yet.
+	unknownIdentityPeriod = 10 * time.Second
+	// wrongClusterRetryInterval is the interval between two checks of a wrong cluster.
+	wrongClusterRetryInterval = 5 * time.Second
+	// mostIdentity is the maximum size of the response with the ID, in bytes.
 	mostIdentity = 64 << 10
-	// identityTimeout bounds a request that others wait for.
+	// identityTimeout limits the request for the cluster ID. Other requests wait for it.
 	identityTimeout = 10 * time.Second
 )
 
-// Expect allows requests only while the API server belongs to the peer, as far as this can be determined: other implementations report
-// no id, and are trusted. It must be called before the first request, and makes none.
+// Expect permits requests only while the API server belongs to the peer, if this can be determined. API servers of other
+// implementations have no ID, and are trusted. Expect must be called before the first request, and makes no request.
 func (c *Connection) Expect(peer Peer) { c.peer.Store(&peer) }
 
-// guard lets requests through once the API server is known to be the expected one. Safe for concurrent use.
+// guard sends requests only after the API server is confirmed as the expected one. Safe for concurrent use.
 type guard struct {
-	expected func() *Peer // nil: any
+	expected func() *Peer // nil accepts any cluster
 	server   *url.URL
 	next     http.RoundTripper
 
@@ -63,22 +63,22 @@ type guard struct {
 
 	mu    sync.Mutex
 	until time.Time
-	known error // until then
+	known error // result of the last check, valid until then
 }
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
-	if err := g.check(request.Context()); err != nil {
+	if err := g.checkPeer(request.Context()); err != nil {
 		if request.Body != nil {
-			_ = request.Body.Close() // as the interface has it; nothing was sent
+			_ = request.Body.Close() // RoundTrip must close the body; nothing was sent
 		}
 		return nil, err
 	}
 	return g.next.RoundTrip(request)
 }
 
-// check asks which cluster the server belongs to if that is not known. Requests that come meanwhile wait for the same answer.
-func (g *guard) check(ctx context.Context) error {
+// checkPeer determines the ID of the server if it is not known. Concurrent requests wait for the same result.
+func (g *guard) checkPeer(ctx context.Context) error {
 	peer := g.expected()
 	if peer == nil {
 		return nil
@@ -89,7 +89,7 @@ func (g *guard) check(ctx context.Context) error {
 	if fresh {
 		return known
 	}
-	asked := g.asking.DoChan("", func() (any, error) { return nil, g.ask(context.WithoutCancel(ctx), peer) })
+	asked := g.asking.DoChan("", func() (any, error) { return nil, g.requestIdentity(context.WithoutCancel(ctx), peer) })
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -98,9 +98,9 @@ func (g *guard) check(ctx context.Context) error {
 	}
 }
 
-// ask the server for its cluster id, and remember the result.
-func (g *guard) ask(ctx context.Context, peer *Peer) error {
-	found, err := g.identity(ctx, peer.TenantNamespace)
+// requestIdentity requests the cluster ID from the server, and stores the result.
+func (g *guard) requestIdentity(ctx context.Context, peer *Peer) error {
+	found, err := g.readIdentity(ctx, peer.TenantNamespace)
 	if err != nil {
 		return fmt.Errorf("reading the cluster ID of the API server, %w", err)
 	}
@@ -109,17 +109,17 @@ func (g *guard) ask(ctx context.Context, peer *Peer) error {
 	now := time.Now()
 	switch found {
 	case peer.ClusterID:
-		g.known, g.until = nil, now.Add(confirmation)
+		g.known, g.until = nil, now.Add(confirmationPeriod)
 	case "":
-		g.known, g.until = nil, now.Add(benefit)
+		g.known, g.until = nil, now.Add(unknownIdentityPeriod)
 	default:
-		g.known, g.until = &WrongClusterError{Found: found, Expected: peer.ClusterID}, now.Add(refusal)
+		g.known, g.until = &WrongClusterError{Found: found, Expected: peer.ClusterID}, now.Add(wrongClusterRetryInterval)
 	}
 	return g.known
 }
 
-// identity returns the id of the cluster, "" when it reports none.
-func (g *guard) identity(ctx context.Context, tenantNamespace string) (string, error) {
+// readIdentity returns the ID of the cluster, or an empty string if it has none.
+func (g *guard) readIdentity(ctx context.Context, tenantNamespace string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
 	path := g.server.JoinPath("apis/coordination.k8s.io/v1/namespaces", tenantNamespace, "leases", wire.HeartbeatLease).String()

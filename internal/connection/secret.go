@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Secret that holds a kubeconfig under the key "kubeconfig".
+// Secret is a Secret with a kubeconfig in the key "kubeconfig".
 type Secret struct {
 	Client          kubernetes.Interface
 	Namespace, Name string
@@ -42,15 +42,14 @@ func (s Secret) errEmpty() error {
 	return fmt.Errorf("Secret %s/%s has no kubeconfig of the provider: its key %q is empty", s.Namespace, s.Name, wire.KubeconfigSecretKey)
 }
 
-// Await reads the kubeconfig repeatedly until use accepts it:
-// a peering may still be in progress. Whenever the reason why use
-// fails changes, problem is called with it. Await returns only ctx's error.
+// Await reads the kubeconfig repeatedly until use accepts it, because the peering may still be in progress. problem is
+// called whenever the error of use changes. Await returns only the error of ctx.
 func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubeconfig []byte) error, problem func(error)) ([]byte, error) {
 	said := ""
 	for {
 		kubeconfig, err := s.Read(ctx)
 		if err == nil {
-			err = s.explain(use(kubeconfig))
+			err = s.explainError(use(kubeconfig))
 		}
 		if err == nil {
 			return kubeconfig, nil
@@ -67,17 +66,16 @@ func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubecon
 	}
 }
 
-// explain whose kubeconfig an error is about.
-func (s Secret) explain(err error) error {
+// explainError adds the name of the Secret to an error.
+func (s Secret) explainError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("using the kubeconfig of the provider in Secret %s/%s, %w", s.Namespace, s.Name, err)
 }
 
-// Follow calls use with every new content of the kubeconfig after known, until ctx
-// ends. What use cannot take, and a Secret that is deleted or emptied, changes
-// nothing but is a problem.
+// Follow calls use with every new content of the kubeconfig after known, until ctx is done. If use fails, or the Secret
+// is deleted or emptied, Follow only calls problem.
 func (s Secret) Follow(ctx context.Context, known []byte, use func(kubeconfig []byte) error, problem func(error)) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0,
 		informers.WithNamespace(s.Namespace),
@@ -96,7 +94,7 @@ func (s Secret) Follow(ctx context.Context, known []byte, use func(kubeconfig []
 		known = now
 		if len(now) == 0 {
 			problem(s.errEmpty())
-		} else if err := s.explain(use(now)); err != nil {
+		} else if err := s.explainError(use(now)); err != nil {
 			problem(err)
 		}
 	}

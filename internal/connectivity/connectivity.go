@@ -32,7 +32,7 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// Result of one check.
+// Result is the result of one check.
 type Result struct {
 	// Check is the name of the check.
 	Check string `json:"check"`
@@ -41,21 +41,22 @@ type Result struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Test of one virtual node.
+// Test checks one virtual node.
 type Test struct {
 	Client client.Client
 	Config *rest.Config
 	// VirtualNode is the name of the node.
 	VirtualNode string
-	// Image has the program of the controller manager. Image pull secrets are not copied: the provider would get to see them.
+	// Image contains the program of the controller manager. Image pull secrets are not copied, because the provider
+	// could read them.
 	Image string
-	// NetworkOnly leaves out what is not about addresses.
+	// NetworkOnly runs only the checks of addresses.
 	NetworkOnly bool
-	// PodTimeout is how long the remote namespace may take to exist, and each pod to be ready.
+	// PodTimeout limits the wait for the remote namespace, and for each pod.
 	PodTimeout time.Duration
-	// CheckTimeout is how long each check is repeated: kube-proxy and DNS learn in their own time.
+	// CheckTimeout limits the repetition of each check. kube-proxy and DNS are updated with a delay.
 	CheckTimeout time.Duration
-	// Progress receives a line for each step, and for what is waited for.
+	// Progress receives a line for each step and for each wait.
 	Progress func(line string)
 
 	clients   kubernetes.Interface
@@ -64,24 +65,24 @@ type Test struct {
 }
 
 const (
-	// namespacePrefix is that of the names of all namespaces of tests.
+	// namespacePrefix is the prefix of the names of test namespaces.
 	namespacePrefix = "refract-test-"
 	managedByLabel  = "app.kubernetes.io/managed-by"
 	managedBy       = "refractctl"
-	// testLabel ("true") marks these namespaces.
+	// testLabel ("true") marks test namespaces.
 	testLabel = "plugins.refract.io/connectivity-test"
-	// leftoverAge is the age from which on the namespace of a test is a leftover: no test takes that long.
+	// leftoverAge is the age of a test namespace after which it counts as a leftover. No test takes that long.
 	leftoverAge = 6 * time.Hour
 )
 
-// Names of the two pods, and of their Services.
+// here and there are the names of the two pods and of their Services.
 const (
 	here  = "here"
 	there = "there"
 )
 
-// Run makes all checks and removes what it has made, also if ctx ends. An error says that not all checks could be made, or that what was made
-// could not be removed; the results are those of the checks that were made.
+// Run runs all checks and removes the created objects, also if ctx is done. It returns an error if some checks could not
+// be run, or if objects could not be removed. The results are those of the completed checks.
 func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	if t.clients, err = kubernetes.NewForConfig(t.Config); err != nil {
 		return nil, err
@@ -100,31 +101,32 @@ func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	}
 	t.namespace = namespace.Name
 	defer func() { err = errors.Join(err, t.cleanUp(context.WithoutCancel(ctx))) }()
-	offloaded, err := t.offload(ctx, node.Labels[corev1.LabelHostname])
+	offloaded, err := t.offloadNamespace(ctx, node.Labels[corev1.LabelHostname])
 	if err != nil || !offloaded {
 		return t.results, err
 	}
-	if err := t.start(ctx, node.Labels[corev1.LabelHostname]); err != nil {
+	if err := t.startPods(ctx, node.Labels[corev1.LabelHostname]); err != nil {
 		return t.results, err
 	}
-	pods, err := t.await(ctx)
+	pods, err := t.awaitPods(ctx)
 	if err != nil || pods == nil {
 		return t.results, err
 	}
 	made := t.results
-	t.check(ctx, pods)
-	if ctx.Err() != nil { // the checks have failed for no other reason
+	t.runChecks(ctx, pods)
+	// The checks failed only because ctx is done.
+	if ctx.Err() != nil {
 		return made, progress.Ended(ctx, ctx.Err())
 	}
 	return t.results, nil
 }
 
-// removeLeftovers deletes the namespaces of tests that were killed before they could do so. It does not wait until they are gone, and fails for
-// no reason: the test does not depend on it.
+// removeLeftovers deletes the namespaces of tests that were killed. It neither waits for the deletion nor fails, because
+// the test does not depend on it.
 func (t *Test) removeLeftovers(ctx context.Context, now time.Time) {
 	namespaces := &corev1.NamespaceList{}
 	if err := t.Client.List(ctx, namespaces, client.MatchingLabels{managedByLabel: managedBy, testLabel: "true"}); err != nil {
-		t.say("warning: looking for namespaces that interrupted tests have left: %s", err)
+		t.reportProgress("warning: looking for namespaces that interrupted tests have left: %s", err)
 		return
 	}
 	for i := range namespaces.Items {
@@ -133,15 +135,15 @@ func (t *Test) removeLeftovers(ctx context.Context, now time.Time) {
 		if namespace.DeletionTimestamp != nil || age < leftoverAge || !strings.HasPrefix(namespace.Name, namespacePrefix) {
 			continue
 		}
-		t.say("namespace %s is removed: a test that was interrupted %s ago has left it", namespace.Name, age.Truncate(time.Minute))
+		t.reportProgress("namespace %s is removed: a test that was interrupted %s ago has left it", namespace.Name, age.Truncate(time.Minute))
 		if err := t.Client.Delete(ctx, namespace, client.Preconditions{UID: &namespace.UID}); client.IgnoreNotFound(err) != nil {
-			t.say("warning: deleting namespace %s, %s", namespace.Name, err)
+			t.reportProgress("warning: deleting namespace %s, %s", namespace.Name, err)
 		}
 	}
 }
 
-// offload makes the namespace one of both clusters. That it does not become one in time is a result.
-func (t *Test) offload(ctx context.Context, hostname string) (bool, error) {
+// offloadNamespace offloads the namespace. A timeout is a result, not an error.
+func (t *Test) offloadNamespace(ctx context.Context, hostname string) (bool, error) {
 	nso := &offloading.NamespaceOffloading{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: offloading.NamespaceOffloadingName},
 		Spec: offloading.NamespaceOffloadingSpec{
@@ -151,7 +153,7 @@ func (t *Test) offload(ctx context.Context, hostname string) (bool, error) {
 				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}}}}},
 		},
 	}
-	t.say("namespace %s is offloaded to %s", t.namespace, t.VirtualNode)
+	t.reportProgress("namespace %s is offloaded to %s", t.namespace, t.VirtualNode)
 	if err := t.Client.Create(ctx, nso); err != nil {
 		return false, fmt.Errorf("offloading namespace %s, %w", t.namespace, err)
 	}
@@ -173,20 +175,20 @@ func (t *Test) offload(ctx context.Context, hostname string) (bool, error) {
 		case unobserved:
 			missing += ", which does not answer: check that it runs (refractctl doctor)"
 		}
-		t.add(what, false, fmt.Sprintf("not after %s: %s", t.PodTimeout, missing))
+		t.addResult(what, false, fmt.Sprintf("not after %s: %s", t.PodTimeout, missing))
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	t.add(what, true, "")
+	t.addResult(what, true, "")
 	return true, nil
 }
 
-// unobserved is why a namespace is not offloaded that no controller has looked at.
+// unobserved is the message for a namespace that no controller has reconciled.
 const unobserved = "waiting for the controller manager of this cluster"
 
-// notOffloaded says why the test's namespace is not offloaded yet, "" if it is.
+// notOffloaded returns the reason why the test's namespace is not offloaded yet, or an empty string if it is.
 func notOffloaded(nso *offloading.NamespaceOffloading) string {
 	switch {
 	case nso.Status.ObservedGeneration != nso.Generation:
@@ -197,20 +199,20 @@ func notOffloaded(nso *offloading.NamespaceOffloading) string {
 	return progress.Offloading(nso)
 }
 
-// start a pod in each cluster, with a Service for each.
-func (t *Test) start(ctx context.Context, hostname string) error {
+// startPods creates a pod and a Service in each cluster.
+func (t *Test) startPods(ctx context.Context, hostname string) error {
 	for _, name := range []string{here, there} {
-		if err := t.Client.Create(ctx, t.service(name)); err != nil {
+		if err := t.Client.Create(ctx, t.serviceFor(name)); err != nil {
 			return fmt.Errorf("creating Service %s, %w", name, err)
 		}
-		if err := t.Client.Create(ctx, t.pod(name, hostname)); err != nil {
+		if err := t.Client.Create(ctx, t.podFor(name, hostname)); err != nil {
 			return fmt.Errorf("creating pod %s, %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (t *Test) service(name string) *corev1.Service {
+func (t *Test) serviceFor(name string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: name},
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"refract-test": name}, Ports: []corev1.ServicePort{{
@@ -218,8 +220,8 @@ func (t *Test) service(name string) *corev1.Service {
 	}
 }
 
-// pod that is bound to the virtual node, or may run on any other.
-func (t *Test) pod(name, hostname string) *corev1.Pod {
+// podFor returns a pod that is bound to the virtual node, or that may run on any other node if hostname is empty.
+func (t *Test) podFor(name, hostname string) *corev1.Pod {
 	where := corev1.NodeSelectorRequirement{Key: wire.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{wire.VirtualNodeType}}
 	if name == there {
 		where = corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}
@@ -247,17 +249,17 @@ func (t *Test) pod(name, hostname string) *corev1.Pod {
 	}
 }
 
-func ready(pod *corev1.Pod) bool {
+func isReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
 		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
 	})
 }
 
-// program in the image.
+// program is the path of the program in the image.
 const program = "/usr/bin/controller-manager"
 
-// await the pods. A pod that does not become ready is a result, upon which there are no pods.
-func (t *Test) await(ctx context.Context) (map[string]*corev1.Pod, error) {
+// awaitPods waits until the pods are ready. If a pod does not become ready, await adds a result and returns no pods.
+func (t *Test) awaitPods(ctx context.Context) (map[string]*corev1.Pod, error) {
 	pods := map[string]*corev1.Pod{}
 	for _, name := range []string{here, there} {
 		pod := &corev1.Pod{}
@@ -267,27 +269,27 @@ func (t *Test) await(ctx context.Context) (map[string]*corev1.Pod, error) {
 			if err := t.Client.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: name}, pod); err != nil {
 				return "", err
 			}
-			if ready(pod) {
+			if isReady(pod) {
 				return "", nil
 			}
-			return t.why(ctx, pod), nil
+			return t.describeTrouble(ctx, pod), nil
 		})
 		what := map[string]string{here: "a pod runs in this cluster", there: "a pod runs on " + t.VirtualNode}[name]
 		if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-			t.add(what, false, t.why(context.WithoutCancel(ctx), pod))
+			t.addResult(what, false, t.describeTrouble(context.WithoutCancel(ctx), pod))
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		t.add(what, true, "")
+		t.addResult(what, true, "")
 		pods[name] = pod
 	}
 	return pods, nil
 }
 
-// why a pod is not ready: its last Event, if that is a warning, and else its phase.
-func (t *Test) why(ctx context.Context, pod *corev1.Pod) string {
+// describeTrouble returns the reason why a pod is not ready: its last warning Event, otherwise its phase.
+func (t *Test) describeTrouble(ctx context.Context, pod *corev1.Pod) string {
 	events, err := t.clients.CoreV1().Events(t.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name + ",type=Warning"})
 	if err == nil && len(events.Items) > 0 {
 		last := events.Items[len(events.Items)-1]
@@ -296,11 +298,11 @@ func (t *Test) why(ctx context.Context, pod *corev1.Pod) string {
 	return fmt.Sprintf("its phase is %s", pod.Status.Phase)
 }
 
-func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
+func (t *Test) runChecks(ctx context.Context, pods map[string]*corev1.Pod) {
 	get := func(from, host string) func(context.Context) (string, error) {
-		return func(ctx context.Context) (string, error) { return t.get(ctx, from, host) }
+		return func(ctx context.Context) (string, error) { return t.getFromPod(ctx, from, host) }
 	}
-	// Without a network between the clusters a pod there shows no address, and finds what is there.
+	// Without a network between the clusters, the remote pod has no address, and reaches only its own cluster.
 	apart := pods[there].Status.PodIP == ""
 	var checks []check
 	if !t.NetworkOnly {
@@ -324,32 +326,33 @@ func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
 			checks = append(checks, check{fmt.Sprintf("the pod %s reaches the one %s by its address, %s", from, to, address), remedy, get(from, address)})
 		}
 	}
-	t.attempt(ctx, checks)
+	t.runConcurrently(ctx, checks)
 	if apart {
-		t.add("traffic between the clusters", true, "not tried: the pod on "+t.VirtualNode+" shows no address, because no network connects the clusters (see kubectl get peernetworks)")
+		t.addResult("traffic between the clusters", true, "not tried: the pod on "+t.VirtualNode+" shows no address, because no network connects the clusters (see kubectl get peernetworks)")
 	}
 }
 
-// check is one of those that are made side by side.
+// check is one of the concurrent checks.
 type check struct {
 	what, remedy string
-	// do returns something with the greeting of a probe.
+	// do returns a text that contains the greeting of a probe.
 	do func(context.Context) (string, error)
 }
 
-// attempt checks side by side: those that fail take all of their time. The results are in the order of the checks.
-func (t *Test) attempt(ctx context.Context, checks []check) {
+// runConcurrently runs the checks concurrently, because failing checks take all of their time. The results are in the order of
+// the checks.
+func (t *Test) runConcurrently(ctx context.Context, checks []check) {
 	results := make([]Result, len(checks))
 	var all sync.WaitGroup
 	for i := range checks {
-		all.Go(func() { results[i] = t.repeat(ctx, &checks[i]) })
+		all.Go(func() { results[i] = t.repeatCheck(ctx, &checks[i]) })
 	}
 	all.Wait()
 	t.results = append(t.results, results...)
 }
 
-// repeat a check until it succeeds, or its time is over.
-func (t *Test) repeat(ctx context.Context, c *check) Result {
+// repeatCheck runs a check until it succeeds or times out.
+func (t *Test) repeatCheck(ctx context.Context, c *check) Result {
 	ctx, cancel := context.WithTimeout(ctx, t.CheckTimeout)
 	defer cancel()
 	var last error
@@ -372,8 +375,8 @@ func (t *Test) repeat(ctx context.Context, c *check) Result {
 	return Result{Check: c.what, Message: fmt.Sprintf("%s: %s", strings.TrimSpace(last.Error()), c.remedy)}
 }
 
-// get asks a server from within a pod.
-func (t *Test) get(ctx context.Context, from, host string) (string, error) {
+// getFromPod sends a request to a server from within a pod.
+func (t *Test) getFromPod(ctx context.Context, from, host string) (string, error) {
 	request := t.clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(t.namespace).Name(from).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
 		Command: []string{program, probe.Name, probe.Get, fmt.Sprintf("http://%s:%d/", host, probe.Port)}, Stdout: true, Stderr: true,
 	}, scheme.ParameterCodec)
@@ -384,34 +387,38 @@ func (t *Test) get(ctx context.Context, from, host string) (string, error) {
 	var out, errOut bytes.Buffer
 	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
 		if said := strings.TrimPrefix(strings.TrimSpace(errOut.String()), "controller-manager: "); said != "" {
-			err = errors.New(said) // the other one says that the command has failed
+			// The other error only reports that the command has failed.
+			err = errors.New(said)
 		}
 		return out.String(), err
 	}
 	return out.String(), nil
 }
 
-func (t *Test) add(check string, ok bool, message string) {
+func (t *Test) addResult(check string, ok bool, message string) {
 	t.results = append(t.results, Result{Check: check, OK: ok, Message: message})
 }
 
-// cleanTimeout bounds the removal of what was made.
+// cleanTimeout limits the removal of the created objects.
 const cleanTimeout = 2 * time.Minute
 
 const (
-	// podsTimeout bounds how long the end of the pods is awaited before the namespace is deleted: the provider may be away.
+	// podsTimeout limits the wait for the deletion of the pods before the namespace is deleted. The provider may be
+	// unreachable.
 	podsTimeout = 10 * time.Second
-	// headStart is what the provider's namespace gets. More only takes longer; with less, this cluster's is often looked at once more.
+	// headStart is the delay between the deletion of the remote namespace and of the local one. A longer delay takes
+	// more time; with a shorter one, the local namespace is often not empty at the first check.
 	headStart = 1500 * time.Millisecond
 )
 
-// cleanUp removes what was made. Kubernetes empties a namespace five seconds after it was deleted, and looks at it again after as long if
-// something is left. Pods therefore end first, and both clusters count their five seconds at the same time.
+// cleanUp removes the created objects. Kubernetes empties a namespace five seconds after its deletion, and retries after
+// the same time if something is left. Therefore the pods are deleted first, and the five seconds of both clusters run at
+// the same time.
 func (t *Test) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
-	t.say("namespace %s is removed", t.namespace)
-	_ = t.withdraw(ctx) // or it goes with the namespace, and takes longer
+	t.reportProgress("namespace %s is removed", t.namespace)
+	_ = t.unoffloadNamespace(ctx) // otherwise it is deleted with the namespace, which takes longer
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}
 	if err := t.Client.Delete(ctx, namespace); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting namespace %s, %w", t.namespace, err)
@@ -425,8 +432,8 @@ func (t *Test) cleanUp(ctx context.Context) error {
 	})
 }
 
-// withdraw the namespace once its pods have ended.
-func (t *Test) withdraw(ctx context.Context) error {
+// unoffloadNamespace ends the offloading of the namespace after its pods were deleted.
+func (t *Test) unoffloadNamespace(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, podsTimeout)
 	defer cancel()
 	if err := t.Client.DeleteAllOf(bounded, &corev1.Pod{}, client.InNamespace(t.namespace)); err != nil {
@@ -446,7 +453,7 @@ func (t *Test) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// podsLeft says that there are pods.
+// podsLeft returns a message if there are pods left.
 func (t *Test) podsLeft(ctx context.Context) (string, error) {
 	pods, err := t.clients.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil || len(pods.Items) == 0 {
@@ -455,4 +462,6 @@ func (t *Test) podsLeft(ctx context.Context) (string, error) {
 	return "waiting until its pods have ended", nil
 }
 
-func (t *Test) say(format string, arguments ...any) { t.Progress(fmt.Sprintf(format, arguments...)) }
+func (t *Test) reportProgress(format string, arguments ...any) {
+	t.Progress(fmt.Sprintf(format, arguments...))
+}

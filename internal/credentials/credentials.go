@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Validity of a client certificate or a token. It is zero where there is none, or where it does not say, as with tokens that are not
-// Kubernetes'.
+// Validity is the period of validity of a client certificate or a token. It is zero if there is none, or if it has no
+// expiry, like tokens that were not issued by Kubernetes.
 type Validity struct{ From, Until time.Time }
 
-// ValidityOf returns that of the credentials in a kubeconfig.
+// ValidityOf returns the validity of the credentials in a kubeconfig.
 func ValidityOf(config *rest.Config) Validity {
 	if config.BearerToken != "" {
-		claims := read(config.BearerToken)
+		claims := readClaims(config.BearerToken)
 		if claims.Issued == 0 || claims.Expires == 0 {
 			return Validity{}
 		}
@@ -42,24 +42,24 @@ func (v Validity) Known() bool { return !v.Until.IsZero() }
 // Life is the total lifetime of the credentials.
 func (v Validity) Life() time.Duration { return v.Until.Sub(v.From) }
 
-// Account returns the ServiceAccount that a token of Kubernetes is for, "" for other tokens.
+// Account returns the ServiceAccount of a Kubernetes token, or empty strings for other tokens.
 func Account(token string) (namespace, name string) {
-	namespace, name, err := serviceaccount.SplitUsername(read(token).Subject)
+	namespace, name, err := serviceaccount.SplitUsername(readClaims(token).Subject)
 	if err != nil {
 		return "", ""
 	}
 	return namespace, name
 }
 
-// claims of a token (RFC 7519, section 4.1), times in seconds.
+// claims has the relevant claims of a token (RFC 7519, section 4.1). Times are in seconds.
 type claims struct {
 	Subject string `json:"sub"`
 	Issued  int64  `json:"iat"`
 	Expires int64  `json:"exp"`
 }
 
-// read returns no claims of what is not a JWT.
-func read(token string) (found claims) {
+// readClaims returns the claims of a JWT. For other texts they are empty.
+func readClaims(token string) (found claims) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return claims{}

@@ -31,50 +31,52 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// authorityOf the webhook's certificates is in a Secret, and in each webhook.
-func (p *Patient) authorityOf(ctx context.Context, configuration *admissionregistrationv1.MutatingWebhookConfiguration, installed *release.Installation) error {
+// checkWebhookAuthority checks the webhook CA in its Secret and in each webhook.
+func (p *Patient) checkWebhookAuthority(ctx context.Context, configuration *admissionregistrationv1.MutatingWebhookConfiguration, installed *release.Installation) error {
 	secret := &corev1.Secret{}
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: installed.Namespace, Name: rbac.WebhookName}, secret)
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	for i := range configuration.Webhooks {
-		p.authority(&configuration.Webhooks[i], secret.Data["ca.crt"], installed)
+		p.checkAuthority(&configuration.Webhooks[i], secret.Data["ca.crt"], installed)
 	}
 	return nil
 }
 
-// authority checks the CA bundle of a webhook against the CA that signs its certificates, which is empty if it is not known.
-func (p *Patient) authority(webhook *admissionregistrationv1.MutatingWebhook, signs []byte, installed *release.Installation) {
+// checkAuthority checks the CA bundle of a webhook against signs, the CA that signs its certificate. signs is empty if the CA
+// is not known.
+func (p *Patient) checkAuthority(webhook *admissionregistrationv1.MutatingWebhook, signs []byte, installed *release.Installation) {
 	subject, bundle := "webhook "+webhook.Name, webhook.ClientConfig.CABundle
 	restart := fmt.Sprintf("restart the controller manager, which renews it: kubectl -n %s rollout restart deployment %s-controller-manager", installed.Namespace, installed.Name)
 	certificates, err := cert.ParseCertsPEM(bundle)
 	if err != nil {
-		p.add(subject, Error, "clientConfig.caBundle cannot be read, %v: %s", err, restart)
+		p.addFinding(subject, Error, "clientConfig.caBundle cannot be read, %v: %s", err, restart)
 		return
 	}
-	ends := earliest(certificates)
+	ends := earliestExpiry(certificates)
 	switch {
 	case !p.Now.Before(ends):
-		p.add(subject, Error, "the CA in clientConfig.caBundle expired on %s: %s", day(ends), restart)
+		p.addFinding(subject, Error, "the CA in clientConfig.caBundle expired on %s: %s", formatDay(ends), restart)
 	case len(signs) > 0 && !bytes.Equal(signs, bundle):
-		p.add(subject, Warning, "clientConfig.caBundle is not ca.crt of Secret %s/%s, which signs the certificates of the webhook, so the API server may refuse them: %s", installed.Namespace, rbac.WebhookName, restart)
+		p.addFinding(subject, Warning, "clientConfig.caBundle is not ca.crt of Secret %s/%s, which signs the certificates of the webhook, so the API server may refuse them: %s", installed.Namespace, rbac.WebhookName, restart)
 	case ends.Sub(p.Now) < expiresSoon:
-		p.add(subject, Warning, "the CA in clientConfig.caBundle expires on %s, and should have been renewed: %s", day(ends), restart)
+		p.addFinding(subject, Warning, "the CA in clientConfig.caBundle expires on %s, and should have been renewed: %s", formatDay(ends), restart)
 	}
 }
 
-// expiresSoon: a certificate that is renewed by itself should not get so close to its end. That of the webhook's CA is renewed when a third of its
-// life is left, those of virtual kubelets with a fifth of theirs left, of which a signer may give as little as a day.
+// expiresSoon is the remaining lifetime below which a certificate should have been renewed. The webhook CA is renewed
+// with a third of its lifetime left. The certificates of virtual kubelets are renewed with a fifth left, and may be
+// valid for as little as a day.
 const expiresSoon = 2 * time.Hour
 
-func earliest(certificates []*x509.Certificate) time.Time {
+func earliestExpiry(certificates []*x509.Certificate) time.Time {
 	return slices.MinFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }
 
-func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+func formatDay(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// servingCertificate of a virtual kubelet, which the API server connects to for logs and exec.
+// servingCertificate checks the certificate of a virtual kubelet, which the API server connects to for logs and exec.
 func (p *Patient) servingCertificate(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node) error {
 	requests := &certificatesv1.CertificateSigningRequestList{}
 	err := p.Client.List(ctx, requests)
@@ -85,18 +87,18 @@ func (p *Patient) servingCertificate(ctx context.Context, vn *offloading.Virtual
 		p.certificateRequest(vn, latestFor(vn, requests.Items))
 	}
 	if shown := shownBy(ctx, node); shown != nil {
-		p.certificate(vn, shown)
+		p.checkCertificate(vn, shown)
 	}
 	if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); p.Cluster == nil || ready == nil || ready.Status != corev1.ConditionTrue {
 		return nil
 	}
-	// By the way of logs and exec: the API server may verify the certificate.
+	// The request takes the same path as logs and exec, because the API server may verify the certificate.
 	answer, err := p.Cluster.Clientset.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").Do(ctx).Raw()
-	p.connection(vn, string(answer), err)
+	p.checkConnection(vn, string(answer), err)
 	return nil
 }
 
-// latestFor returns the latest request of the virtual kubelet for a serving certificate, nil when there is none.
+// latestFor returns the latest request of the virtual kubelet for a serving certificate, or nil if none exists.
 func latestFor(vn *offloading.VirtualNode, requests []certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	var latest *certificatesv1.CertificateSigningRequest
 	user := "system:serviceaccount:" + vn.Namespace + ":" + vn.Name
@@ -110,10 +112,11 @@ func latestFor(vn *offloading.VirtualNode, requests []certificatesv1.Certificate
 	return latest
 }
 
-// signingTime is what a signer may take.
+// signingTime is the permitted delay of a signer.
 const signingTime = time.Minute
 
-// certificateRequest is nil when there is none: Kubernetes deletes them an hour after they were signed.
+// certificateRequest checks the request for a serving certificate. A nil request is no problem, because Kubernetes
+// deletes requests an hour after they were signed.
 func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certificatesv1.CertificateSigningRequest) {
 	if request == nil {
 		return
@@ -122,7 +125,7 @@ func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certif
 	for _, condition := range request.Status.Conditions {
 		switch condition.Type {
 		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			p.add(subject, Warning, "the serving certificate of virtual node %s was not signed (%s, %s): logs and exec fail where the API server verifies kubelets; fix that and delete the request, another one is created", vn.Name, cmp.Or(condition.Reason, string(condition.Type)), condition.Message)
+			p.addFinding(subject, Warning, "the serving certificate of virtual node %s was not signed (%s, %s): logs and exec fail where the API server verifies kubelets; fix that and delete the request, another one is created", vn.Name, cmp.Or(condition.Reason, string(condition.Type)), condition.Message)
 			return
 		case certificatesv1.CertificateApproved:
 			approved = true
@@ -131,31 +134,31 @@ func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certif
 	switch waited := p.Now.Sub(request.CreationTimestamp.Time); {
 	case len(request.Status.Certificate) > 0:
 		if certificates, err := cert.ParseCertsPEM(request.Status.Certificate); err == nil {
-			p.certificate(vn, certificates[0])
+			p.checkCertificate(vn, certificates[0])
 		}
 	case waited < signingTime:
 	case !approved:
-		p.add(subject, Warning, "the serving certificate of virtual node %s is not approved: logs and exec fail where the API server verifies kubelets; approve it with kubectl certificate approve %s, the Events of VirtualNode %s/%s say why the controller manager has not", vn.Name, request.Name, vn.Namespace, vn.Name)
+		p.addFinding(subject, Warning, "the serving certificate of virtual node %s is not approved: logs and exec fail where the API server verifies kubelets; approve it with kubectl certificate approve %s, the Events of VirtualNode %s/%s say why the controller manager has not", vn.Name, request.Name, vn.Namespace, vn.Name)
 	default:
-		p.add(subject, Warning, "the serving certificate of virtual node %s is approved, and not signed: check whether the signer %s runs in this cluster, or set virtualKubelet.certificateType", vn.Name, request.Spec.SignerName)
+		p.addFinding(subject, Warning, "the serving certificate of virtual node %s is approved, and not signed: check whether the signer %s runs in this cluster, or set virtualKubelet.certificateType", vn.Name, request.Spec.SignerName)
 	}
 }
 
-// certificate that a virtual kubelet serves with.
-func (p *Patient) certificate(vn *offloading.VirtualNode, shown *x509.Certificate) {
+// checkCertificate checks the certificate that a virtual kubelet serves.
+func (p *Patient) checkCertificate(vn *offloading.VirtualNode, shown *x509.Certificate) {
 	restart := fmt.Sprintf("restart its virtual kubelet to request another one: kubectl -n %s rollout restart deployment vk-%s", vn.Namespace, vn.Name)
 	switch left := shown.NotAfter.Sub(p.Now); {
 	case left <= 0:
-		p.add("node "+vn.Name, Warning, "its serving certificate expired on %s, so logs and exec fail where the API server verifies kubelets: %s", day(shown.NotAfter), restart)
+		p.addFinding("node "+vn.Name, Warning, "its serving certificate expired on %s, so logs and exec fail where the API server verifies kubelets: %s", formatDay(shown.NotAfter), restart)
 	case left < expiresSoon:
-		p.add("node "+vn.Name, Warning, "its serving certificate expires at %s, and should have been renewed: %s", shown.NotAfter.UTC().Format(time.RFC3339), restart)
+		p.addFinding("node "+vn.Name, Warning, "its serving certificate expires at %s, and should have been renewed: %s", shown.NotAfter.UTC().Format(time.RFC3339), restart)
 	}
 }
 
 // dialTimeout is short: the user is often outside the network of the cluster.
 const dialTimeout = time.Second
 
-// shownBy returns the certificate that the virtual kubelet of a node shows, nil when it cannot be reached from here.
+// shownBy returns the certificate that the virtual kubelet of a node serves, or nil if it cannot be reached from here.
 func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	for _, address := range node.Status.Addresses {
@@ -177,20 +180,21 @@ func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 	return nil
 }
 
-// connection is how the API server has reached a virtual kubelet: its answer, which is a Status where it has not.
-func (p *Patient) connection(vn *offloading.VirtualNode, answer string, err error) {
+// checkConnection reports whether the API server has reached a virtual kubelet. The answer is a Status if it has not.
+func (p *Patient) checkConnection(vn *offloading.VirtualNode, answer string, err error) {
 	subject, text, status := "node "+vn.Name, fmt.Sprint(err), &metav1.Status{}
 	if json.Unmarshal([]byte(answer), status) == nil && status.Message != "" {
 		text = status.Message
 	}
 	switch {
 	case err == nil:
-		p.add(subject, OK, "the API server reaches its virtual kubelet")
+		p.addFinding(subject, OK, "the API server reaches its virtual kubelet")
 	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTimeout(err):
-		// It has answered, the user may not ask, or the API server does not proxy to such addresses.
+		// The virtual kubelet has responded, the user has no permission, or the API server does not proxy to such
+		// addresses.
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
-		p.add(subject, Warning, "logs and exec fail, because the API server does not trust its serving certificate (%s): see kubectl get csr, and the Events of VirtualNode %s/%s", text, vn.Namespace, vn.Name)
+		p.addFinding(subject, Warning, "logs and exec fail, because the API server does not trust its serving certificate (%s): see kubectl get csr, and the Events of VirtualNode %s/%s", text, vn.Namespace, vn.Name)
 	default:
-		p.add(subject, Warning, "logs and exec fail, because the API server does not reach its virtual kubelet (%s): let control plane nodes connect to the pods of Deployment %s/vk-%s on the port kubelet", text, vn.Namespace, vn.Name)
+		p.addFinding(subject, Warning, "logs and exec fail, because the API server does not reach its virtual kubelet (%s): let control plane nodes connect to the pods of Deployment %s/vk-%s on the port kubelet", text, vn.Namespace, vn.Name)
 	}
 }

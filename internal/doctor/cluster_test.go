@@ -95,7 +95,7 @@ func newWorld(t *testing.T) *world {
 
 // quotas looks for the Quotas of rome while it is a provider, and then also a consumer.
 func (w *world) quotas(t *testing.T) {
-	look := func(p *Patient) error { return p.quotas(t.Context(), w.installed) }
+	look := func(p *Patient) error { return p.checkQuotas(t.Context(), w.installed) }
 	rome := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"}}, Spec: core.ForeignClusterSpec{ClusterID: "rome"}}
 	require.NoError(t, w.client.Create(t.Context(), rome))
 	t.Cleanup(func() { require.NoError(t, w.client.Delete(context.Background(), rome)) })
@@ -160,7 +160,7 @@ func (w *world) kubelet(t *testing.T) {
 
 // What a provider does not keep of the policies of a namespace that is offloaded to it.
 func (w *world) policies(t *testing.T) {
-	look := func(p *Patient) error { return p.namespaces(t.Context(), w.installed) }
+	look := func(p *Patient) error { return p.checkNamespaces(t.Context(), w.installed) }
 	offloaded := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloading.NamespaceOffloadingName},
 		Spec: offloading.NamespaceOffloadingSpec{PodOffloadingStrategy: offloading.RemotePodOffloadingStrategyType, NamespaceMappingStrategy: offloading.DefaultNameMappingStrategyType}}
 	require.NoError(t, w.client.Create(t.Context(), offloaded))
@@ -173,7 +173,7 @@ func (w *world) policies(t *testing.T) {
 
 // The provider is asked with the credentials of the virtual kubelet. That it does not answer here is not wrong.
 func (w *world) provider(t *testing.T) {
-	look := func(p *Patient) error { return p.credentials(t.Context(), w.vn, w.installed) }
+	look := func(p *Patient) error { return p.checkCredentials(t.Context(), w.vn, w.installed) }
 	const subject = "Secret liqo-tenant-milan/kubeconfig|"
 	w.finds(t, look, "Error|"+subject+"cluster milan does not let this cluster ")
 	w.finds(t, look, "upgrade cluster milan with refractctl install and run refractctl peer again, or have its administrator run refractctl generate peering-user rome")
@@ -214,7 +214,7 @@ func (w *world) webhook(t *testing.T) {
 			Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}},
 	}}}
 	require.NoError(t, w.client.Create(t.Context(), configuration))
-	look := func(p *Patient) error { return p.webhook(t.Context(), w.installed) }
+	look := func(p *Patient) error { return p.checkWebhook(t.Context(), w.installed) }
 	w.finds(t, look, "Error|webhook|"+Rejected)
 	configuration.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
 	require.NoError(t, w.client.Update(t.Context(), configuration))

@@ -45,7 +45,7 @@ const (
 
 // Finding is the result of one check.
 type Finding struct {
-	// Subject is what was looked at: "node milan".
+	// Subject is the checked object: "node milan".
 	Subject string `json:"subject"`
 	Level   Level  `json:"level"`
 	// Message has the finding and, unless it is OK, the remedy.
@@ -55,11 +55,12 @@ type Finding struct {
 // Patient is the examined cluster.
 type Patient struct {
 	Client client.Client
-	// Now is when: certificates expire.
+	// Now is the time of the examination. Certificates expire.
 	Now time.Time
-	// Cluster is the same one, for what needs more than a client; nil leaves out clocks, rights and serving certificates.
+	// Cluster is the same cluster, for checks that need more than a client. If it is nil, the checks of clocks,
+	// permissions and serving certificates are skipped.
 	Cluster *peering.Cluster
-	// Peer is a peered cluster, nil for none. If set, both are compared.
+	// Peer is a peered cluster, or nil. If it is set, both clusters are compared.
 	Peer *peering.Cluster
 
 	found []Finding
@@ -70,26 +71,26 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 	p.found = nil
 	installed, err := release.Find(ctx, p.Client)
 	if err != nil {
-		p.add("installation", Error, "%s", notFound(err))
+		p.addFinding("installation", Error, "%s", notFound(err))
 		return p.found
 	}
-	p.add("installation", OK, "release %s in namespace %s, version %s, cluster id %s", installed.Name, installed.Namespace, installed.Version, installed.ClusterID)
+	p.addFinding("installation", OK, "release %s in namespace %s, version %s, cluster id %s", installed.Name, installed.Namespace, installed.Version, installed.ClusterID)
 	for _, check := range []struct {
 		subject string
 		run     func(context.Context, *release.Installation) error
 	}{
-		{"version", p.version}, {"clock", p.clock}, {"your permissions", p.userRights}, {"permissions of the controller manager", p.managerRights},
-		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
-		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"offloaded namespaces", p.namespaces}, {"pods of virtual nodes", p.waitingPods}, {"Quotas", p.quotas}, {"peer", p.peer},
+		{"version", p.checkVersion}, {"clock", p.checkClock}, {"your permissions", p.userRights}, {"permissions of the controller manager", p.managerRights},
+		{"CRDs", p.checkDefinitions}, {"Deployments", p.checkDeployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.checkWebhook}, {"ForeignClusters", p.checkClusters},
+		{"PeerNetworks", p.checkNetworks}, {"virtual nodes", p.checkVirtualNodes}, {"offloaded namespaces", p.checkNamespaces}, {"pods of virtual nodes", p.checkWaitingPods}, {"Quotas", p.checkQuotas}, {"peer", p.checkPeer},
 	} {
 		if err := check.run(ctx, installed); err != nil {
-			p.add(check.subject, Error, "cannot be examined: %s", unreadable(err))
+			p.addFinding(check.subject, Error, "cannot be examined: %s", describeReadError(err))
 		}
 	}
 	return p.found
 }
 
-// notFound describes why release.Find returns no installation, with the remedy.
+// notFound describes an error of release.Find, with the remedy.
 func notFound(err error) string {
 	switch {
 	case errors.Is(err, release.ErrNotInstalled):
@@ -97,11 +98,11 @@ func notFound(err error) string {
 	case errors.Is(err, release.ErrSeveral):
 		return err.Error()
 	}
-	return "whether Refract is installed is unknown: " + unreadable(err)
+	return "whether Refract is installed is unknown: " + describeReadError(err)
 }
 
-// unreadable describes an error of the API server, with the remedy.
-func unreadable(err error) string {
+// describeReadError describes an error of the API server, with the remedy.
+func describeReadError(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
 		return err.Error() + ": use the credentials of an administrator"
@@ -113,12 +114,12 @@ func unreadable(err error) string {
 	return err.Error()
 }
 
-func (p *Patient) add(subject string, level Level, format string, arguments ...any) {
+func (p *Patient) addFinding(subject string, level Level, format string, arguments ...any) {
 	p.found = append(p.found, Finding{Subject: subject, Level: level, Message: fmt.Sprintf(format, arguments...)})
 }
 
-// deployments are the controller manager, and a virtual kubelet for each virtual node.
-func (p *Patient) deployments(ctx context.Context, installed *release.Installation) error {
+// checkDeployments checks the controller manager and the virtual kubelets.
+func (p *Patient) checkDeployments(ctx context.Context, installed *release.Installation) error {
 	managers, kubelets := &appsv1.DeploymentList{}, &appsv1.DeploymentList{}
 	err := errors.Join(
 		p.Client.List(ctx, managers, client.InNamespace(installed.Namespace), client.MatchingLabels{release.InstanceLabel: installed.Name}),
@@ -133,26 +134,26 @@ func (p *Patient) deployments(ctx context.Context, installed *release.Installati
 		case err != nil:
 			return err
 		case missing == "":
-			p.add(subject, OK, "available")
-		case p.starting(&d):
-			p.add(subject, Warning, "%s; the rollout is in progress, check again in a minute", missing)
+			p.addFinding(subject, OK, "available")
+		case p.isStarting(&d):
+			p.addFinding(subject, Warning, "%s; the rollout is in progress, check again in a minute", missing)
 		case d.Status.AvailableReplicas > 0:
-			p.add(subject, Warning, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
+			p.addFinding(subject, Warning, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
 		default:
-			p.add(subject, Error, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
+			p.addFinding(subject, Error, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
 		}
 	}
 	return nil
 }
 
-// startTime is what replicas may take to start before their absence is an error.
+// startTime is how long replicas may take to start before their absence is an error.
 const startTime = time.Minute
 
-// starting says whether a rollout has just begun or gone on.
-func (p *Patient) starting(d *appsv1.Deployment) bool {
+// isStarting reports whether a rollout has recently begun or made progress.
+func (p *Patient) isStarting(d *appsv1.Deployment) bool {
 	for _, condition := range d.Status.Conditions {
 		if condition.Type == appsv1.DeploymentProgressing {
-			// The other reason of a rollout that goes well is that it is over.
+			// A healthy rollout has another reason only when it is complete.
 			return condition.Status == corev1.ConditionTrue && condition.Reason != "NewReplicaSetAvailable" &&
 				p.Now.Sub(condition.LastUpdateTime.Time) < startTime
 		}
@@ -160,39 +161,39 @@ func (p *Patient) starting(d *appsv1.Deployment) bool {
 	return false
 }
 
-func (p *Patient) clusters(ctx context.Context, _ *release.Installation) error {
+func (p *Patient) checkClusters(ctx context.Context, _ *release.Installation) error {
 	clusters := &core.ForeignClusterList{}
 	if err := p.Client.List(ctx, clusters); err != nil {
 		return err
 	}
 	for i := range clusters.Items {
-		p.cluster("ForeignCluster "+clusters.Items[i].Name, &clusters.Items[i])
+		p.checkCluster("ForeignCluster "+clusters.Items[i].Name, &clusters.Items[i])
 	}
 	return nil
 }
 
-func (p *Patient) cluster(subject string, cluster *core.ForeignCluster) {
+func (p *Patient) checkCluster(subject string, cluster *core.ForeignCluster) {
 	healthy := true
 	for _, condition := range cluster.Status.Conditions {
 		switch condition.Status {
 		case core.ConditionStatusError:
-			p.add(subject, Error, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
+			p.addFinding(subject, Error, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
 			healthy = false
 		case core.ConditionStatusPending:
-			p.add(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
+			p.addFinding(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
 			healthy = false
 		}
 	}
 	switch {
 	case !healthy:
 	case core.ConditionOf(cluster.Status.Conditions, core.APIServerStatusCondition) == core.ConditionStatusEstablished:
-		p.add(subject, OK, "%s, reachable", cluster.Status.Role)
+		p.addFinding(subject, OK, "%s, reachable", cluster.Status.Role)
 	default:
-		p.add(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it. Check with refractctl doctor there that its virtual kubelet runs; if the peering is over, remove the rest of it with refractctl unpeer or refractctl delete peering-user %s", cluster.Spec.ClusterID)
+		p.addFinding(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it. Check with refractctl doctor there that its virtual kubelet runs; if the peering is over, remove the rest of it with refractctl unpeer or refractctl delete peering-user %s", cluster.Spec.ClusterID)
 	}
 }
 
-// clusterRemedy returns what to do about a condition of a ForeignCluster.
+// clusterRemedy returns the remedy for a condition of a ForeignCluster.
 func clusterRemedy(cluster *core.ForeignCluster, condition core.ConditionType) string {
 	id, tenant := string(cluster.Spec.ClusterID), cmp.Or(cluster.Status.TenantNamespace.Local, wire.TenantNamespace(string(cluster.Spec.ClusterID)))
 	switch name := string(condition); {
@@ -210,41 +211,41 @@ func clusterRemedy(cluster *core.ForeignCluster, condition core.ConditionType) s
 	return "see kubectl describe foreigncluster " + cluster.Name
 }
 
-func (p *Patient) virtualNodes(ctx context.Context, installed *release.Installation) error {
+func (p *Patient) checkVirtualNodes(ctx context.Context, installed *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {
 		return err
 	}
 	for i := range nodes.Items {
 		vn := &nodes.Items[i]
-		p.virtualNode(vn)
+		p.checkVirtualNode(vn)
 		if err := p.nodeOf(ctx, vn); err != nil {
 			return err
 		}
 		if err := p.kubeletRights(ctx, vn, installed); err != nil {
 			return err
 		}
-		if err := p.credentials(ctx, vn, installed); err != nil {
+		if err := p.checkCredentials(ctx, vn, installed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Patient) virtualNode(vn *offloading.VirtualNode) {
+func (p *Patient) checkVirtualNode(vn *offloading.VirtualNode) {
 	subject, healthy := "VirtualNode "+client.ObjectKeyFromObject(vn).String(), true
 	for _, condition := range vn.Status.Conditions {
 		if condition.Status != offloading.RunningConditionStatus && condition.Message != "" {
-			p.add(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, nodeRemedy(vn, &condition))
+			p.addFinding(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, nodeRemedy(vn, &condition))
 			healthy = false
 		}
 	}
 	if healthy {
-		p.add(subject, OK, "provider %s", vn.Spec.ClusterID)
+		p.addFinding(subject, OK, "provider %s", vn.Spec.ClusterID)
 	}
 }
 
-// nodeRemedy returns what to do about a condition of a VirtualNode.
+// nodeRemedy returns the remedy for a condition of a VirtualNode.
 func nodeRemedy(vn *offloading.VirtualNode, condition *offloading.VirtualNodeCondition) string {
 	switch {
 	case condition.Status == offloading.DrainingConditionStatus && vn.DeletionTimestamp == nil && ptr.Deref(vn.Spec.CreateNode, true):
@@ -266,50 +267,51 @@ func (p *Patient) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error 
 	node := &corev1.Node{}
 	err := p.Client.Get(ctx, client.ObjectKey{Name: vn.Name}, node)
 	if apierrors.IsNotFound(err) {
-		p.node(vn, nil)
+		p.checkNode(vn, nil)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	p.node(vn, node)
+	p.checkNode(vn, node)
 	return p.servingCertificate(ctx, vn, node)
 }
 
-// node is nil when there is none.
-func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
+// checkNode checks the Node of a virtual node. It is nil if none exists.
+func (p *Patient) checkNode(vn *offloading.VirtualNode, node *corev1.Node) {
 	if node == nil {
-		p.add("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
+		p.addFinding("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
 		return
 	}
 	switch _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); {
 	case ready == nil || ready.Status == corev1.ConditionUnknown:
-		p.add("node "+vn.Name, Error, "its virtual kubelet stopped reporting: see kubectl -n %s logs deployment/vk-%s", vn.Namespace, vn.Name)
+		p.addFinding("node "+vn.Name, Error, "its virtual kubelet stopped reporting: see kubectl -n %s logs deployment/vk-%s", vn.Namespace, vn.Name)
 	case ready.Status != corev1.ConditionTrue:
-		p.add("node "+vn.Name, Error, "not ready: %s, %s; %s", ready.Reason, ready.Message, readyRemedy(vn, node))
+		p.addFinding("node "+vn.Name, Error, "not ready: %s, %s; %s", ready.Reason, ready.Message, readyRemedy(vn, node))
 	case node.Spec.Unschedulable:
-		p.add("node "+vn.Name, Warning, "ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode %s", vn.Name)
+		p.addFinding("node "+vn.Name, Warning, "ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode %s", vn.Name)
 	default:
-		p.add("node "+vn.Name, OK, "ready")
+		p.addFinding("node "+vn.Name, OK, "ready")
 	}
 	p.providerVersion(node)
 }
 
-// providerVersion compares the versions of Kubernetes. A virtual node reports that of this cluster as its kubelet's.
+// providerVersion compares the Kubernetes versions of provider and consumer. A virtual node reports the version of this
+// cluster as its kubelet version.
 func (p *Patient) providerVersion(node *corev1.Node) {
 	provider, own := node.Labels[wire.ProviderVersionLabel], node.Status.NodeInfo.KubeletVersion
 	older, known := serverversion.IsOlder(provider, own)
 	switch {
 	case !known:
 	case older:
-		p.add("node "+node.Name, Warning, "the provider runs Kubernetes %s, this cluster %s: the provider drops fields of pods and other objects that its version does not have. "+
+		p.addFinding("node "+node.Name, Warning, "the provider runs Kubernetes %s, this cluster %s: the provider drops fields of pods and other objects that its version does not have. "+
 			"Pods that would run differently without them are not created, see the Events of the pods, and docs/compatibility.md, Older providers; upgrade the provider", provider, own)
 	default:
-		p.add("node "+node.Name, OK, "the provider runs Kubernetes %s", provider)
+		p.addFinding("node "+node.Name, OK, "the provider runs Kubernetes %s", provider)
 	}
 }
 
-// readyRemedy returns what to do about a node that is not ready, by its other conditions.
+// readyRemedy returns the remedy for a node that is not ready, derived from its other conditions.
 func readyRemedy(vn *offloading.VirtualNode, node *corev1.Node) string {
 	is := func(kind corev1.NodeConditionType) bool {
 		_, condition := nodeutil.GetNodeCondition(&node.Status, kind)
@@ -324,8 +326,8 @@ func readyRemedy(vn *offloading.VirtualNode, node *corev1.Node) string {
 	return fmt.Sprintf("check that the API server of cluster %s answers, with refractctl info %s, and see kubectl -n %s logs deployment/vk-%s", vn.Spec.ClusterID, vn.Spec.ClusterID, vn.Namespace, vn.Name)
 }
 
-// credentials with which this cluster opens a provider.
-func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
+// checkCredentials checks the credentials of this cluster for a provider.
+func (p *Patient) checkCredentials(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
 		return nil
 	}
@@ -338,7 +340,7 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, i
 	if err != nil {
 		return err
 	}
-	config := p.access(vn, key, secret)
+	config := p.checkAccess(vn, key, secret)
 	if config == nil {
 		return nil
 	}
@@ -347,15 +349,16 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, i
 	})
 }
 
-// access that a Secret gives; the Secret is nil when there is none. It returns nil unless the access can be used.
-func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
+// checkAccess checks the kubeconfig in a Secret, which is nil if none exists. It returns nil if the kubeconfig cannot be
+// used.
+func (p *Patient) checkAccess(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
 	if secret == nil {
-		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)
+		p.addFinding("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)
 		return nil
 	}
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
-		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
+		p.addFinding("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
 		return nil
 	}
 	validity := credentials.ValidityOf(config)
@@ -366,49 +369,49 @@ func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secre
 	renewal := renewalOf(vn, secret, config)
 	switch left := validity.Until.Sub(p.Now); {
 	case !validity.Known():
-		p.add("Secret "+key.String(), OK, "valid for cluster %s, expiry unknown", vn.Spec.ClusterID)
+		p.addFinding("Secret "+key.String(), OK, "valid for cluster %s, expiry unknown", vn.Spec.ClusterID)
 	case left <= 0:
-		p.add("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer%s", until, renewal.remedy)
+		p.addFinding("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer%s", until, renewal.remedy)
 		return nil
 	case left < validity.Life()/3:
-		p.add("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer%s", until, renewal.remedy)
+		p.addFinding("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer%s", until, renewal.remedy)
 	default:
-		p.add("Secret "+key.String(), OK, "valid for cluster %s until %s%s", vn.Spec.ClusterID, until, renewal.outlook)
+		p.addFinding("Secret "+key.String(), OK, "valid for cluster %s until %s%s", vn.Spec.ClusterID, until, renewal.outlook)
 	}
 	return config
 }
 
-func (p *Patient) namespaces(ctx context.Context, _ *release.Installation) error {
+func (p *Patient) checkNamespaces(ctx context.Context, _ *release.Installation) error {
 	extended := &offloading.NamespaceOffloadingList{}
 	if err := p.Client.List(ctx, extended); err != nil {
 		return err
 	}
 	notes := sets.New[string]()
 	for i := range extended.Items {
-		p.namespace(&extended.Items[i])
+		p.checkNamespace(&extended.Items[i])
 		covered, err := coverage.Of(ctx, p.Client, extended.Items[i].Namespace)
 		if err != nil {
 			return err
 		}
 		for _, gap := range covered.Gaps {
-			p.add("namespace "+extended.Items[i].Namespace, Warning, "%s", gap)
+			p.addFinding("namespace "+extended.Items[i].Namespace, Warning, "%s", gap)
 		}
 		notes.Insert(covered.Notes...)
 	}
 	for _, note := range sets.List(notes) {
-		p.add("offloaded namespaces", OK, "%s", note)
+		p.addFinding("offloaded namespaces", OK, "%s", note)
 	}
 	return nil
 }
 
-func (p *Patient) namespace(nso *offloading.NamespaceOffloading) {
+func (p *Patient) checkNamespace(nso *offloading.NamespaceOffloading) {
 	subject := "namespace " + nso.Namespace
 	switch phase := nso.Status.OffloadingPhase; phase {
 	case offloading.ReadyOffloadingPhaseType:
-		p.add(subject, OK, "offloaded as %s", nso.Status.RemoteNamespaceName)
+		p.addFinding(subject, OK, "offloaded as %s", nso.Status.RemoteNamespaceName)
 	case offloading.AllFailedOffloadingPhaseType:
-		p.add(subject, Error, "not offloaded: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
+		p.addFinding(subject, Error, "not offloaded: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
 	default:
-		p.add(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
+		p.addFinding(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
 	}
 }

@@ -29,37 +29,37 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// mostMissing rights are listed: without its roles a virtual kubelet lacks a hundred.
+// mostMissing is how many missing permissions are listed. Without its roles, a virtual kubelet lacks a hundred.
 const mostMissing = 5
 
-func listed(missing []string) string {
+func listMissing(missing []string) string {
 	if more := len(missing) - mostMissing; more > 0 {
 		return fmt.Sprintf("%s, nor have %d other permissions", strings.Join(missing[:mostMissing], ", nor "), more)
 	}
 	return strings.Join(missing, ", nor ")
 }
 
-// kubeletRights asks the API server of this cluster for each right of a virtual kubelet.
+// kubeletRights reviews each permission of a virtual kubelet in this cluster.
 func (p *Patient) kubeletRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
 		return nil // no virtual kubelet can run
 	}
 	subject := "permissions of the virtual kubelet " + client.ObjectKeyFromObject(vn).String()
-	offloaded, err := p.offloaded(ctx, vn)
+	offloaded, err := p.offloadedNamespaces(ctx, vn)
 	if err != nil {
 		return err
 	}
 	kubelet := rbac.Kubelet{Prefix: installed.RolePrefix, NodeName: vn.Name, TenantNamespace: vn.Namespace, KubeconfigSecret: vn.Spec.KubeconfigSecretRef.Name, Subject: rbac.ServiceAccount(vn.Namespace, vn.Name)}
-	missing, err := p.refused(ctx, serviceaccount.MakeUsername(vn.Namespace, vn.Name), kubeletRightsOf(kubelet, offloaded))
-	return p.reviewed(subject, client.ObjectKeyFromObject(vn).String(), missing, err,
+	missing, err := p.refusedRights(ctx, serviceaccount.MakeUsername(vn.Namespace, vn.Name), kubeletRightsOf(kubelet, offloaded))
+	return p.addReview(subject, client.ObjectKeyFromObject(vn).String(), missing, err,
 		"run refractctl install, which updates the roles of all virtual nodes, and refractctl peer, which updates those of this one")
 }
 
-// mostOffloaded namespaces are examined: the controller manager binds the same role in all of them.
+// mostOffloaded is how many namespaces are examined. The controller manager binds the same role in all of them.
 const mostOffloaded = 5
 
-// offloaded returns some of the namespaces that are offloaded to the provider of a virtual node.
-func (p *Patient) offloaded(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
+// offloadedNamespaces returns some of the namespaces that are offloaded to the provider of a virtual node.
+func (p *Patient) offloadedNamespaces(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	maps := &offloading.NamespaceMapList{}
 	if err := p.Client.List(ctx, maps, client.InNamespace(vn.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing NamespaceMaps, %w", err)
@@ -67,7 +67,8 @@ func (p *Patient) offloaded(ctx context.Context, vn *offloading.VirtualNode) ([]
 	var names []string
 	for i := range maps.Items {
 		if maps.Items[i].Labels[wire.ReplicatedLabel] == "true" {
-			continue // that of the peer, as a consumer of this cluster
+			// The map of the peer, which is a consumer of this cluster, is skipped.
+			continue
 		}
 		for name, status := range maps.Items[i].Status.CurrentMapping {
 			if status.Phase == offloading.MappingAccepted {
@@ -79,8 +80,8 @@ func (p *Patient) offloaded(ctx context.Context, vn *offloading.VirtualNode) ([]
 	return names[:min(len(names), mostOffloaded)], nil
 }
 
-// kubeletRightsOf returns the rights of a virtual kubelet in its own cluster, with those in namespaces that are offloaded to its provider.
-// Tokens are left out: whether it requests any depends on its flags.
+// kubeletRightsOf returns the permissions of a virtual kubelet in its own cluster, including its permissions in the
+// offloaded namespaces. Permissions for tokens are omitted, because they depend on its flags.
 func kubeletRightsOf(kubelet rbac.Kubelet, offloaded []string) []authorizationv1.ResourceAttributes {
 	rights := sets.New[authorizationv1.ResourceAttributes]()
 	for _, object := range kubelet.Objects() {
@@ -96,41 +97,43 @@ func kubeletRightsOf(kubelet rbac.Kubelet, offloaded []string) []authorizationv1
 	for _, namespace := range offloaded {
 		rights.Insert(rbac.Attributes(namespace, rbac.VirtualKubeletExtended().PolicyRules(strings.NewReplacer()))...)
 	}
-	return sorted(rights)
+	return sortedRights(rights)
 }
 
-// provider is how this cluster opens one.
+// provider has the access of this cluster to a provider.
 type provider struct {
-	// subject of the findings: the Secret with the kubeconfig.
+	// subject is the subject of the findings: the Secret with the kubeconfig.
 	subject string
 	config  *rest.Config
-	// tenant is the namespace of this cluster there.
+	// tenant is the namespace of this cluster on the provider.
 	tenant string
 }
 
-// answerPatience is how long a provider may take to answer: from the user's computer it is often out of reach.
-const answerPatience = 5 * time.Second
+// answerTimeout limits a request to a provider, which is often unreachable from the user's computer.
+const answerTimeout = 5 * time.Second
 
-// remoteRights asks the API server of a provider for each right of this cluster in its tenant namespace there. An error is one of this cluster.
+// remoteRights reviews each permission of this cluster in its tenant namespace on a provider. It returns only errors of
+// this cluster.
 func (p *Patient) remoteRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation, of *provider) error {
-	// A provider that runs Liqo grants what Liqo's own virtual kubelet needs.
+	// A provider that runs Liqo grants the permissions of Liqo's virtual kubelet.
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: vn.Namespace, Name: peering.KeysSecret}, &corev1.Secret{})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting Secret %s/%s, %w", vn.Namespace, peering.KeysSecret, err)
 	}
 	liqo := err == nil
 	config := rest.CopyConfig(of.config)
-	config.Timeout, config.QPS = answerPatience, -1
+	config.Timeout, config.QPS = answerTimeout, -1
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		p.add(of.subject, Error, "data.%s cannot be used, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
+		p.addFinding(of.subject, Error, "data.%s cannot be used, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
 		return nil
 	}
 	rights := rbac.Attributes(of.tenant, rbac.RemoteControlPlane().PolicyRules(strings.NewReplacer()))
 	if liqo {
-		rights = rights[:1] // to hear whether it answers
+		// One review is enough to check that the API server responds.
+		rights = rights[:1]
 	}
-	missing, err := refused(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
+	missing, err := refusedRights(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: right},
 		}, metav1.CreateOptions{})
@@ -139,21 +142,21 @@ func (p *Patient) remoteRights(ctx context.Context, vn *offloading.VirtualNode, 
 	id := vn.Spec.ClusterID
 	switch {
 	case apierrors.IsUnauthorized(err):
-		p.add(of.subject, Error, "cluster %s rejects the credentials in it: renew them with refractctl peer", id)
+		p.addFinding(of.subject, Error, "cluster %s rejects the credentials in it: renew them with refractctl peer", id)
 	case apierrors.IsForbidden(err):
-		p.add(of.subject, Warning, "what cluster %s lets this cluster do cannot be examined, %v: bind ClusterRole system:basic-user to the group system:authenticated there", id, err)
+		p.addFinding(of.subject, Warning, "what cluster %s lets this cluster do cannot be examined, %v: bind ClusterRole system:basic-user to the group system:authenticated there", id, err)
 	case err != nil:
-		p.add(of.subject, Warning, "the API server of cluster %s does not answer this computer, %v: only pods of this cluster need to reach it, see condition %s of ForeignCluster %s", id, err, core.APIServerStatusCondition, id)
+		p.addFinding(of.subject, Warning, "the API server of cluster %s does not answer this computer, %v: only pods of this cluster need to reach it, see condition %s of ForeignCluster %s", id, err, core.APIServerStatusCondition, id)
 	case liqo:
-		p.add(of.subject, OK, "cluster %s answers and accepts the credentials in it", id)
+		p.addFinding(of.subject, OK, "cluster %s answers and accepts the credentials in it", id)
 	case len(missing) == 0:
-		p.add(of.subject, OK, "cluster %s grants this cluster all permissions in namespace %s", id, of.tenant)
+		p.addFinding(of.subject, OK, "cluster %s grants this cluster all permissions in namespace %s", id, of.tenant)
 	default:
 		level := Warning // an older version grants less
 		if slices.ContainsFunc(missing, func(right string) bool { return strings.Contains(right, "namespacemaps") }) {
 			level = Error // nothing can be offloaded
 		}
-		p.add(of.subject, level, "cluster %s does not let this cluster %s: upgrade cluster %s with refractctl install and run refractctl peer again, or have its administrator run refractctl generate peering-user %s", id, listed(missing), id, installed.ClusterID)
+		p.addFinding(of.subject, level, "cluster %s does not let this cluster %s: upgrade cluster %s with refractctl install and run refractctl peer again, or have its administrator run refractctl generate peering-user %s", id, listMissing(missing), id, installed.ClusterID)
 	}
 	return nil
 }

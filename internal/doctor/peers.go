@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-func (p *Patient) clock(ctx context.Context, _ *release.Installation) error {
+func (p *Patient) checkClock(ctx context.Context, _ *release.Installation) error {
 	if p.Cluster == nil {
 		return nil
 	}
@@ -27,69 +27,70 @@ func (p *Patient) clock(ctx context.Context, _ *release.Installation) error {
 	if err != nil {
 		return err
 	}
-	p.skew(offset, known)
+	p.checkSkew(offset, known)
 	return nil
 }
 
-// skew is how far the clock of the API server is ahead of that of this computer.
-func (p *Patient) skew(offset time.Duration, known bool) {
+// checkSkew reports the difference between the clock of the API server and the clock of this computer. A positive offset
+// means that the API server is ahead.
+func (p *Patient) checkSkew(offset time.Duration, known bool) {
 	direction := "ahead of"
 	if offset < 0 {
 		direction = "behind"
 	}
 	switch {
 	case !known:
-		p.add("clock", OK, "unknown, because the API server sends no header Date")
+		p.addFinding("clock", OK, "unknown, because the API server sends no header Date")
 	case offset.Abs() > peering.MostSkew:
-		p.add("clock", Warning, "the clock of the API server is %s %s that of this computer: synchronise them (NTP); certificates and leases depend on the clock of the cluster", offset.Abs().Round(time.Second), direction)
+		p.addFinding("clock", Warning, "the clock of the API server is %s %s that of this computer: synchronise them (NTP); certificates and leases depend on the clock of the cluster", offset.Abs().Round(time.Second), direction)
 	default:
-		p.add("clock", OK, "in sync with this computer")
+		p.addFinding("clock", OK, "in sync with this computer")
 	}
 }
 
-func (p *Patient) networks(ctx context.Context, _ *release.Installation) error {
+func (p *Patient) checkNetworks(ctx context.Context, _ *release.Installation) error {
 	networks := &plugins.PeerNetworkList{}
 	if err := p.Client.List(ctx, networks); meta.IsNoMatchError(err) {
-		return nil // the CRD is missing, which has been said
+		return nil // the missing CRD was already reported
 	} else if err != nil {
 		return err
 	}
 	for i := range networks.Items {
-		p.network(&networks.Items[i])
+		p.checkNetwork(&networks.Items[i])
 	}
 	return nil
 }
 
-// refreshed is how long the condition Connected counts after it was found, where it says when that was.
+// refreshed is how long the condition Connected counts after its last observation, if it has a time.
 const refreshed = time.Minute
 
-func (p *Patient) network(network *plugins.PeerNetwork) {
+func (p *Patient) checkNetwork(network *plugins.PeerNetwork) {
 	subject := "PeerNetwork " + client.ObjectKeyFromObject(network).String()
 	if network.Spec.Mode == plugins.NoNetwork {
-		p.add(subject, OK, "spec.mode is None: pods do not reach those of %s by address", network.Spec.ClusterID)
+		p.addFinding(subject, OK, "spec.mode is None: pods do not reach those of %s by address", network.Spec.ClusterID)
 		return
 	}
-	if one, other, overlap := overlapping(network); overlap {
-		p.add(subject, Warning, "the pod ranges overlap, %s here and %s of %s: pods do not reach each other unless a network between the clusters translates addresses; without one, run refractctl peer with --network=none", one, other, network.Spec.ClusterID)
+	if one, other, overlap := overlappingRanges(network); overlap {
+		p.addFinding(subject, Warning, "the pod ranges overlap, %s here and %s of %s: pods do not reach each other unless a network between the clusters translates addresses; without one, run refractctl peer with --network=none", one, other, network.Spec.ClusterID)
 	}
 	connected, checked := meta.FindStatusCondition(network.Status.Conditions, plugins.ConnectedCondition), network.Status.CheckedAt
 	const try = "try it with refractctl network test"
 	switch {
 	case connected == nil:
-		p.add(subject, OK, "%s; no controller reports whether it is connected, %s", network.Spec.Mode, try)
+		p.addFinding(subject, OK, "%s; no controller reports whether it is connected, %s", network.Spec.Mode, try)
 	case checked != nil && p.Now.Sub(checked.Time) > refreshed:
-		p.add(subject, Error, "the condition Connected was checked last at %s, so it counts as False: check whether the gateway that reports it runs, and %s", checked.UTC().Format(time.RFC3339), try)
+		p.addFinding(subject, Error, "the condition Connected was checked last at %s, so it counts as False: check whether the gateway that reports it runs, and %s", checked.UTC().Format(time.RFC3339), try)
 	case connected.Status == metav1.ConditionFalse:
-		p.add(subject, Error, "the network to %s is down, %s: %s; %s once that is fixed", network.Spec.ClusterID, connected.Reason, connected.Message, try)
+		p.addFinding(subject, Error, "the network to %s is down, %s: %s; %s once that is fixed", network.Spec.ClusterID, connected.Reason, connected.Message, try)
 	case connected.Status == metav1.ConditionUnknown:
-		p.add(subject, Warning, "the network to %s is being set up, %s: %s; check again in a minute", network.Spec.ClusterID, connected.Reason, connected.Message)
+		p.addFinding(subject, Warning, "the network to %s is being set up, %s: %s; check again in a minute", network.Spec.ClusterID, connected.Reason, connected.Message)
 	default:
-		p.add(subject, OK, "connected")
+		p.addFinding(subject, OK, "connected")
 	}
 }
 
-// overlapping returns two ranges of pods that have addresses in common, unless they are remapped.
-func overlapping(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap bool) {
+// overlappingRanges returns two pod ranges with common addresses, unless they are remapped.
+func overlappingRanges(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap bool) {
 	if len(network.Spec.Remaps) > 0 {
 		return "", "", false
 	}
@@ -105,8 +106,8 @@ func overlapping(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap
 	return "", "", false
 }
 
-// peer is the cluster that was named.
-func (p *Patient) peer(ctx context.Context, _ *release.Installation) error {
+// checkPeer compares this cluster with the given peer.
+func (p *Patient) checkPeer(ctx context.Context, _ *release.Installation) error {
 	if p.Cluster == nil || p.Peer == nil {
 		return nil
 	}
@@ -123,37 +124,38 @@ func (p *Patient) peer(ctx context.Context, _ *release.Installation) error {
 		{Error, sides, "its id is " + p.Peer.ID()}, {Error, clocks, "the clocks of both clusters agree"}, {Warning, versions, "the versions are compatible"},
 	} {
 		if found.err != nil {
-			p.add(subject, found.level, "%v", found.err)
+			p.addFinding(subject, found.level, "%v", found.err)
 		} else {
-			p.add(subject, OK, "%s", found.well)
+			p.addFinding(subject, OK, "%s", found.well)
 		}
 	}
 	if sides != nil {
 		return nil
 	}
-	if err := p.known(ctx, p.Cluster, p.Peer); err != nil {
+	if err := p.checkKnownIn(ctx, p.Cluster, p.Peer); err != nil {
 		return err
 	}
 	if p.Peer.IsInvited() {
-		return nil // a consumer may not look
+		return nil // a consumer may not read it
 	}
-	return p.known(ctx, p.Peer, p.Cluster)
+	return p.checkKnownIn(ctx, p.Peer, p.Cluster)
 }
 
-// known looks for a cluster in another one.
-func (p *Patient) known(ctx context.Context, in, of *peering.Cluster) error {
+// checkKnownIn checks that one cluster has a ForeignCluster for the other one.
+func (p *Patient) checkKnownIn(ctx context.Context, in, of *peering.Cluster) error {
 	clusters := &core.ForeignClusterList{}
 	if err := in.Client.List(ctx, clusters); err != nil {
 		return fmt.Errorf("cluster %s: listing ForeignClusters, %w", in.Name, err)
 	}
 	for i := range clusters.Items {
 		if found := &clusters.Items[i]; string(found.Spec.ClusterID) == of.ID() {
-			if in != p.Cluster { // those of this one have had their turn
-				p.cluster("ForeignCluster "+found.Name+" in "+in.Name, found)
+			// The ForeignClusters of this cluster have already been checked.
+			if in != p.Cluster {
+				p.checkCluster("ForeignCluster "+found.Name+" in "+in.Name, found)
 			}
 			return nil
 		}
 	}
-	p.add("peer "+p.Peer.Name, Error, "%s has no ForeignCluster for %s, so nothing is reflected: join them with refractctl peer, or check whether the controller manager of %s runs", in.Name, of.ID(), in.Name)
+	p.addFinding("peer "+p.Peer.Name, Error, "%s has no ForeignCluster for %s, so nothing is reflected: join them with refractctl peer, or check whether the controller manager of %s runs", in.Name, of.ID(), in.Name)
 	return nil
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// pullSecrets checks that the image pull Secrets of virtual kubelets exist and match those they were copied from. A stale copy does no
-// harm until a virtual kubelet is started on another node.
+// pullSecrets checks that the image pull Secrets of virtual kubelets exist and match their sources. An outdated copy
+// does no harm until a virtual kubelet is started on another node.
 func (p *Patient) pullSecrets(ctx context.Context, installed *release.Installation) error {
 	kubelets := &appsv1.DeploymentList{}
 	if err := p.Client.List(ctx, kubelets, client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent}); err != nil {
@@ -48,7 +48,7 @@ func (p *Patient) pullSecret(ctx context.Context, key, source client.ObjectKey) 
 	copied, original := &corev1.Secret{}, &corev1.Secret{}
 	err := p.Client.Get(ctx, key, copied)
 	if apierrors.IsNotFound(err) {
-		p.add(subject, Warning, "it is missing: images of virtual kubelets are pulled without it. Create Secret %s if there is none, and copy it with refractctl peer", source)
+		p.addFinding(subject, Warning, "it is missing: images of virtual kubelets are pulled without it. Create Secret %s if there is none, and copy it with refractctl peer", source)
 		return nil
 	}
 	if err != nil {
@@ -59,9 +59,9 @@ func (p *Patient) pullSecret(ctx context.Context, key, source client.ObjectKey) 
 	case client.IgnoreNotFound(err) != nil:
 		return err
 	case err == nil && peering.IsOurs(copied) && !maps.EqualFunc(original.Data, copied.Data, bytes.Equal):
-		p.add(subject, Warning, "Secret %s has changed since it was copied from there: copy it again with refractctl peer, or images of virtual kubelets may not be pulled", source)
+		p.addFinding(subject, Warning, "Secret %s has changed since it was copied from there: copy it again with refractctl peer, or images of virtual kubelets may not be pulled", source)
 	default:
-		p.add(subject, OK, "images of virtual kubelets are pulled with it")
+		p.addFinding(subject, OK, "images of virtual kubelets are pulled with it")
 	}
 	return nil
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// quotas looks for the Quotas of the consumers of this cluster. Without one a consumer is not limited, or, where Quotas are required, gets no pods.
-func (p *Patient) quotas(ctx context.Context, _ *release.Installation) error {
+// checkQuotas checks that the consumers of this cluster have Quotas. A consumer without a Quota is unlimited, or gets no pods
+// if Quotas are required.
+func (p *Patient) checkQuotas(ctx context.Context, _ *release.Installation) error {
 	clusters := &core.ForeignClusterList{}
 	if err := p.Client.List(ctx, clusters); err != nil {
 		return err
@@ -33,15 +34,15 @@ func (p *Patient) quotas(ctx context.Context, _ *release.Installation) error {
 		if err := p.Client.List(ctx, quotas, client.InNamespace(tenant)); err != nil {
 			return fmt.Errorf("listing the Quotas in namespace %s, %w", tenant, err)
 		}
-		p.quotasOf(string(cluster.Spec.ClusterID), tenant, quotas.Items)
+		p.checkQuotasOf(string(cluster.Spec.ClusterID), tenant, quotas.Items)
 	}
 	return nil
 }
 
-func (p *Patient) quotasOf(consumer, tenant string, quotas []offloading.Quota) {
+func (p *Patient) checkQuotasOf(consumer, tenant string, quotas []offloading.Quota) {
 	subject := "Quotas of consumer " + consumer
 	if len(quotas) == 0 {
-		p.add(subject, Warning, "there are none in namespace %s: its pods are not limited, or, where Quotas are required (authentication.enabled), refused. Run refractctl peer or refractctl generate peering-user %s again; "+
+		p.addFinding(subject, Warning, "there are none in namespace %s: its pods are not limited, or, where Quotas are required (authentication.enabled), refused. Run refractctl peer or refractctl generate peering-user %s again; "+
 			"if it joined with Liqo's protocol, see kubectl -n %s describe tenants.authentication.liqo.io,resourceslices.authentication.liqo.io", tenant, consumer, tenant)
 		return
 	}
@@ -49,10 +50,10 @@ func (p *Patient) quotasOf(consumer, tenant string, quotas []offloading.Quota) {
 	for i := range quotas {
 		if ptr.Deref(quotas[i].Spec.Cordoned, false) {
 			cordoned++
-			p.add(subject, Warning, "Quota %s/%s is cordoned, so it admits no new pods: make it admit them with refractctl uncordon tenant %s, or uncordon resourceslice", tenant, quotas[i].Name, consumer)
+			p.addFinding(subject, Warning, "Quota %s/%s is cordoned, so it admits no new pods: make it admit them with refractctl uncordon tenant %s, or uncordon resourceslice", tenant, quotas[i].Name, consumer)
 		}
 	}
 	if cordoned == 0 {
-		p.add(subject, OK, "%d in namespace %s", len(quotas), tenant)
+		p.addFinding(subject, OK, "%d in namespace %s", len(quotas), tenant)
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/refract-project/refract/internal/peering"
 )
 
-// renewal is what becomes of credentials: what to do when they expire, and what will be done before.
+// renewal has the remedy for expired credentials, and the outlook for those that are still valid.
 type renewal struct{ remedy, outlook string }
 
-// renewalOf says nothing of credentials of which nobody knows where they come from.
+// renewalOf returns how the credentials are renewed. It is empty if their origin is not known.
 func renewalOf(vn *offloading.VirtualNode, secret *corev1.Secret, config *rest.Config) renewal {
 	events := fmt.Sprintf("; the Events CredentialsNotRenewed of VirtualNode %s/%s say why the controller manager has not", vn.Namespace, vn.Name)
 	const byItself = ", renewed by the controller manager before"

@@ -29,21 +29,21 @@ func (p *Patient) userRights(ctx context.Context, _ *release.Installation) error
 		return nil
 	}
 	if err := p.Cluster.LacksRights(ctx); err != nil {
-		p.add("your permissions", Warning, "%v for refractctl peer", err)
+		p.addFinding("your permissions", Warning, "%v for refractctl peer", err)
 		return nil
 	}
-	p.add("your permissions", OK, "they are enough for refractctl peer")
+	p.addFinding("your permissions", OK, "they are enough for refractctl peer")
 	return nil
 }
 
-// optional are the roles that the controller manager has with these flags.
+// optional has the roles that the controller manager gets with each of these flags.
 var optional = map[string]func(rbac.Manager) []rbac.Object{
 	"--vk-options-default-template":    rbac.Manager.VirtualNodes,
 	"--approve-serving-certificates":   rbac.Manager.ServingCertificates,
 	"--enable-node-failure-controller": rbac.Manager.NodeFailure,
 }
 
-// managerRights asks the API server for each right of the controller manager, because a role can lack it, or its binding can be missing.
+// managerRights reviews each permission of the controller manager, because its roles may be incomplete or not bound.
 func (p *Patient) managerRights(ctx context.Context, installed *release.Installation) error {
 	const subject = "permissions of the controller manager"
 	managers := &appsv1.DeploymentList{}
@@ -57,26 +57,26 @@ func (p *Patient) managerRights(ctx context.Context, installed *release.Installa
 		}
 	}
 	manager := rbac.Manager{Prefix: installed.RolePrefix, Namespace: installed.Namespace, Subject: rbac.ServiceAccount(installed.Namespace, installed.ServiceAccount)}
-	missing, err := p.refused(ctx, serviceaccount.MakeUsername(installed.Namespace, installed.ServiceAccount), rightsOf(manager, arguments))
-	return p.reviewed(subject, installed.Namespace+"/"+installed.ServiceAccount, missing, err, "run refractctl install, which updates its roles and bindings")
+	missing, err := p.refusedRights(ctx, serviceaccount.MakeUsername(installed.Namespace, installed.ServiceAccount), rightsOf(manager, arguments))
+	return p.addReview(subject, installed.Namespace+"/"+installed.ServiceAccount, missing, err, "run refractctl install, which updates its roles and bindings")
 }
 
-// reviewed adds the result of refused for a ServiceAccount, with the remedy if permissions are missing.
-func (p *Patient) reviewed(subject, account string, missing []string, err error, remedy string) error {
+// addReview adds a finding about the missing permissions of a ServiceAccount, with the remedy.
+func (p *Patient) addReview(subject, account string, missing []string, err error, remedy string) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		p.add(subject, Warning, "they cannot be examined: you may not create subjectaccessreviews, use the credentials of an administrator")
+		p.addFinding(subject, Warning, "they cannot be examined: you may not create subjectaccessreviews, use the credentials of an administrator")
 	case err != nil:
 		return err
 	case len(missing) > 0:
-		p.add(subject, Error, "ServiceAccount %s may not %s: %s", account, listed(missing), remedy)
+		p.addFinding(subject, Error, "ServiceAccount %s may not %s: %s", account, listMissing(missing), remedy)
 	default:
-		p.add(subject, OK, "ServiceAccount %s has them all", account)
+		p.addFinding(subject, OK, "ServiceAccount %s has them all", account)
 	}
 	return nil
 }
 
-// rightsOf a controller manager with these arguments.
+// rightsOf returns the permissions of a controller manager with these arguments.
 func rightsOf(manager rbac.Manager, arguments []string) []authorizationv1.ResourceAttributes {
 	objects := manager.Objects()
 	for flag, roles := range optional {
@@ -99,15 +99,17 @@ func rightsOf(manager rbac.Manager, arguments []string) []authorizationv1.Resour
 			}
 		}
 	}
-	return sorted(rights)
+	return sortedRights(rights)
 }
 
-func sorted(rights sets.Set[authorizationv1.ResourceAttributes]) []authorizationv1.ResourceAttributes {
-	return slices.SortedFunc(maps.Keys(rights), func(a, b authorizationv1.ResourceAttributes) int { return strings.Compare(describe(a), describe(b)) })
+func sortedRights(rights sets.Set[authorizationv1.ResourceAttributes]) []authorizationv1.ResourceAttributes {
+	return slices.SortedFunc(maps.Keys(rights), func(a, b authorizationv1.ResourceAttributes) int {
+		return strings.Compare(describeRight(a), describeRight(b))
+	})
 }
 
-// describe a right: "patch shadowpods/status".
-func describe(r authorizationv1.ResourceAttributes) string {
+// describeRight returns a readable permission: "patch shadowpods/status".
+func describeRight(r authorizationv1.ResourceAttributes) string {
 	text := strings.TrimSuffix(r.Verb+" "+r.Resource+"/"+r.Subresource, "/")
 	if r.Group != "" {
 		text += "." + r.Group
@@ -121,24 +123,24 @@ func describe(r authorizationv1.ResourceAttributes) string {
 	return text
 }
 
-// atOnce rights are asked for.
+// atOnce is the number of concurrent reviews.
 const atOnce = 8
 
-// refused returns those of the rights that a ServiceAccount has not in this cluster.
-func (p *Patient) refused(ctx context.Context, user string, rights []authorizationv1.ResourceAttributes) (missing []string, err error) {
-	// A ServiceAccount has the rights of these groups, too.
+// refusedRights returns the permissions that a ServiceAccount lacks in this cluster.
+func (p *Patient) refusedRights(ctx context.Context, user string, rights []authorizationv1.ResourceAttributes) (missing []string, err error) {
+	// A ServiceAccount also has the permissions of these groups.
 	groups := append(serviceaccount.MakeGroupNames(strings.Split(user, ":")[2]), "system:authenticated")
-	return refused(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
+	return refusedRights(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: right}}
 		if err := p.Client.Create(ctx, review); err != nil {
-			return false, fmt.Errorf("asking whether %s may %s, %w", user, describe(*right), err)
+			return false, fmt.Errorf("asking whether %s may %s, %w", user, describeRight(*right), err)
 		}
 		return review.Status.Allowed, nil
 	})
 }
 
-// refused returns the descriptions of the rights that are not allowed, sorted. allowed is called concurrently.
-func refused(ctx context.Context, rights []authorizationv1.ResourceAttributes, allowed func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)) (missing []string, err error) {
+// refusedRights returns the descriptions of the rights that are not allowed, sorted. allowed is called concurrently.
+func refusedRights(ctx context.Context, rights []authorizationv1.ResourceAttributes, allowed func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)) (missing []string, err error) {
 	var mu sync.Mutex
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(atOnce)
@@ -148,7 +150,7 @@ func refused(ctx context.Context, rights []authorizationv1.ResourceAttributes, a
 			if err == nil && !may {
 				mu.Lock()
 				defer mu.Unlock()
-				missing = append(missing, describe(right))
+				missing = append(missing, describeRight(right))
 			}
 			return err
 		})

@@ -37,30 +37,30 @@ func Version() (string, error) {
 	return chart.AppVersion, nil
 }
 
-func (p *Patient) version(_ context.Context, installed *release.Installation) error {
+func (p *Patient) checkVersion(_ context.Context, installed *release.Installation) error {
 	own, err := Version()
 	if err != nil {
 		return err
 	}
-	p.versions(own, installed.Version)
+	p.compareInstalled(own, installed.Version)
 	return nil
 }
 
-// versions compares what this program installs with what is installed.
-func (p *Patient) versions(own, installed string) {
+// compareInstalled compares the version of this program with the installed version.
+func (p *Patient) compareInstalled(own, installed string) {
 	switch difference, known := compareVersions(own, installed); {
 	case !known:
-		p.add("version", OK, "version %s is installed; it cannot be compared with refractctl %s", installed, own)
+		p.addFinding("version", OK, "version %s is installed; it cannot be compared with refractctl %s", installed, own)
 	case difference > 0:
-		p.add("version", Warning, "%s is installed, and this refractctl is of version %s: upgrade the cluster with refractctl install, providers before consumers", installed, own)
+		p.addFinding("version", Warning, "%s is installed, and this refractctl is of version %s: upgrade the cluster with refractctl install, providers before consumers", installed, own)
 	case difference < 0:
-		p.add("version", Warning, "%s is installed, and this refractctl is of version %s: use refractctl of version %s; refractctl install does not go back to %s without --allow-downgrade", installed, own, installed, own)
+		p.addFinding("version", Warning, "%s is installed, and this refractctl is of version %s: use refractctl of version %s; refractctl install does not go back to %s without --allow-downgrade", installed, own, installed, own)
 	default:
-		p.add("version", OK, "%s, as refractctl", installed)
+		p.addFinding("version", OK, "%s, as refractctl", installed)
 	}
 }
 
-// compareVersions returns a positive number when the first one is later. It is not known for versions of the user's own.
+// compareVersions returns a positive number if the first version is later. known is false for custom versions.
 func compareVersions(one, other string) (difference int, known bool) {
 	parsed, err := version.ParseGeneric(one)
 	if err != nil {
@@ -70,48 +70,48 @@ func compareVersions(one, other string) (difference int, known bool) {
 	return difference, err == nil
 }
 
-// definitions are the CRDs.
-func (p *Patient) definitions(ctx context.Context, installed *release.Installation) error {
+// checkDefinitions checks the CRDs.
+func (p *Patient) checkDefinitions(ctx context.Context, installed *release.Installation) error {
 	own, err := Version()
 	if err != nil {
 		return err
 	}
-	wanted, err := embedded()
+	wanted, err := embeddedDefinitions()
 	if err != nil {
 		return err
 	}
-	liqo, err := p.definition(ctx, release.LiqoDefinition)
+	liqo, err := p.readDefinition(ctx, release.LiqoDefinition)
 	if err != nil {
 		return err
 	}
 	difference, known := compareVersions(own, installed.Version)
 	for _, want := range wanted {
-		got, err := p.definition(ctx, want.GetName())
+		got, err := p.readDefinition(ctx, want.GetName())
 		if err != nil {
 			return err
 		}
 		liqos := liqo != nil && strings.HasSuffix(want.GetName(), ".liqo.io")
-		// That refractctl is older has been said.
-		p.schema(want, got, !liqos && (!known || difference >= 0))
+		// The older version of refractctl was already reported.
+		p.checkSchema(want, got, !liqos && (!known || difference >= 0))
 	}
 	return nil
 }
 
-// schema compares a CRD, nil when there is none, with the embedded one if its schema is to be the same.
-func (p *Patient) schema(want, got *unstructured.Unstructured, same bool) {
+// checkSchema compares a CRD with the embedded one. got is nil if none exists. same requires equal schemas.
+func (p *Patient) checkSchema(want, got *unstructured.Unstructured, same bool) {
 	subject := "CRD " + want.GetName()
 	switch {
 	case got == nil:
-		p.add(subject, Error, "it is missing: run refractctl install, which updates the CRDs")
+		p.addFinding(subject, Error, "it is missing: run refractctl install, which updates the CRDs")
 	case same:
-		if field := lacking(plain(want.Object["spec"]), plain(got.Object["spec"]), "spec"); field != "" {
-			p.add(subject, Warning, "it is not that of this refractctl, %s differs, so the API server may drop new fields or refuse objects: run refractctl install, which updates the CRDs (helm upgrade does not)", field)
+		if field := missingField(normalizeNumbers(want.Object["spec"]), normalizeNumbers(got.Object["spec"]), "spec"); field != "" {
+			p.addFinding(subject, Warning, "it is not that of this refractctl, %s differs, so the API server may drop new fields or refuse objects: run refractctl install, which updates the CRDs (helm upgrade does not)", field)
 		}
 	}
 }
 
-// definition returns a CRD, nil when there is none.
-func (p *Patient) definition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+// readDefinition returns a CRD, or nil if none exists.
+func (p *Patient) readDefinition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(release.DefinitionKind)
 	err := p.Client.Get(ctx, client.ObjectKey{Name: name}, crd)
@@ -124,8 +124,8 @@ func (p *Patient) definition(ctx context.Context, name string) (*unstructured.Un
 	return crd, nil
 }
 
-// embedded returns the CRDs that this program installs.
-func embedded() (crds []*unstructured.Unstructured, err error) {
+// embeddedDefinitions returns the CRDs that this program installs.
+func embeddedDefinitions() (crds []*unstructured.Unstructured, err error) {
 	const folder = "refract/crds"
 	files, err := fs.ReadDir(charts.Refract, folder)
 	if err != nil {
@@ -145,8 +145,8 @@ func embedded() (crds []*unstructured.Unstructured, err error) {
 	return crds, nil
 }
 
-// plain has numbers of one type, whichever decoder has read them.
-func plain(value any) (decoded any) {
+// normalizeNumbers normalizes the types of numbers, which depend on the decoder.
+func normalizeNumbers(value any) (decoded any) {
 	data, err := json.Marshal(value)
 	if err != nil || json.Unmarshal(data, &decoded) != nil {
 		return value
@@ -154,8 +154,9 @@ func plain(value any) (decoded any) {
 	return decoded
 }
 
-// lacking returns the path of a field that is missing or different in got; "" when there is none. Additional fields of got come from the API server.
-func lacking(want, got any, path string) string {
+// missingField returns the path of the first field that is missing or different in got, or an empty string. Additional fields
+// of got come from the API server.
+func missingField(want, got any, path string) string {
 	switch want := want.(type) {
 	case map[string]any:
 		there, ok := got.(map[string]any)
@@ -163,7 +164,7 @@ func lacking(want, got any, path string) string {
 			return path
 		}
 		for key, value := range want {
-			if field := lacking(value, there[key], path+"."+key); field != "" {
+			if field := missingField(value, there[key], path+"."+key); field != "" {
 				return field
 			}
 		}
@@ -174,7 +175,7 @@ func lacking(want, got any, path string) string {
 			return path
 		}
 		for i := range want {
-			if field := lacking(want[i], there[i], fmt.Sprintf("%s[%d]", path, i)); field != "" {
+			if field := missingField(want[i], there[i], fmt.Sprintf("%s[%d]", path, i)); field != "" {
 				return field
 			}
 		}

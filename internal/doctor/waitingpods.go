@@ -19,12 +19,12 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// shownOwners is how many owners of waiting pods are listed for one node.
+// shownOwners is how many owners of waiting pods are listed for each node.
 const shownOwners = 10
 
-// waitingPods lists the pods that are bound to virtual nodes and are not offloaded: they wait there for ever, such as those of a DaemonSet that
-// tolerates every taint, in a namespace that is not offloaded.
-func (p *Patient) waitingPods(ctx context.Context, _ *release.Installation) error {
+// checkWaitingPods lists the pods that are bound to virtual nodes but not offloaded. They wait forever, like the pods of a
+// DaemonSet that tolerates every taint, in a namespace that is not offloaded.
+func (p *Patient) checkWaitingPods(ctx context.Context, _ *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {
 		return err
@@ -35,14 +35,14 @@ func (p *Patient) waitingPods(ctx context.Context, _ *release.Installation) erro
 			return err
 		}
 		if owners := waitingOwners(pods.Items); len(owners) > 0 {
-			p.add("pods of node "+nodes.Items[i].Name, Warning, "not offloaded, and waiting for ever: %s; see the Event ReflectionDisabled of each. If their namespace is not to be offloaded, "+
+			p.addFinding("pods of node "+nodes.Items[i].Name, Warning, "not offloaded, and waiting for ever: %s; see the Event ReflectionDisabled of each. If their namespace is not to be offloaded, "+
 				"exclude nodes with the label %s=%s in the node affinity of the DaemonSet or Deployment", listOwners(owners), wire.TypeLabel, wire.VirtualNodeType)
 		}
 	}
 	return nil
 }
 
-// waitingOwners returns the owners of the pods that wait, each with the number of its pods.
+// waitingOwners returns the owners of the waiting pods with the numbers of their pods.
 func waitingOwners(pods []corev1.Pod) map[string]int {
 	owners := map[string]int{}
 	for i := range pods {

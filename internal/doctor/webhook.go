@@ -34,26 +34,26 @@ func IsRejection(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), fmt.Sprintf("failed calling webhook %q", podWebhook))
 }
 
-// podWebhook is the name, in the configuration, of the webhook that new pods are sent to.
+// podWebhook is the name of the webhook for new pods in the webhook configuration.
 const podWebhook = "pods.scheduling.refract.io"
 
-func (p *Patient) webhook(ctx context.Context, installed *release.Installation) error {
+func (p *Patient) checkWebhook(ctx context.Context, installed *release.Installation) error {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	err := p.Client.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration)
 	switch {
 	case apierrors.IsNotFound(err):
-		p.add("webhook", Warning, "it is not installed: pods of offloaded namespaces must tolerate virtual nodes themselves, and quotas are not enforced; upgrade with --set webhook.enabled=true")
+		p.addFinding("webhook", Warning, "it is not installed: pods of offloaded namespaces must tolerate virtual nodes themselves, and quotas are not enforced; upgrade with --set webhook.enabled=true")
 		return nil
 	case err != nil:
 		return err
 	}
 	for _, w := range configuration.Webhooks {
 		if len(w.ClientConfig.CABundle) == 0 {
-			p.add("webhook "+w.Name, Error, "it has no CA bundle, which the controller manager adds: see kubectl -n %s logs deployment/%s-controller-manager", installed.Namespace, installed.Name)
+			p.addFinding("webhook "+w.Name, Error, "it has no CA bundle, which the controller manager adds: see kubectl -n %s logs deployment/%s-controller-manager", installed.Namespace, installed.Name)
 			return nil
 		}
 	}
-	if err := p.authorityOf(ctx, configuration, installed); err != nil {
+	if err := p.checkWebhookAuthority(ctx, configuration, installed); err != nil {
 		return err
 	}
 	extended := &offloading.NamespaceOffloadingList{}
@@ -65,28 +65,29 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 			called, err := WebhookCalled(ctx, p.Client, nso.Namespace)
 			switch {
 			case IsRejection(err):
-				p.add("webhook", Error, "%s (%v)", Rejected, err)
+				p.addFinding("webhook", Error, "%s (%v)", Rejected, err)
 			case err != nil:
-				p.add("webhook", Warning, "it has its certificates, but whether the API server calls it could not be tested: %v", err)
+				p.addFinding("webhook", Warning, "it has its certificates, but whether the API server calls it could not be tested: %v", err)
 			case !called:
-				p.add("webhook", Error, NotCalled)
+				p.addFinding("webhook", Error, NotCalled)
 			default:
-				p.add("webhook", OK, "it is called")
+				p.addFinding("webhook", OK, "it is called")
 			}
 			return nil
 		}
 	}
-	p.add("webhook", OK, "it has its certificates")
+	p.addFinding("webhook", OK, "it has its certificates")
 	return nil
 }
 
-// WebhookCalled reports whether the API server calls the webhook for a new pod of an offloaded namespace. It creates one with dry run.
+// WebhookCalled reports whether the API server calls the webhook for a new pod of an offloaded namespace. It creates the
+// pod with dry run.
 func WebhookCalled(ctx context.Context, c client.Client, namespace string) (bool, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "refract-doctor-"},
 		Spec: corev1.PodSpec{
 			AutomountServiceAccountToken: ptr.To(false),
-			// The strictest Pod Security level allows it.
+			// The pod is valid in the strictest Pod Security level.
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
 				Name: "none", Image: "registry.invalid/none",

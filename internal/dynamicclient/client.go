@@ -3,12 +3,11 @@
 
 // Package dynamicclient creates dynamic clients that decode watch events in one pass.
 //
-// client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope,
-// to read the kind of the object, to check whether it is a list, and to build it, each with its own validation. For a
-// virtual kubelet, which mostly watches, that is half of all processor time; for the controllers, a quarter. Here a
-// scan for brackets finds the end of an event, and one pass validates and builds the object. Everything that is not a
-// single object (lists, errors) is decoded by client-go, except lists of objects that are limited, or have fields that
-// are not decoded.
+// client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope, to
+// read the kind of the object, to check whether it is a list, and to build it, each with its own validation. For a
+// virtual kubelet, which mostly watches, that is half of all processor time; for the controllers, a quarter. Here a scan
+// for brackets finds the end of an event, and one pass validates and builds the object. Lists and errors are decoded by
+// client-go, except lists with limited objects or with fields that are not decoded.
 package dynamicclient
 
 import (
@@ -23,19 +22,19 @@ import (
 
 // Options of a client. The zero value decodes objects as client-go does.
 type Options struct {
-	// DropManagedFields leaves the managedFields of objects and of watch events out; those of lists stay.
+	// DropManagedFields drops the managedFields of objects and of watch events. The managedFields in lists are kept.
 	DropManagedFields bool
-	// Text names fields of the root that are not decoded: their value is their JSON, as a string. Value decodes it.
+	// Text names fields of the root that are not decoded. Their value is a string with their JSON, which Value decodes.
 	Text []string
-	// Limits of an object: one that exceeds them is decoded without its content (see Excess).
+	// Limits are the limits of an object. An object that exceeds them is decoded without its content (see Excess).
 	Limits Limits
 }
 
-// New returns a client like that of dynamic.NewForConfig. It is safe for concurrent use.
+// New returns a client like dynamic.NewForConfig. It is safe for concurrent use.
 func New(config *rest.Config, options Options) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
 	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &parsers{options: options}}
-	config.GroupVersion, config.APIPath = nil, "/" // the client names whole paths
+	config.GroupVersion, config.APIPath = nil, "/" // the client uses complete paths
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to %s, %w", config.Host, err)
@@ -47,7 +46,7 @@ func New(config *rest.Config, options Options) (dynamic.Interface, error) {
 	return dynamic.New(restClient), nil
 }
 
-// negotiated replaces the decoders of JSON.
+// negotiated replaces the JSON decoders.
 type negotiated struct {
 	runtime.NegotiatedSerializer
 	parsers *parsers
@@ -67,7 +66,7 @@ func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 	return infos
 }
 
-// framer finds the ends of the events in a stream. Writes are framed as usual.
+// framer finds the ends of the events in a stream. It does not change the frames of writes.
 type framer struct{ runtime.Framer }
 
 func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return newFrameReader(r) }

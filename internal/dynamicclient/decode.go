@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// events decodes the envelopes of watch events. The object in it is left as it is: it shares memory with data, and is
-// decoded before the next event is read.
+// events decodes the envelopes of watch events. The object in an envelope is not decoded. It shares memory with data,
+// and must be decoded before the next event is read.
 type events struct{ runtime.Serializer }
 
 func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -28,12 +28,12 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 	return event, &kind, nil
 }
 
-// takeApart reads {"type":"…","object":…}; it reports false for everything else.
+// takeApart parses {"type":"…","object":…}. It returns false for all other texts.
 func takeApart(data []byte, event *metav1.WatchEvent) bool {
 	return takeUsual(data, event) || takeAny(data, event)
 }
 
-// takeUsual reads an envelope as API servers write it. Whoever decodes the object validates it.
+// takeUsual parses an envelope in the form that API servers write. The object is validated when it is decoded.
 func takeUsual(data []byte, event *metav1.WatchEvent) bool {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`))
 	if !ok {
@@ -44,7 +44,7 @@ func takeUsual(data []byte, event *metav1.WatchEvent) bool {
 		return false
 	}
 	var s scan
-	end := s.end(rest)
+	end := s.endOf(rest)
 	if end < 0 || string(rest[end:]) != "}" {
 		return false
 	}
@@ -52,7 +52,7 @@ func takeUsual(data []byte, event *metav1.WatchEvent) bool {
 	return true
 }
 
-// takeAny reads an envelope in any form.
+// takeAny parses an envelope in any form.
 func takeAny(data []byte, event *metav1.WatchEvent) bool {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(data), lenient...)
 	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
@@ -103,9 +103,10 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	if into != nil && !matches {
 		return o.Serializer.Decode(data, defaults, into)
 	}
-	fields, err := o.parsers.parse(data)
+	fields, err := o.parsers.parseObject(data)
 	if err != nil || !isObject(fields) {
-		return o.Serializer.Decode(data, defaults, into) // which knows better what it is, or what is wrong
+		// The library has a more precise type or error.
+		return o.Serializer.Decode(data, defaults, into)
 	}
 	if object == nil {
 		object = &unstructured.Unstructured{}
@@ -115,7 +116,8 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return object, &kind, nil
 }
 
-// isObject distinguishes objects from lists and from the errors of an API server, for which client-go has types.
+// isObject reports whether the fields belong to a single object. client-go has types for lists and for the errors of an
+// API server.
 func isObject(fields map[string]any) bool {
 	kind, _ := fields["kind"].(string)
 	version, _ := fields["apiVersion"].(string)

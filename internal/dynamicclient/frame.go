@@ -9,36 +9,37 @@ import (
 	"io"
 )
 
-// frameReader returns one JSON object after the other from a stream, one a Read, as runtime.Framer wants it. It does not validate them:
-// whoever decodes them does.
+// frameReader splits a stream into JSON objects, one for each Read, as runtime.Framer requires. It does not validate the
+// objects; their decoder does.
 type frameReader struct {
 	stream io.ReadCloser
-	unread []byte // of buffer
-	// buffer is small because most watches are idle, and a virtual kubelet with a hundred namespaces has a thousand of them.
+	unread []byte // rest of buffer
+	// buffer is small because most watches are idle, and a virtual kubelet with a hundred namespaces has a thousand
+	// watches.
 	buffer [1 << 10]byte
-	lost   error // of the stream, once all before it is read
+	lost   error // error of the stream, returned after all data was read
 	scan   scan
 }
 
 func newFrameReader(stream io.ReadCloser) *frameReader { return &frameReader{stream: stream} }
 
-// Read copies the next object, or as much of it as fits: then the error is io.ErrShortBuffer and the next Read goes on. Errors of the
-// stream are returned as they are: a watch whose connection is lost goes on where it was, while one that is thought to send rubbish is
-// restarted, by a list, and later.
+// Read copies the next object. If it does not fit, the error is io.ErrShortBuffer, and the next Read continues. Errors
+// of the stream are returned unchanged: after a lost connection, the watch resumes, but a watch with invalid data is
+// restarted later, with a list.
 func (f *frameReader) Read(p []byte) (n int, err error) {
-	if !f.scan.within() {
+	if !f.scan.isWithin() {
 		if err := f.skipSpace(); err != nil {
 			return 0, err
 		}
 	}
 	for n < len(p) {
-		if err := f.fill(); err == io.EOF { //nolint:errorlint // readers return it bare
+		if err := f.fillBuffer(); err == io.EOF { //nolint:errorlint // readers return it bare
 			return n, io.ErrUnexpectedEOF
 		} else if err != nil {
 			return n, err
 		}
 		next := f.unread[:min(len(f.unread), len(p)-n)]
-		end := f.scan.end(next)
+		end := f.scan.endOf(next)
 		if end >= 0 {
 			next = next[:end]
 		}
@@ -51,10 +52,10 @@ func (f *frameReader) Read(p []byte) (n int, err error) {
 	return n, io.ErrShortBuffer
 }
 
-// skipSpace goes to the next object.
+// skipSpace skips white space before the next object.
 func (f *frameReader) skipSpace() error {
 	for {
-		if err := f.fill(); err != nil {
+		if err := f.fillBuffer(); err != nil {
 			return err
 		}
 		for i, c := range f.unread {
@@ -71,8 +72,8 @@ func (f *frameReader) skipSpace() error {
 	}
 }
 
-// fill makes sure that something is unread.
-func (f *frameReader) fill() error {
+// fillBuffer reads from the stream until there is unread data.
+func (f *frameReader) fillBuffer() error {
 	for len(f.unread) == 0 {
 		if f.lost != nil {
 			return f.lost
@@ -92,11 +93,11 @@ type scan struct {
 	inString, escaped bool
 }
 
-// within reports whether an object has begun and not ended.
-func (s *scan) within() bool { return s.depth > 0 }
+// isWithin reports whether the scan is inside an object.
+func (s *scan) isWithin() bool { return s.depth > 0 }
 
-// end returns where the object ends that data goes on with, -1 if that is not in data.
-func (s *scan) end(data []byte) int {
+// endOf returns the end of the object that data continues, or -1 if it is not in data.
+func (s *scan) endOf(data []byte) int {
 	for i := 0; i < len(data); i++ {
 		if s.inString {
 			skipped := s.skipString(data[i:])
@@ -120,7 +121,7 @@ func (s *scan) end(data []byte) int {
 	return -1
 }
 
-// skipString returns the index of the quote that closes the string that data goes on with, -1 if that is not in data.
+// skipString returns the index of the closing quote of the string that data continues, or -1 if it is not in data.
 func (s *scan) skipString(data []byte) int {
 	if quote := bytes.IndexByte(data, '"'); !s.escaped && quote >= 0 && bytes.IndexByte(data[:quote], '\\') < 0 {
 		s.inString = false

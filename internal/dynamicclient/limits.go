@@ -16,27 +16,28 @@ import (
 	"github.com/refract-project/refract/internal/jsoncost"
 )
 
-// Limits of one object, as the API server sends it. 0 is no limit.
+// Limits limits one object in the encoding of the API server. 0 stands for no limit.
 type Limits struct {
-	// Bytes of its JSON.
+	// Bytes is the size of its JSON.
 	Bytes int64
 	// Values is the number of objects, lists and their elements in it.
 	Values int64
-	// MetadataBytes of its metadata, without the managedFields.
+	// MetadataBytes is the size of its metadata without the managedFields.
 	MetadataBytes int64
 }
 
-// excessField is the field of the root of an object that exceeds the limits: API servers send none of that name.
+// excessField is a field in the root of an object that exceeds the limits. API servers use no field with this name.
 const excessField = "refract.io/excess"
 
-// Excess returns which limit the object exceeds, "" for none. An object that does has only the metadata that identify it, and its status:
-// whoever writes objects does not decide how much memory their readers use.
+// Excess returns the limit that the object exceeds, or an empty string. Such an object contains only its identifying
+// metadata and its status, so that writers of objects cannot exhaust the memory of readers.
 func Excess(object *unstructured.Unstructured) string {
 	excess, _ := object.Object[excessField].(string)
 	return excess
 }
 
-// ExceededBy returns which limit the text of an object exceeds, without its size: that changes with each write of the status.
+// ExceededBy returns the limit that the text of an object exceeds. It omits the size, which changes with each write of
+// the status.
 func (l Limits) ExceededBy(text []byte) string {
 	if l.Bytes > 0 && int64(len(text)) > l.Bytes {
 		return fmt.Sprintf("it has more than %d bytes", l.Bytes)
@@ -47,26 +48,26 @@ func (l Limits) ExceededBy(text []byte) string {
 	return ""
 }
 
-// identifying are the fields of metadata that an object keeps that exceeds the limits.
+// identifying lists the metadata fields that are kept in an object that exceeds the limits.
 var identifying = []string{"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"}
 
-// identity reads an object without its content.
-func (p *parser) identity(excess string) (map[string]any, error) {
+// parseIdentity decodes an object without its content.
+func (p *parser) parseIdentity(excess string) (map[string]any, error) {
 	object := map[string]any{excessField: excess}
-	err := p.fields(func(key string) (err error) {
+	err := p.parseFields(func(key string) (err error) {
 		switch {
 		case key == "metadata" && p.decoder.PeekKind() == '{':
 			kept := map[string]any{}
 			object[key] = kept
-			return p.fields(func(key string) (err error) {
+			return p.parseFields(func(key string) (err error) {
 				if !slices.Contains(identifying, key) {
 					return p.decoder.SkipValue()
 				}
-				kept[key], err = p.value()
+				kept[key], err = p.parseValue()
 				return err
 			})
 		case key == "apiVersion", key == "kind", key == "status":
-			object[key], err = p.value()
+			object[key], err = p.parseValue()
 			return err
 		}
 		return p.decoder.SkipValue()
@@ -74,8 +75,8 @@ func (p *parser) identity(excess string) (map[string]any, error) {
 	return object, err
 }
 
-// fields calls read at the value of each field of an object.
-func (p *parser) fields(read func(key string) error) error {
+// parseFields calls read at the value of each field of an object.
+func (p *parser) parseFields(read func(key string) error) error {
 	if p.decoder.PeekKind() != '{' {
 		return errNotAnObject
 	}
@@ -95,10 +96,10 @@ func (p *parser) fields(read func(key string) error) error {
 	return err
 }
 
-// metadata reads those of the object, and notes whether they exceed the limits.
-func (p *parser) metadata() (map[string]any, error) {
+// parseMetadata decodes the metadata of the object, and records whether they exceed the limits.
+func (p *parser) parseMetadata() (map[string]any, error) {
 	begin := p.decoder.InputOffset()
-	object, err := p.object(metadata)
+	object, err := p.parseObjectAt(metadata)
 	size, limit := p.decoder.InputOffset()-begin-p.managed, p.options.Limits.MetadataBytes
 	if limit > 0 && size > limit {
 		p.excess = fmt.Sprintf("its metadata have more than %d bytes", limit)
@@ -106,25 +107,26 @@ func (p *parser) metadata() (map[string]any, error) {
 	return object, err
 }
 
-// text reads a value without decoding it.
-func (p *parser) text() (string, error) {
+// readText returns a value as text, without decoding it.
+func (p *parser) readText() (string, error) {
 	value, err := p.decoder.ReadValue()
 	return string(value), err
 }
 
-// isSelective reports whether objects are not decoded as a whole.
+// isSelective reports whether some objects are not decoded completely.
 func (o *Options) isSelective() bool { return len(o.Text) > 0 || o.Limits != Limits{} }
 
 var errNotAList = errors.New("not a list of objects")
 
-// parseList reads a list, object by object: one that exceeds the limits takes no more memory than anywhere else.
+// parseList decodes a list object by object. An object that exceeds the limits takes no more memory than outside of a
+// list.
 func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) error {
-	p := s.take(data)
+	p := s.parserFor(data)
 	defer s.idle.Put(p)
 	read := unstructured.UnstructuredList{Object: map[string]any{}}
-	err := p.fields(func(key string) (err error) {
+	err := p.parseFields(func(key string) (err error) {
 		if key != "items" || p.decoder.PeekKind() != '[' {
-			read.Object[key], err = p.value()
+			read.Object[key], err = p.parseValue()
 			return err
 		}
 		if _, err := p.decoder.ReadToken(); err != nil {
@@ -135,7 +137,7 @@ func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) er
 			if err != nil {
 				return err
 			}
-			fields, err := s.parse(item)
+			fields, err := s.parseObject(item)
 			if err != nil {
 				return err
 			}
@@ -161,10 +163,10 @@ func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) er
 	return nil
 }
 
-// Value decodes the text of a field that Options.Text names.
+// Value decodes the text of a field in Options.Text.
 func Value(text string) (any, error) {
 	p := &parser{decoder: jsontext.NewDecoder(bytes.NewBufferString(text), lenient...), keys: map[string]string{}, options: &Options{}}
-	value, err := p.value()
+	value, err := p.parseValue()
 	if err != nil {
 		return nil, fmt.Errorf("decoding a field, %w", err)
 	}

@@ -104,7 +104,7 @@ func TestItemsOfListsHaveAKind(t *testing.T) {
 func TestLongKeysAreForgotten(t *testing.T) {
 	p := &parsers{}
 	for i := range 100 {
-		_, err := p.parse(fmt.Appendf(nil, `{"%s%d":1}`, strings.Repeat("k", 1000), i))
+		_, err := p.parseObject(fmt.Appendf(nil, `{"%s%d":1}`, strings.Repeat("k", 1000), i))
 		require.NoError(t, err)
 	}
 	known, _ := p.idle.Get().(*parser)

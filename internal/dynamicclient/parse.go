@@ -15,35 +15,36 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// lenient accepts what client-go accepts: the last of two equal keys counts, and bytes that are no text are replaced.
+// lenient accepts the same input as client-go: the last of two equal keys counts, and invalid UTF-8 is replaced.
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 var errNotAnObject = errors.New("not a JSON object")
 
-// parsers are used again for the sake of the keys that they know: the objects of a kind have the same ones, and a cache full
-// of objects then holds each once. It is safe for concurrent use.
+// parsers reuses parsers for their known keys. Objects of a kind have the same keys, and a cache full of objects then
+// contains each key once. It is safe for concurrent use.
 type parsers struct {
 	options Options
 	idle    sync.Pool
 }
 
-// parse reads one JSON object as unstructured objects hold it: numbers are int64 where they are whole and fit, else float64.
-func (s *parsers) parse(data []byte) (map[string]any, error) {
-	p := s.take(data)
+// parseObject decodes one JSON object to an unstructured object. Numbers are int64 if they are whole and fit, otherwise
+// float64.
+func (s *parsers) parseObject(data []byte) (map[string]any, error) {
+	p := s.parserFor(data)
 	defer s.idle.Put(p)
 	if excess := s.options.Limits.ExceededBy(data); excess != "" {
-		return p.identity(excess)
+		return p.parseIdentity(excess)
 	}
-	object, err := p.parse()
+	object, err := p.parseRoot()
 	if err == nil && p.excess != "" {
 		p.decoder.Reset(bytes.NewBuffer(data), lenient...)
-		return p.identity(p.excess)
+		return p.parseIdentity(p.excess)
 	}
 	return object, err
 }
 
-// take returns a parser of data, to be put back.
-func (s *parsers) take(data []byte) *parser {
+// parserFor returns a parser for data, which must be put back after use.
+func (s *parsers) parserFor(data []byte) *parser {
 	p, ok := s.idle.Get().(*parser)
 	if !ok || len(p.keys) > maxKeys {
 		p = &parser{decoder: &jsontext.Decoder{}, keys: map[string]string{}, options: &s.options}
@@ -53,26 +54,26 @@ func (s *parsers) take(data []byte) *parser {
 	return p
 }
 
-// maxKeys bounds what a parser remembers: keys of labels and annotations are arbitrary. Fewer are forgotten, and
-// allocated again, while an ordinary mix of kinds comes in.
+// maxKeys limits the keys that a parser remembers, because keys of labels and annotations are arbitrary. With fewer
+// keys, an ordinary mix of kinds would evict and reallocate keys.
 const maxKeys = 2048
 
-// maxKeyBytes bounds each of them: whoever writes an object chooses its keys.
+// maxKeyBytes limits the length of a remembered key, because the author of an object chooses its keys.
 const maxKeyBytes = 128
 
-// parser builds values from tokens. It is not for concurrent use.
+// parser builds values from tokens. It is not safe for concurrent use.
 type parser struct {
 	decoder *jsontext.Decoder
-	// keys were met before; "name" and its like come dozens of times in an object.
+	// keys has the known keys. Keys like "name" occur dozens of times in an object.
 	keys map[string]string
-	// options say what is skipped: managedFields are two fifths of an ordinary pod.
+	// options selects the skipped fields. managedFields are two fifths of an ordinary pod.
 	options *Options
-	// managed is the size of the managedFields of the object, in bytes, and excess how its metadata exceed the limits.
+	// managed is the size of the managedFields of the object, in bytes, and excess the limit that its metadata exceed.
 	managed int64
 	excess  string
 }
 
-// place is where an object is that is being read.
+// place is the position of an object in the document.
 type place int
 
 const (
@@ -81,11 +82,11 @@ const (
 	metadata
 )
 
-func (p *parser) parse() (map[string]any, error) {
+func (p *parser) parseRoot() (map[string]any, error) {
 	if p.decoder.PeekKind() != '{' {
 		return nil, errNotAnObject
 	}
-	object, err := p.object(root)
+	object, err := p.parseObjectAt(root)
 	if err != nil {
 		return nil, err
 	}
@@ -95,14 +96,14 @@ func (p *parser) parse() (map[string]any, error) {
 	return object, nil
 }
 
-func (p *parser) value() (any, error) {
+func (p *parser) parseValue() (any, error) {
 	switch p.decoder.PeekKind() {
 	case '{':
-		return p.object(inside)
+		return p.parseObjectAt(inside)
 	case '[':
-		return p.list()
+		return p.parseElements()
 	case '0':
-		return p.number()
+		return p.parseNumber()
 	}
 	token, err := p.decoder.ReadToken()
 	if err != nil {
@@ -121,13 +122,13 @@ func (p *parser) value() (any, error) {
 	return nil, fmt.Errorf("unexpected %s", token.Kind())
 }
 
-func (p *parser) object(at place) (map[string]any, error) {
+func (p *parser) parseObjectAt(at place) (map[string]any, error) {
 	if _, err := p.decoder.ReadToken(); err != nil {
 		return nil, err
 	}
 	object := map[string]any{}
 	for p.decoder.PeekKind() != '}' {
-		key, err := p.key()
+		key, err := p.parseKey()
 		if err != nil {
 			return nil, err
 		}
@@ -138,11 +139,11 @@ func (p *parser) object(at place) (map[string]any, error) {
 				delete(object, key)
 			}
 		case at == root && key == "metadata" && p.decoder.PeekKind() == '{':
-			object[key], err = p.metadata()
+			object[key], err = p.parseMetadata()
 		case at == root && slices.Contains(p.options.Text, key):
-			object[key], err = p.text()
+			object[key], err = p.readText()
 		default:
-			object[key], err = p.value()
+			object[key], err = p.parseValue()
 		}
 		if err != nil {
 			return nil, err
@@ -152,19 +153,19 @@ func (p *parser) object(at place) (map[string]any, error) {
 	return object, err
 }
 
-// managedFields reads those of the object, or skips them.
+// managedFields decodes or skips the managedFields of the object.
 func (p *parser) managedFields() (value any, err error) {
 	begin := p.decoder.InputOffset()
 	if p.options.DropManagedFields {
 		err = p.decoder.SkipValue()
 	} else {
-		value, err = p.value()
+		value, err = p.parseValue()
 	}
 	p.managed = p.decoder.InputOffset() - begin
 	return value, err
 }
 
-func (p *parser) key() (string, error) {
+func (p *parser) parseKey() (string, error) {
 	raw, err := p.decoder.ReadValue()
 	if err != nil {
 		return "", err
@@ -183,13 +184,13 @@ func (p *parser) key() (string, error) {
 	return key, nil
 }
 
-func (p *parser) list() (any, error) {
+func (p *parser) parseElements() (any, error) {
 	if _, err := p.decoder.ReadToken(); err != nil {
 		return nil, err
 	}
 	list := []any{}
 	for p.decoder.PeekKind() != ']' {
-		element, err := p.value()
+		element, err := p.parseValue()
 		if err != nil {
 			return nil, err
 		}
@@ -199,7 +200,7 @@ func (p *parser) list() (any, error) {
 	return list, err
 }
 
-func (p *parser) number() (any, error) {
+func (p *parser) parseNumber() (any, error) {
 	raw, err := p.decoder.ReadValue()
 	if err != nil {
 		return nil, err

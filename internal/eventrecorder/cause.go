@@ -21,11 +21,12 @@ var incidental = regexp.MustCompile(strings.Join([]string{
 	`:\d{4,5}->`,
 }, "|"))
 
-// minIdentifier is how long a hexadecimal word is at least that is taken for random: shorter ones may be amounts and versions.
+// minIdentifier is the minimum length of a hexadecimal word that counts as random. Shorter words may be amounts and
+// versions.
 const minIdentifier = 8
 
-// causeOf returns what two messages have in common that report the same: the words that do not differ with each attempt, sorted, because maps
-// are printed in any order.
+// causeOf returns the common part of messages about the same problem: the words that are equal in each attempt, sorted,
+// because maps are printed in random order.
 func causeOf(message string) string {
 	message = incidental.ReplaceAllStringFunc(message, func(part string) string {
 		if len(part) < minIdentifier && isHexadecimal(part) {

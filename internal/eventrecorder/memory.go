@@ -6,20 +6,22 @@ package eventrecorder
 import "sync"
 
 const (
-	// subjectsMost is how many objects' Events are remembered in order not to repeat them; then it begins again.
+	// subjectsMost is the maximum number of objects whose Events are remembered to avoid duplicates. When it is
+	// exceeded, the memory is cleared.
 	subjectsMost = 50000
-	// textsMost is how many different Events of one object are remembered, likewise.
+	// textsMost is the maximum number of remembered Events of one object, with the same consequence.
 	textsMost = 32
 )
 
-// Memory knows what was reported of objects. A controller retries; without memory each attempt would be another Event, which is a
-// write to the API server and noise for the reader. The zero value is ready. Safe for concurrent use.
+// Memory records which Events were reported for each object. Without it, each retry of a controller would write another
+// Event, which costs a request to the API server and is noise for users. The zero value is ready. Safe for concurrent
+// use.
 type Memory[K comparable] struct {
 	mu   sync.Mutex
 	said map[K]map[string]bool
 }
 
-// News reports whether the same was not reported of an object since Clear, and remembers that it is now.
+// News reports whether the text was not reported for the object since Clear, and records it.
 func (m *Memory[K]) News(subject K, text string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,8 +36,9 @@ func (m *Memory[K]) News(subject K, text string) bool {
 	return !known
 }
 
-// Once hands a message, as much of it as fits, to write, unless the same was reported of the subject since Clear, apart from what differs with
-// each attempt; about is the rest of the Event. What write does not take is news the next time, too.
+// Once calls write with the shortened message, unless the same was reported for the subject since Clear. Parts of the
+// message that differ with each attempt are ignored. about is the rest of the Event. If write returns false, the message
+// counts as not reported.
 func (m *Memory[K]) Once(subject K, about, message string, write func(message string) (taken bool)) {
 	message = Shorten(message)
 	cause := about + causeOf(message)
@@ -44,14 +47,15 @@ func (m *Memory[K]) Once(subject K, about, message string, write func(message st
 	}
 }
 
-// Unsay forgets one text, which was not written after all.
+// Unsay removes one text that was not written in the end.
 func (m *Memory[K]) Unsay(subject K, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.said[subject], text)
 }
 
-// Clear forgets what was reported of an object: it is fine now, or gone, and the next problem is reported again.
+// Clear removes the record of an object that has no problem any more or is gone, so that the next problem is reported
+// again.
 func (m *Memory[K]) Clear(subject K) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

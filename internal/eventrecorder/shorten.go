@@ -7,10 +7,10 @@ package eventrecorder
 
 import "github.com/refract-project/refract/internal/printable"
 
-// Limit is how many bytes the API server accepts in the message of an Event.
+// Limit is the maximum length of the message of an Event, in bytes.
 const Limit = 1024
 
-// Shorten returns the message, or as much of it as the API server accepts, in whole characters, and a sign that there was more. It is one line, and
-// control characters are escaped: a message often quotes a plugin or another cluster, whose words are not to be taken for another Event or line of
-// output, and is shown on terminals.
+// Shorten returns the message on one line, with control characters escaped, and cut at the limit of the API server with
+// a mark. A message often quotes a plugin or another cluster, and is shown on terminals. The quoted text must not pass
+// for another Event or another line of output.
 func Shorten(message string) string { return printable.Shorten(printable.Line(message), Limit) }

@@ -20,16 +20,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Epoch dates everything: an image must not depend on when it was made.
+// Epoch is the timestamp of everything in an image, because its content must not depend on the time of the build.
 var Epoch = time.Unix(0, 0).UTC()
 
-// File of an image, owned by root.
+// File is a file of an image, owned by root.
 type File struct {
-	// Path in the image, without a leading slash. Its directories are made.
+	// Path is the path in the image, without a leading slash. Parent directories are created.
 	Path string
 	// Mode are the permissions.
 	Mode int64
-	// Content of a file; or, if Link is set, the target of a symbolic link; or, if Dir, a directory.
+	// Content is the content of the file. If Link is set, the file is a symbolic link to it. If Dir is set, it is a
+	// directory.
 	Content []byte
 	Link    string
 	Dir     bool
@@ -38,18 +39,18 @@ type File struct {
 // Spec describes the content of an image.
 type Spec struct {
 	Platform v1.Platform
-	// Files of its only layer, in this order.
+	// Files are the files of the only layer, in this order.
 	Files  []File
 	Config v1.Config
-	// Made names the command that did, for the history.
+	// Made is the command that built the image, for its history.
 	Made string
-	// Fast compresses less.
+	// Fast reduces the compression.
 	Fast bool
 }
 
-// New makes an image.
+// New builds an image.
 func New(s Spec) (v1.Image, error) {
-	content, err := archive(s.Files)
+	content, err := archiveFiles(s.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +79,8 @@ func New(s Spec) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// archive returns a tar archive of the files, with their directories.
-func archive(files []File) ([]byte, error) {
+// archiveFiles returns a tar archive of the files, with their directories.
+func archiveFiles(files []File) ([]byte, error) {
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)
 	made := map[string]bool{".": true}

@@ -15,8 +15,8 @@ import (
 	"slices"
 )
 
-// Config lists the ranges of the provider and, at the same index, what the consumer sees them as. The lists come
-// from the flags that carry the same names.
+// Config lists the ranges of the provider and, at the same index, the ranges that the consumer uses for them. The lists
+// come from the flags with the same names.
 type Config struct {
 	PodCIDRs           []string // --remote-pod-cidr
 	PodCIDRRemaps      []string // --remote-pod-cidr-remap
@@ -29,13 +29,13 @@ type Table struct{ pairs []pair }
 
 type pair struct{ from, to netip.Prefix }
 
-// List is a list of ranges and, at the same index, what they are seen as. The names are for errors.
+// List is a list of ranges and, at the same index, of the ranges that replace them. The names are for errors.
 type List struct {
 	From, To         []string
 	FromName, ToName string
 }
 
-// New builds the table of the flags: see NewTable.
+// New builds the table from the flags (see NewTable).
 func New(config Config) (*Table, error) {
 	return NewTable(
 		List{From: config.PodCIDRs, To: config.PodCIDRRemaps, FromName: "--remote-pod-cidr", ToName: "--remote-pod-cidr-remap"},
@@ -43,9 +43,9 @@ func New(config Config) (*Table, error) {
 	)
 }
 
-// NewTable checks the lists and builds the table, of which the first lists come first. It refuses lists of different
-// lengths, ranges that do not parse, and pairs of another family or size: the host bits of an address must have room on
-// the other side.
+// NewTable checks the lists and builds the table in the order of the lists. It refuses lists of different lengths,
+// invalid ranges, and pairs with different families or sizes, because the host bits of an address must fit into the
+// other range.
 func NewTable(lists ...List) (*Table, error) {
 	table := &Table{}
 	for _, list := range lists {
@@ -82,14 +82,14 @@ func parsePair(from, to string) (pair, error) {
 	return pair{from: f.Masked(), to: t.Masked()}, nil
 }
 
-// Map returns the address as this cluster sees it: translated when a range contains it, else unchanged. It reports
+// Map returns the address that this cluster uses: translated if a range contains it, otherwise unchanged. It returns
 // false for text that is not an IP address.
 func (t *Table) Map(ip string) (string, bool) {
 	mapped, _, ok := t.Find(ip)
 	return mapped, ok
 }
 
-// Find is Map, and also reports whether a range contains the address.
+// Find is like Map, and also reports whether a range contains the address.
 func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -111,8 +111,9 @@ func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	return ip, false, true
 }
 
-// Unmap translates a block of addresses as this cluster sees them into the other cluster's own, and reports whether a range contains it. It is not
-// ok if only a part of the block is remapped, or if the other cluster has its ranges there.
+// Unmap translates a block of addresses that this cluster uses to the addresses in the other cluster, and reports
+// whether a range contains it. ok is false if only a part of the block is remapped, or if it is in the other cluster's
+// own ranges.
 func (t *Table) Unmap(block netip.Prefix) (own netip.Prefix, within, ok bool) {
 	if t == nil {
 		return block, false, true
@@ -130,8 +131,8 @@ func (t *Table) Unmap(block netip.Prefix) (own netip.Prefix, within, ok bool) {
 	return block, false, true
 }
 
-// Remap replaces the network bits of addr by those of the range and keeps the host bits. An address of another
-// family is returned unchanged.
+// Remap replaces the network bits of addr with the network bits of the range, and keeps the host bits. An address of
+// another family is returned unchanged.
 func Remap(addr netip.Addr, to netip.Prefix) netip.Addr {
 	if addr.Is4() != to.Addr().Is4() {
 		return addr
@@ -145,7 +146,7 @@ func Remap(addr netip.Addr, to netip.Prefix) netip.Addr {
 	return mapped
 }
 
-// hostMask has a one for each host bit of a byte whose first n bits belong to the network.
+// hostMask returns a mask with the host bits of a byte whose first n bits belong to the network.
 func hostMask(n int) byte {
 	switch {
 	case n <= 0:
@@ -157,7 +158,7 @@ func hostMask(n int) byte {
 	}
 }
 
-// Ranges reports whether an address belongs to one of a list of ranges, such as the pod ranges of this cluster.
+// Ranges is a list of address ranges, such as the pod ranges of this cluster.
 type Ranges []netip.Prefix
 
 // ParseRanges parses the values of the named flag.
@@ -173,7 +174,7 @@ func ParseRanges(flag string, values []string) (Ranges, error) {
 	return ranges, nil
 }
 
-// Contain reports whether one of the ranges holds the address.
+// Contain reports whether one of the ranges contains the address.
 func (r Ranges) Contain(ip string) bool {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -188,7 +189,7 @@ func (r Ranges) Contain(ip string) bool {
 	return false
 }
 
-// Overlap reports whether one of the ranges has an address of the block.
+// Overlap reports whether one of the ranges overlaps the block.
 func (r Ranges) Overlap(block netip.Prefix) bool {
 	return slices.ContainsFunc(r, block.Overlaps)
 }
@@ -205,7 +206,8 @@ func (r Ranges) Summarize() Ranges {
 	var summary Ranges
 	for _, prefix := range sorted {
 		if last := len(summary) - 1; last >= 0 && summary[last].Overlaps(prefix) {
-			continue // a range that begins earlier, or is larger, contains it
+			// An earlier or larger range contains it.
+			continue
 		}
 		for len(summary) > 0 {
 			parent, is := parentOf(summary[len(summary)-1], prefix)
@@ -219,7 +221,7 @@ func (r Ranges) Summarize() Ranges {
 	return summary
 }
 
-// parentOf returns the range of which two ranges are the halves.
+// parentOf returns the range whose halves are the two ranges.
 func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
 	if first.Bits() != second.Bits() || first.Bits() == 0 || first.Addr().Is4() != second.Addr().Is4() {
 		return netip.Prefix{}, false
@@ -228,8 +230,8 @@ func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
 	return parent, parent.Contains(second.Addr())
 }
 
-// Reserved reports whether the address is loopback, link-local, multicast or unspecified, and so never leads to another cluster.
-// Text that is no address is not reserved.
+// Reserved reports whether the address is loopback, link-local, multicast or unspecified, so that it never belongs to
+// another cluster. Text that is not an address is not reserved.
 func Reserved(ip string) bool {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {

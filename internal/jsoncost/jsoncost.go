@@ -1,17 +1,17 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsoncost estimates the memory that JSON takes once it is decoded, without decoding it.
+// Package jsoncost estimates the memory of decoded JSON without decoding it.
 //
-// The size of a text says little: {} takes two bytes, and the object of a Kubernetes API that is decoded from it several hundred. Therefore
-// the number of values is counted, too.
+// The size of a text is not sufficient: {} takes two bytes, but the decoded object of a Kubernetes API several hundred.
+// Therefore values are counted, too.
 package jsoncost
 
 import "bytes"
 
-// Cost is what was counted in a text.
+// Cost is the size of a text, in several units.
 type Cost struct {
-	// Bytes of the text.
+	// Bytes is the length of the text.
 	Bytes int64
 	// Values is the number of objects, lists and their elements. Decoded, each takes 50 to 500 bytes.
 	Values int64
@@ -26,8 +26,8 @@ func Of(text []byte) Cost {
 	return m.Cost
 }
 
-// Meter counts a text that arrives in pieces; several JSON values may follow each other, as in a watch. The zero value is ready. It does
-// not validate the text: of one that is not JSON, the cost has no meaning.
+// Meter computes the cost of a text that arrives in pieces. Several JSON values may follow each other, as in a watch.
+// The zero value is ready. It does not validate the text, so the cost of invalid JSON has no meaning.
 type Meter struct {
 	Cost
 
@@ -37,7 +37,7 @@ type Meter struct {
 	inString, escaped bool
 }
 
-// Count adds the next piece.
+// Count adds the next piece of the text.
 func (m *Meter) Count(piece []byte) {
 	m.Bytes += int64(len(piece))
 	for i := 0; i < len(piece); i++ {
@@ -55,15 +55,15 @@ func (m *Meter) Count(piece []byte) {
 		case ',':
 			m.Values++
 		case '{', '[':
-			m.open(c)
+			m.countOpening(c)
 		case '}', ']':
 			m.depth--
 		}
 	}
 }
 
-// open counts an object or a list.
-func (m *Meter) open(bracket byte) {
+// countOpening counts the beginning of an object or a list.
+func (m *Meter) countOpening(bracket byte) {
 	m.Values++
 	switch {
 	case m.depth <= 0:
@@ -76,7 +76,7 @@ func (m *Meter) open(bracket byte) {
 	m.depth++
 }
 
-// skipString returns the index of the quote that closes the string that piece continues, -1 if it is not in piece.
+// skipString returns the index of the closing quote of the string that piece continues, or -1 if it is not in piece.
 func (m *Meter) skipString(piece []byte) int {
 	if quote := bytes.IndexByte(piece, '"'); !m.escaped && quote >= 0 && bytes.IndexByte(piece[:quote], '\\') < 0 {
 		m.inString = false

@@ -25,8 +25,7 @@ type Operation struct {
 	Value any    `json:"value"`
 }
 
-// Patch is a list of steps: all of them are done, or none. The zero value is
-// the empty patch.
+// Patch is a list of steps that are applied all together or not at all. The zero value is the empty patch.
 type Patch []Operation
 
 // Test makes the patch fail unless the value at path is v.
@@ -41,8 +40,8 @@ func (p *Patch) Replace(path string, v any) { *p = append(*p, Operation{"replace
 // Remove drops the value at path, which must exist.
 func (p *Patch) Remove(path string) { *p = append(*p, Operation{Op: "remove", Path: path}) }
 
-// For returns what the client sends: the patch, preceded by a test that the
-// object is still the one with this uid and not a namesake that came later.
+// For returns the patch for the client, preceded by a test that the object still has this UID, so that it does not
+// change a recreated object.
 func (p Patch) For(uid types.UID) (client.Patch, error) {
 	guarded := append(Patch{{"test", "/metadata/uid", string(uid)}}, p...)
 	raw, err := json.Marshal(guarded)
@@ -52,8 +51,7 @@ func (p Patch) For(uid types.UID) (client.Patch, error) {
 	return client.RawPatch(types.JSONPatchType, raw), nil
 }
 
-// String returns the patch as JSON; two patches that do the same in the same
-// order have the same string.
+// String returns the patch as JSON. Equal patches have equal strings.
 func (p Patch) String() string {
 	raw, err := json.Marshal(p)
 	if err != nil {
@@ -62,15 +60,15 @@ func (p Patch) String() string {
 	return string(raw)
 }
 
-// IsRejected reports whether the API server finds the patched object invalid, and IsOutdated whether a test of the patch failed
-// because the object has moved on. Both have the status 422, but only the first says which fields are wrong, and only the
-// second is worth another attempt.
+// IsRejected reports whether the API server finds the patched object invalid. IsOutdated reports whether a test of the
+// patch failed because the object has changed. Both errors have the status 422, but only the first lists the invalid
+// fields, and only the second is worth a retry.
 func IsRejected(err error) bool {
 	causes, invalid := causesOf(err)
 	return invalid && causes > 0
 }
 
-// IsOutdated is the opposite of IsRejected for errors of the same status.
+// IsOutdated reports whether a test of the patch failed because the object has changed. See IsRejected.
 func IsOutdated(err error) bool {
 	causes, invalid := causesOf(err)
 	return invalid && causes == 0
@@ -99,14 +97,13 @@ func Pointer(segments ...string) string {
 
 var escaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Strings returns what turns the string map actual, at path, into one that
-// holds all of desired; of the other keys it drops those that owned reports.
-// A nil map counts as absent on the server.
+// Strings returns the patch that changes the string map actual, at path, so that it contains all of desired. Of the
+// other keys it removes those for which owned returns true. A nil map is absent on the server.
 func Strings(path string, actual, desired map[string]string, owned func(key string) bool) Patch {
 	var p Patch
 	if actual == nil && len(desired) > 0 {
-		// The cached object has no such map. Should the server's copy have
-		// gained one since, this step must not wipe it out.
+		// The cached object has no such map. If the object on the server has gained one since, this step must not remove
+		// it.
 		p.Test(path, nil)
 		p.Add(path, desired)
 		return p

@@ -30,11 +30,11 @@ type Write struct {
 // IsEvent reports whether the write is a Kubernetes Event.
 func (w Write) IsEvent() bool { return w.Resource == "events" }
 
-// IsRoutine reports whether the write belongs to an election, a heartbeat, or the health of a peer: they come whatever is
-// reflected.
+// IsRoutine reports whether the write belongs to an election, a heartbeat, or the health of a peer. Such writes happen
+// whether or not anything is reflected.
 func (w Write) IsRoutine() bool { return w.Resource == "leases" || w.Resource == "foreignclusters" }
 
-// Kind names what was written, "pods" or "pods/status".
+// Kind returns the kind of the written object, "pods" or "pods/status".
 func (w Write) Kind() string {
 	if w.Subresource == "" {
 		return w.Resource
@@ -46,7 +46,7 @@ func (w Write) Kind() string {
 type auditEvent struct {
 	Verb string
 	User struct{ Username string }
-	// ObjectRef is absent for what is not a resource.
+	// ObjectRef is nil if the request has no resource.
 	ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
 	ResponseStatus struct {
 		Code    int
@@ -73,7 +73,7 @@ type Journal struct {
 	offset int64
 }
 
-// NewJournal starts at the end of what the log holds now.
+// NewJournal returns a journal that starts at the current end of the log.
 func NewJournal(path string) (*Journal, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -112,7 +112,7 @@ func (j *Journal) Next() ([]Write, error) {
 	}
 }
 
-// Tally counts writes by what they are, "create shadowpods" for one.
+// Tally counts writes by verb and kind, for example "create shadowpods".
 func Tally(writes []Write) map[string]int {
 	tally := map[string]int{}
 	for _, w := range writes {

@@ -41,8 +41,8 @@ func (l *Lab) writeKubeconfig() error {
 	return nil
 }
 
-// Kubectl runs kubectl as the administrator of both clusters and returns what it prints on standard output. The first
-// argument is usually --context=home or --context=cloud.
+// Kubectl runs kubectl as the administrator of both clusters, and returns its standard output. The first argument is
+// usually --context=home or --context=cloud.
 func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
 	path, err := testenv.Kubectl()
 	if err != nil {
@@ -51,7 +51,7 @@ func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return l.command(ctx, path, args...)
 }
 
-// Apply gives a cluster ("home" or "cloud") what is in a manifest.
+// Apply applies a manifest to a cluster ("home" or "cloud").
 func (l *Lab) Apply(ctx context.Context, cluster string, manifest []byte) error {
 	file, err := os.CreateTemp(l.dir, "manifest-*.yaml")
 	if err != nil {

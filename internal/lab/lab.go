@@ -23,7 +23,7 @@ import (
 
 // Names of what every Lab holds. The ids are also the groups as which the clusters know each other.
 const (
-	// ConsumerID is the cluster id of the consumer, ProviderID that of the provider.
+	// ConsumerID and ProviderID are the cluster IDs.
 	ConsumerID, ProviderID = "home", "cloud"
 	// NodeName is the virtual node of the provider.
 	NodeName = "cloud"
@@ -33,8 +33,8 @@ const (
 	SystemNamespace = "refract-system"
 )
 
-// Service accounts of our processes, as the chart makes them: the virtual kubelet's bears the name of its node and lies in the
-// tenant namespace, those of the controller managers in SystemNamespace.
+// Service accounts of the processes, as in the chart: the virtual kubelet's has the name of its node and is in the
+// tenant namespace, and the controller managers' are in SystemNamespace.
 const (
 	kubeletAccount = NodeName
 	managerAccount = policies.ManagerAccount
@@ -70,7 +70,8 @@ type Options struct {
 	Elect bool
 	// Balanced has our processes reach both API servers through a load balancer each.
 	Balanced bool
-	// Replicated has the consumer's API server ask the webhook through Lab.Webhook, behind which there may be two controller managers.
+	// Replicated makes the consumer's API server call the webhook through Lab.Webhook, which may lead to two controller
+	// managers.
 	Replicated bool
 	// Linked has the consumer's processes reach the provider through Lab.Link.
 	Linked bool
@@ -239,7 +240,7 @@ func newSide(cluster *testenv.Cluster, id string) (*Side, error) {
 	return &Side{Cluster: cluster, ID: id, Client: client, Dynamic: dynamicClient, Journal: journal}, nil
 }
 
-// Down ends everything and removes what the Lab has written.
+// Down ends all processes and removes the files of the Lab.
 func (l *Lab) Down() error {
 	var err error
 	defer l.ports.release()

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Metrics are what a process of ours exposes, by metric name.
+// Metrics are the metrics of a process, by name.
 type Metrics map[string]*dto.MetricFamily
 
 // KubeletMetrics reads the virtual kubelet's metrics.
@@ -54,8 +54,8 @@ func (m Metrics) Sum(name string, labels map[string]string) float64 {
 	return sum
 }
 
-// Quantile is the upper bound of the histogram's bucket in which the q-th of all observations lies (0 < q ≤ 1), over all
-// series with the given labels; 0 without any.
+// Quantile returns the upper bound of the histogram bucket that contains the q-th of all observations (0 < q ≤ 1), over
+// all series with the given labels, or 0 if there are no observations.
 func (m Metrics) Quantile(name string, labels map[string]string, q float64) float64 {
 	counts, total := map[float64]uint64{}, uint64(0)
 	m.each(name, labels, func(metric *dto.Metric) {

@@ -28,8 +28,8 @@ func (p *listenPorts) release() {
 	}
 }
 
-// firstPort and lastPort lie below the range from which kernels take the ports of outgoing connections (32768 and up by
-// default), so that a port that is free stays free but for another server's choice.
+// firstPort and lastPort are below the range that kernels use for outgoing connections (32768 and up by default), so
+// that a free port is only taken by another server.
 const firstPort, lastPort = 20000, 32000
 
 func pickPorts() (listenPorts, error) {
@@ -51,8 +51,8 @@ func pickPorts() (listenPorts, error) {
 	return p, nil
 }
 
-// pickPort returns a TCP port that is free. Labs of other processes pick some at the same time: the UDP port of the same number,
-// of which no server here has a use, says that it is taken, before a server listens and while it is down.
+// pickPort returns a free TCP port. Labs in other processes may pick ports at the same time. The UDP port with the same
+// number, which no server here uses, marks the port as taken before a server listens and while it is down.
 func pickPort() (int, io.Closer, error) {
 	const attempts = 200
 	for range attempts {

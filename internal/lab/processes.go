@@ -31,8 +31,8 @@ const (
 	providerManagerName = "controller-manager-cloud"
 )
 
-// StartAll starts the controller managers of both clusters and the virtual kubelet, and returns when the scheduling webhook is
-// asked about pods.
+// StartAll starts the controller managers of both clusters and the virtual kubelet, and returns when the scheduling
+// webhook is called for pods.
 func (l *Lab) StartAll(ctx context.Context) error {
 	if err := l.StartProviderManager(ctx); err != nil {
 		return err
@@ -56,7 +56,8 @@ func (l *Lab) StartStandby(ctx context.Context) error {
 	return l.startReplica(ctx, standbyName, l.ports.standby, l.ports.standbyMetrics, l.ports.standbyHealth)
 }
 
-// AwaitStandby waits until the other replica of the virtual kubelet is ready: it leads, or has read what it would need to.
+// AwaitStandby waits until the other replica of the virtual kubelet is ready: it leads, or has read the objects that a
+// leader needs.
 func (l *Lab) AwaitStandby(ctx context.Context) error {
 	return l.awaitReady(ctx, l.ports.standbyHealth)
 }
@@ -92,7 +93,7 @@ func (l *Lab) startReplica(ctx context.Context, name string, port, metrics, heal
 // SetKubeletArgs sets the further flags of the virtual kubelet from its next start on.
 func (l *Lab) SetKubeletArgs(args ...string) { l.opts.KubeletArgs = args }
 
-// StartProviderManager starts the controllers that enforce in the provider what the consumer asked for.
+// StartProviderManager starts the controllers that enforce the consumer's requests in the provider.
 func (l *Lab) StartProviderManager(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "manager-cloud.conf")
 	if err := l.Provider.account(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
@@ -147,7 +148,8 @@ func (l *Lab) start(side *Side, name, program string, args ...string) error {
 	return nil
 }
 
-// servingCertificate is what the consumer's API server sees when it asks the virtual kubelet for logs.
+// servingCertificate returns the certificate that the virtual kubelet serves to the consumer's API server, for example
+// for logs.
 func (l *Lab) servingCertificate() (certificate, key string, err error) {
 	certPEM, keyPEM, err := l.Consumer.IssueServing("system:node:"+NodeName, []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {
@@ -190,7 +192,7 @@ func (l *Lab) AwaitProviderManager(ctx context.Context) error {
 	return l.awaitReady(ctx, l.ports.providerHealth)
 }
 
-// StopStandby asks the other replica of the virtual kubelet to end, and waits for it.
+// StopStandby terminates the other replica of the virtual kubelet, and waits for it.
 func (l *Lab) StopStandby(ctx context.Context) error { return l.stop(ctx, standbyName) }
 
 // StopKubelet ends the virtual kubelet as an upgrade does, with SIGTERM.
@@ -213,7 +215,7 @@ func (l *Lab) Kubelet() *testenv.Command { return l.running[kubeletName] }
 // Standby is the other replica of the virtual kubelet, nil while it does not run.
 func (l *Lab) Standby() *testenv.Command { return l.running[standbyName] }
 
-// Usage returns what each of our running processes has used so far.
+// Usage returns the resource usage of each running process so far.
 func (l *Lab) Usage() (map[string]testenv.Usage, error) {
 	usage := map[string]testenv.Usage{}
 	for name, command := range l.running {
@@ -248,7 +250,7 @@ func (l *Lab) AwaitNodeReady(ctx context.Context) error {
 	})
 }
 
-// Memory is what the cluster's own processes hold, RSS in bytes.
+// Memory returns the resident memory of the cluster's own processes, in bytes.
 func (s *Side) Memory() (int64, error) {
 	var sum int64
 	for name, pid := range s.Processes() {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// pollInterval is how often a condition is checked: often enough for times that are quoted, seldom enough not to
-// take part in what is measured.
+// pollInterval is how often a condition is checked. A longer interval makes the measured times inexact; a shorter one
+// affects the measurement.
 const pollInterval = 100 * time.Millisecond
 
-// Wait polls until the condition holds. The condition returns what is still missing, or "" when it holds; what was missing
-// last is in the error when the context ends first, or when one of our processes has ended meanwhile.
+// Wait polls until the condition holds. The condition returns a description of the missing part, or an empty string when
+// it holds. If the context or one of the processes ends first, the error contains the last description.
 func (l *Lab) Wait(ctx context.Context, what string, condition func(ctx context.Context) (missing string, err error)) error {
 	last := "nothing was seen yet"
 	for {
@@ -39,7 +39,7 @@ func (l *Lab) Wait(ctx context.Context, what string, condition func(ctx context.
 	}
 }
 
-// failure reports a process of ours that ended without being asked to.
+// failure returns an error if a process has ended unexpectedly.
 func (l *Lab) failure() error {
 	for _, command := range l.running {
 		if err := command.Failure(); err != nil {

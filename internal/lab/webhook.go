@@ -19,8 +19,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// installWebhook does for the scheduling webhook what the chart does, but for the Service: there is no network that it could
-// lead into, so the API server calls the controller manager by its address on loopback.
+// installWebhook installs the scheduling webhook like the chart, but without a Service, because there is no pod network.
+// The API server calls the controller manager at its loopback address.
 func (s *Side) installWebhook(ctx context.Context, at string, quotas bool) error {
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {
@@ -48,8 +48,8 @@ func webhookArgs(port int) []string {
 	return []string{"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", port)}
 }
 
-// AwaitWebhook returns when the consumer's API server can ask the controller manager about pods: that one has a certificate,
-// and this one knows whom to trust.
+// AwaitWebhook returns when the consumer's API server can call the webhook of the controller manager: the webhook has a
+// certificate, and its configuration the CA bundle.
 func (l *Lab) AwaitWebhook(ctx context.Context) error {
 	if err := l.awaitReady(ctx, l.ports.consumerHealth); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (l *Lab) awaitReady(ctx context.Context, port int) error {
 	})
 }
 
-// ready asks a process of ours whether it does its work; the error has what it says.
+// ready checks the readiness of a process. The error contains its response.
 func ready(ctx context.Context, address string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz?verbose", nil)
 	if err != nil {

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leb128 encodes the signed integers of WebAssembly modules. For the unsigned ones there is
+// Package leb128 encodes the signed integers of WebAssembly modules. Unsigned integers are encoded with
 // [encoding/binary.AppendUvarint].
 package leb128
 
-// AppendSigned appends v in as few bytes as will do.
+// AppendSigned appends v in its shortest encoding.
 func AppendSigned(out []byte, v int64) []byte {
 	for {
 		b := byte(v & 0x7f)

@@ -39,7 +39,7 @@ func ParseAcceptance(items []string) (Acceptance, error) {
 	return accepted, nil
 }
 
-// AcceptedLabels returns what wire.AcceptedLabelsAnnotation of a VirtualNode lists.
+// AcceptedLabels returns the labels in wire.AcceptedLabelsAnnotation of a VirtualNode.
 func AcceptedLabels(vn metav1.Object) (Acceptance, error) {
 	accepted, err := ParseAcceptance(strings.Split(vn.GetAnnotations()[wire.AcceptedLabelsAnnotation], ","))
 	if err != nil {
@@ -70,8 +70,8 @@ func (a Acceptance) Restrict(labels, present map[string]string) (refused map[str
 	return refused
 }
 
-// Restrict removes from an offer the labels that are not accepted, unless the VirtualNode has them already, and returns them. Labels that do not
-// follow the provider are none of its business.
+// Restrict removes from an offer the labels that are not accepted, unless the VirtualNode already has them, and returns
+// them. If the labels do not follow the provider, it does nothing.
 func (r *Request) Restrict(offer *Offer, accepted Acceptance, present *offloading.VirtualNode) (refused map[string]string) {
 	if !r.Follows(Labels) {
 		return nil

@@ -11,7 +11,7 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 )
 
-// Answer of a provider, as wire.OfferAnnotation begins.
+// Answer is the decision of a provider, the first word of wire.OfferAnnotation.
 type Answer string
 
 // The answers.
@@ -21,8 +21,9 @@ const (
 	NotNegotiated Answer = "NotNegotiated"
 )
 
-// Find returns the slice that a virtual node follows: its own, or else that of the first virtual node of the provider, which is called as
-// the provider. Own is false for the latter, whose resources are not meant. It returns nil if there is neither.
+// Find returns the slice that a virtual node follows: its own, otherwise the slice of the provider's first virtual node,
+// which has the name of the provider. own is false for the latter, whose resources do not apply. Find returns nil if
+// there is neither.
 func Find(all []auth.ResourceSlice, node, provider string) (slice *auth.ResourceSlice, own bool) {
 	for i := range all {
 		switch all[i].Name {
@@ -35,7 +36,7 @@ func Find(all []auth.ResourceSlice, node, provider string) (slice *auth.Resource
 	return slice, false
 }
 
-// AnswerOf returns what the provider has decided, and why; "" as long as it has not.
+// AnswerOf returns the decision of the provider with its reason, or empty strings before the decision.
 func AnswerOf(slice *auth.ResourceSlice) (answer Answer, message string) {
 	condition := slice.Status.Condition(auth.ResourcesCondition)
 	switch {
@@ -44,11 +45,11 @@ func AnswerOf(slice *auth.ResourceSlice) (answer Answer, message string) {
 	case condition.Status == auth.ResourceSliceAccepted:
 		return Accepted, ""
 	}
-	return Denied, shortened(condition.Message)
+	return Denied, shortenText(condition.Message)
 }
 
-// shortened is what a provider has written, as far as it fits into a message.
-func shortened(text string) string {
+// shortenText returns the beginning of a provider's text, for messages.
+func shortenText(text string) string {
 	const most = 400
 	if len(text) > most {
 		text = text[:most] + "…"
@@ -56,7 +57,8 @@ func shortened(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Usable returns what may be used of an accepted slice, and says what may not. Of a slice that is not the node's own no resources are used.
+// Usable returns the usable part of an accepted slice, and problems with the rest. If the slice is not the node's own,
+// its resources are not used.
 func Usable(slice *auth.ResourceSlice, own bool, asked corev1.ResourceList) (Offer, []string) {
 	if !own {
 		asked = nil

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Field of the spec of a VirtualNode that can follow the provider.
+// Field is a field in the spec of a VirtualNode that can follow the provider.
 type Field string
 
 // The fields, by their names in the spec.
@@ -31,13 +31,15 @@ const (
 
 var fields = []Field{ResourceQuota, StorageClasses, IngressClasses, LoadBalancerClasses, Labels}
 
-// Manager is who writes the fields that follow the provider; Creator is who writes VirtualNodes with the annotations, refractctl.
+// Manager is the field manager of the fields that follow the provider. Creator is the field manager of refractctl, which
+// creates VirtualNodes with the annotations.
 const (
 	Manager = "negotiation-controller"
 	Creator = "refractctl"
 )
 
-// Annotations of a VirtualNode that asks for resources, and all of whose fields but the given ones follow the provider.
+// Annotations returns the annotations of a VirtualNode that requests resources. All of its fields except the given ones
+// follow the provider.
 func Annotations(asked corev1.ResourceList, set ...Field) map[string]string {
 	pairs := make([]string, 0, len(asked))
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -53,17 +55,18 @@ func Annotations(asked corev1.ResourceList, set ...Field) map[string]string {
 	return map[string]string{wire.RequestedResourcesAnnotation: strings.Join(pairs, ","), wire.NegotiatedFieldsAnnotation: strings.Join(following, ",")}
 }
 
-// Request of a VirtualNode.
+// Request is the request of a VirtualNode.
 type Request struct {
-	// Resources that were asked for.
+	// Resources are the requested resources.
 	Resources corev1.ResourceList
 	fields    []Field
-	// theirs are the fields that somebody else has written, labels by their keys.
+	// theirs has the fields that other clients have written, and labels the keys of such labels.
 	theirs map[Field]bool
 	labels map[string]bool
 }
 
-// Requested returns what a VirtualNode asks for, nil if it does not follow its provider. The object must have its managedFields.
+// Requested returns the request of a VirtualNode, or nil if it does not follow its provider. The object must have its
+// managedFields.
 func Requested(vn metav1.Object) (*Request, error) {
 	following, ok := vn.GetAnnotations()[wire.NegotiatedFieldsAnnotation]
 	if !ok {
@@ -91,14 +94,14 @@ func Requested(vn metav1.Object) (*Request, error) {
 	}
 	for _, entry := range vn.GetManagedFields() {
 		if entry.Subresource == "" && entry.Manager != Manager && entry.Manager != Creator {
-			r.exclude(entry.FieldsV1)
+			r.excludeWritten(entry.FieldsV1)
 		}
 	}
 	return r, nil
 }
 
-// exclude what somebody else has written. What cannot be read excludes everything.
-func (r *Request) exclude(written *metav1.FieldsV1) {
+// excludeWritten excludes the fields that another client has written. If they cannot be read, all fields are excluded.
+func (r *Request) excludeWritten(written *metav1.FieldsV1) {
 	if written == nil {
 		return
 	}
@@ -130,5 +133,5 @@ func (r *Request) Follows(field Field) bool {
 	return slices.Contains(r.fields, field) && !r.theirs[field]
 }
 
-// IsFixed reports whether a field was set when the VirtualNode was created, so that it does not follow the provider.
+// IsFixed reports whether a field does not follow the provider, because it was set when the VirtualNode was created.
 func (r *Request) IsFixed(field Field) bool { return !slices.Contains(r.fields, field) }

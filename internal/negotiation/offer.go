@@ -18,13 +18,13 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// What a provider may offer at most: the lists go into the VirtualNode, and the labels on to its Node.
+// Limits of an offer. The lists are copied to the VirtualNode, and the labels also to its Node.
 const (
 	mostClasses = 64
 	mostLabels  = 32
 )
 
-// Offer of a provider that has been checked.
+// Offer is the checked offer of a provider.
 type Offer struct {
 	Resources           corev1.ResourceList
 	StorageClasses      []offloading.StorageType
@@ -33,35 +33,38 @@ type Offer struct {
 	Labels              map[string]string
 }
 
-// Check returns what may be used of an answer to a request for resources, which bounds what is granted, and says what may not. Problems come in a stable order.
+// Check returns the usable part of the provider's status, limited to the requested resources, and problems with the rest
+// in a stable order.
 func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer Offer, problems []string) {
 	offer.Resources = corev1.ResourceList{}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		granted, ok := status.Resources[name]
 		whole := name == corev1.ResourcePods || strings.Contains(string(name), "/")
 		switch most := asked[name]; {
-		case !ok: // it says nothing about it
+		// The provider grants nothing of this resource.
+		case !ok:
 		case granted.Sign() < 0 || whole && granted.MilliValue()%1000 != 0:
 			problems = append(problems, fmt.Sprintf("status.resources[%s]=%s is not a valid quantity", name, granted.String()))
-		case granted.Cmp(most) > 0: // an invitation may be for more than what was taken of it
+		// An invitation may contain more than the requested part.
+		case granted.Cmp(most) > 0:
 			offer.Resources[name] = most
 		default:
 			offer.Resources[name] = granted
 		}
 	}
 	var some []string
-	offer.StorageClasses, some = classes("storageClasses", status.StorageClasses, validation.IsDNS1123Subdomain, func(c *offloading.StorageType) (string, *bool) { return c.StorageClassName, &c.Default })
+	offer.StorageClasses, some = checkClasses("storageClasses", status.StorageClasses, validation.IsDNS1123Subdomain, func(c *offloading.StorageType) (string, *bool) { return c.StorageClassName, &c.Default })
 	problems = append(problems, some...)
-	offer.IngressClasses, some = classes("ingressClasses", status.IngressClasses, validation.IsDNS1123Subdomain, func(c *offloading.IngressType) (string, *bool) { return c.IngressClassName, &c.Default })
+	offer.IngressClasses, some = checkClasses("ingressClasses", status.IngressClasses, validation.IsDNS1123Subdomain, func(c *offloading.IngressType) (string, *bool) { return c.IngressClassName, &c.Default })
 	problems = append(problems, some...)
-	offer.LoadBalancerClasses, some = classes("loadBalancerClasses", status.LoadBalancerClasses, validation.IsQualifiedName, func(c *offloading.LoadBalancerType) (string, *bool) { return c.LoadBalancerClassName, &c.Default })
+	offer.LoadBalancerClasses, some = checkClasses("loadBalancerClasses", status.LoadBalancerClasses, validation.IsQualifiedName, func(c *offloading.LoadBalancerType) (string, *bool) { return c.LoadBalancerClassName, &c.Default })
 	problems = append(problems, some...)
-	offer.Labels, some = labels(status.NodeLabels)
+	offer.Labels, some = checkLabels(status.NodeLabels)
 	return offer, append(problems, some...)
 }
 
-// classes leaves out those that no API server has, those that are named twice, and all defaults but the first.
-func classes[T any](field string, offered []T, faults func(string) []string, describe func(*T) (name string, byDefault *bool)) (kept []T, problems []string) {
+// checkClasses drops classes with invalid names, duplicates, and all defaults except the first.
+func checkClasses[T any](field string, offered []T, faults func(string) []string, describe func(*T) (name string, byDefault *bool)) (kept []T, problems []string) {
 	if len(offered) > mostClasses {
 		problems = append(problems, fmt.Sprintf("status.%s has %d classes, only the first %d are used", field, len(offered), mostClasses))
 		offered = offered[:mostClasses]
@@ -72,13 +75,13 @@ func classes[T any](field string, offered []T, faults func(string) []string, des
 		name, byDefault := describe(&class)
 		switch {
 		case len(faults(name)) > 0:
-			problems = append(problems, fmt.Sprintf("status.%s contains %s, which is not a valid class name", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s contains %s, which is not a valid class name", field, quoteText(name)))
 			continue
 		case names[name]:
-			problems = append(problems, fmt.Sprintf("status.%s contains %s twice", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s contains %s twice", field, quoteText(name)))
 			continue
 		case *byDefault && hasDefault:
-			problems = append(problems, fmt.Sprintf("status.%s has a second default class, %s", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s has a second default class, %s", field, quoteText(name)))
 			*byDefault = false
 		}
 		names[name], hasDefault = true, hasDefault || *byDefault
@@ -87,14 +90,14 @@ func classes[T any](field string, offered []T, faults func(string) []string, des
 	return kept, problems
 }
 
-func labels(offered map[string]string) (kept map[string]string, problems []string) {
+func checkLabels(offered map[string]string) (kept map[string]string, problems []string) {
 	for _, key := range slices.Sorted(maps.Keys(offered)) {
 		value := offered[key]
 		switch {
 		case len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0:
-			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s=%s, which is not a valid label", quoted(key), quoted(value)))
+			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s=%s, which is not a valid label", quoteText(key), quoteText(value)))
 		case IsReserved(key):
-			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s, which is reserved", quoted(key)))
+			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s, which is reserved", quoteText(key)))
 		case len(kept) == mostLabels:
 			return kept, append(problems, fmt.Sprintf("status.nodeLabels has %d labels, only %d are used", len(offered), mostLabels))
 		default:
@@ -107,8 +110,9 @@ func labels(offered map[string]string) (kept map[string]string, problems []strin
 	return kept, problems
 }
 
-// IsReserved reports whether a label means something to Kubernetes, but for those of its topology, to a cluster autoscaler, or to Liqo and
-// this project: a provider does not decide that its node is one of the control plane, or fit for what node-restriction.kubernetes.io/ protects.
+// IsReserved reports whether a label has a meaning for Kubernetes (except its topology labels), a cluster autoscaler,
+// Liqo or this project. A provider must not declare its node a control plane node, or suitable for workloads that
+// node-restriction.kubernetes.io/ protects.
 func IsReserved(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {
@@ -119,8 +123,8 @@ func IsReserved(key string) bool {
 	})
 }
 
-// quoted returns the beginning of what a provider has written, for a message.
-func quoted(text string) string {
+// quoteText returns the quoted beginning of a provider's text, for messages.
+func quoteText(text string) string {
 	const most = 48
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
@@ -128,8 +132,8 @@ func quoted(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Apply has a VirtualNode offer what was granted, in the fields that follow the provider, and returns those that it has changed. Resources
-// of which the offer says nothing stay.
+// Apply writes the offer into the fields of a VirtualNode that follow the provider, and returns the changed fields.
+// Resources that are not in the offer stay.
 func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Field) {
 	spec, before := &vn.Spec, vn.Spec.DeepCopy()
 	if r.Follows(ResourceQuota) {
@@ -143,33 +147,34 @@ func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Fie
 			changed = append(changed, ResourceQuota)
 		}
 	}
-	follow(r, StorageClasses, &spec.StorageClasses, offer.StorageClasses, &changed)
-	follow(r, IngressClasses, &spec.IngressClasses, offer.IngressClasses, &changed)
-	follow(r, LoadBalancerClasses, &spec.LoadBalancerClasses, offer.LoadBalancerClasses, &changed)
+	followField(r, StorageClasses, &spec.StorageClasses, offer.StorageClasses, &changed)
+	followField(r, IngressClasses, &spec.IngressClasses, offer.IngressClasses, &changed)
+	followField(r, LoadBalancerClasses, &spec.LoadBalancerClasses, offer.LoadBalancerClasses, &changed)
 	if r.Follows(Labels) {
 		all := maps.Clone(offer.Labels)
 		maps.DeleteFunc(all, func(key, _ string) bool { return r.labels[key] })
 		for key, value := range spec.Labels {
-			if r.labels[key] { // somebody else's
+			// Another client has written the label.
+			if r.labels[key] {
 				if all == nil {
 					all = map[string]string{}
 				}
 				all[key] = value
 			}
 		}
-		follow(r, Labels, &spec.Labels, all, &changed)
+		followField(r, Labels, &spec.Labels, all, &changed)
 	}
 	return changed
 }
 
-func follow[T any](r *Request, field Field, present *T, offered T, changed *[]Field) {
+func followField[T any](r *Request, field Field, present *T, offered T, changed *[]Field) {
 	if r.Follows(field) && !equality.Semantic.DeepEqual(*present, offered) {
 		*present = offered
 		*changed = append(*changed, field)
 	}
 }
 
-// Describe says what a VirtualNode has in some of its fields.
+// Describe returns the values of some fields of a VirtualNode.
 func Describe(vn *offloading.VirtualNode, of []Field) string {
 	var parts []string
 	for _, field := range of {
@@ -200,22 +205,22 @@ func Describe(vn *offloading.VirtualNode, of []Field) string {
 	return strings.Join(parts, "; ")
 }
 
-// StorageNames returns the names of the classes, the default one marked.
+// StorageNames returns the names of the classes, with the default one marked.
 func StorageNames(all []offloading.StorageType) []string {
-	return names(all, func(c *offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
+	return classNames(all, func(c *offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
 }
 
-// IngressNames returns the names of the classes, the default one marked.
+// IngressNames returns the names of the classes, with the default one marked.
 func IngressNames(all []offloading.IngressType) []string {
-	return names(all, func(c *offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
+	return classNames(all, func(c *offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
 }
 
-// LoadBalancerNames returns the names of the classes, the default one marked.
+// LoadBalancerNames returns the names of the classes, with the default one marked.
 func LoadBalancerNames(all []offloading.LoadBalancerType) []string {
-	return names(all, func(c *offloading.LoadBalancerType) (string, bool) { return c.LoadBalancerClassName, c.Default })
+	return classNames(all, func(c *offloading.LoadBalancerType) (string, bool) { return c.LoadBalancerClassName, c.Default })
 }
 
-func names[T any](all []T, describe func(*T) (string, bool)) (found []string) {
+func classNames[T any](all []T, describe func(*T) (string, bool)) (found []string) {
 	for i := range all {
 		name, byDefault := describe(&all[i])
 		if byDefault {

@@ -32,13 +32,14 @@ import (
 type Options struct {
 	// Apart leaves the pods of the two clusters without a network between them, and gives both the same ranges.
 	Apart bool
-	// CertificateLife is how long milan signs certificates for, by default as long as is asked for, and a year at most.
+	// CertificateLife is the lifetime of the certificates that milan signs. By default it is the requested lifetime,
+	// limited to a year.
 	CertificateLife time.Duration
 	// Log receives the progress.
 	Log func(format string, args ...any)
 }
 
-// Lab is what the package is about. Its methods are safe for concurrent use.
+// Lab is a pair of clusters with real nodes. Its methods are safe for concurrent use.
 type Lab struct {
 	Rome, Milan *testenv.Cluster
 	Network     *machine.Network
@@ -110,7 +111,7 @@ func (l *Lab) startClusters(ctx context.Context, o Options) error {
 	return nil
 }
 
-// pushImages makes those of Refract, as for a release, for the platform of this computer.
+// pushImages builds and pushes the images of Refract, as for a release, for the platform of this computer.
 func (l *Lab) pushImages(ctx context.Context) error {
 	source, err := checkout(ctx)
 	if err != nil {
@@ -144,7 +145,7 @@ func (l *Lab) buildCommands(ctx context.Context) error {
 	return testenv.BuildCommands(ctx, bin, "refractctl")
 }
 
-// run a command. What it has started does not hold up who gives up on it.
+// run runs a command. Processes that the command has started do not delay its cancellation.
 func run(cmd *exec.Cmd) error {
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -183,7 +184,7 @@ func (l *Lab) Command(line string) *exec.Cmd {
 	return cmd
 }
 
-// Run a line and return what it prints. The error has that, too.
+// Run runs a line and returns its output, which is also part of the error.
 func (l *Lab) Run(line string) (string, error) {
 	var out bytes.Buffer
 	cmd := l.Command(line)

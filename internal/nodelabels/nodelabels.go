@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// defaultOS and defaultArchitecture hold unless the VirtualNode's labels name others: the provider's nodes cannot be
-	// asked.
+	// defaultOS and defaultArchitecture apply unless the labels of the VirtualNode specify others, because the
+	// provider's nodes cannot be read.
 	defaultOS           = "linux"
 	defaultArchitecture = "amd64"
 )
 
-// Of returns the labels of the Node of that name. The VirtualNode may change all but those that make it a virtual node;
-// extra ones, of the command line, come before its own.
+// Of returns the labels of the Node with this name. The VirtualNode may override all labels except those that mark it as
+// a virtual node. It also overrides the extra labels from the command line.
 func Of(name, remoteClusterID string, vn *offloadingv1beta1.VirtualNode, extra map[string]string) map[string]string {
 	labels := map[string]string{
 		corev1.LabelHostname:                       name,

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package oscillation detects that an object is written back and forth, by a plugin that is not idempotent or by another
-// client that writes the same fields or deletes it, and quarantines it for a while. The virtual kubelet and the controller
-// manager use it for what they write.
+// client that writes the same fields or deletes it, and quarantines it for a while. The virtual kubelet and the
+// controller manager use it for their writes.
 package oscillation
 
 import (
@@ -16,30 +16,31 @@ import (
 )
 
 const (
-	// flipWindow: A, B, A, B within it is a fight. Longer mistakes the rollback of a plugin for one.
+	// flipWindow is the period in which the states A, B, A, B count as a fight. With a longer one, the rollback of a
+	// plugin would count as a fight.
 	flipWindow = time.Minute
-	// slowWindow: writeLimit writes of at most two states within it are a fight, too. Longer catches fights that cost next to
-	// nothing, and honest repairs; shorter misses a client that reverts an object every minute.
+	// slowWindow is the period in which writeLimit writes of at most two states count as a fight, too. A longer one also
+	// detects cheap fights and legitimate repairs; a shorter one misses a client that reverts an object every minute.
 	slowWindow = 10 * time.Minute
-	// writeLimit writes are remembered of an object. More delays the quarantine, fewer quarantines an object that is
-	// repaired now and then.
+	// writeLimit is the number of remembered writes of an object. More writes delay the quarantine; with fewer, an
+	// object that is occasionally repaired is quarantined.
 	writeLimit = 8
 )
 
-// Limits are how long a quarantine lasts.
+// Limits bounds the duration of a quarantine.
 type Limits struct {
-	First time.Duration // the first one of a fight; each further one lasts twice as long
-	Most  time.Duration // but no longer than this
+	First time.Duration // the first quarantine of a fight; each further one lasts twice as long
+	Most  time.Duration // maximum duration
 }
 
-// Standard is for objects that grant nobody more than it should have while they are left alone.
+// Standard is for objects that grant no additional permissions while they are left unchanged.
 var Standard = Limits{First: time.Minute, Most: 15 * time.Minute}
 
-// Protective is for objects that restrict a party which may itself be the one that fights: they are rewritten within seconds,
-// whatever it does, and the fight costs a few writes a minute.
+// Protective is for objects that restrict a party which may be the rival in the fight. They are always rewritten within
+// seconds, so that the fight costs a few writes a minute.
 var Protective = Limits{First: time.Second, Most: 10 * time.Second}
 
-// Guard remembers the recent writes of objects. Safe for concurrent use.
+// Guard records the recent writes of objects. Safe for concurrent use.
 type Guard[K comparable] struct {
 	clock  clock.PassiveClock
 	limits Limits
@@ -48,13 +49,13 @@ type Guard[K comparable] struct {
 	swept  time.Time
 }
 
-// history is what is remembered of an object: the last writes for one cause.
+// history has the recent writes of an object for one cause.
 type history struct {
 	cause  uint64
 	writes []write // oldest first, at most writeLimit
-	count  int     // of the writes in the fight that the quarantine ended
+	count  int     // number of writes in the fight that led to the quarantine
 	spell  time.Duration
-	until  time.Time // end of the quarantine that began last, zero for none
+	until  time.Time // end of the last quarantine, or zero
 	rival  string
 }
 
@@ -65,12 +66,12 @@ type write struct {
 
 // QuarantineError is returned if an object is skipped because its desired or actual state keeps alternating.
 type QuarantineError struct {
-	Writes int           // that were reverted
-	For    time.Duration // of the quarantine
-	Left   time.Duration // until it ends
-	Began  bool          // by this call
-	Grew   bool          // it is longer than the quarantine before it
-	Rival  string        // who reverts the writes, as far as known: see Guard.Blame
+	Writes int           // number of reverted writes
+	For    time.Duration // duration of the quarantine
+	Left   time.Duration // remaining time
+	Began  bool          // the quarantine began with this call
+	Grew   bool          // it is longer than the previous quarantine
+	Rival  string        // the client that reverts the writes, if known (see Guard.Blame)
 }
 
 func (e *QuarantineError) Error() string {
@@ -81,14 +82,15 @@ func (e *QuarantineError) Error() string {
 	return fmt.Sprintf("the object changed back and forth %d times: %s; skipping it for %s or until the desired state changes", e.Writes, rival, e.For)
 }
 
-// New returns a Guard without memories.
+// New returns an empty Guard.
 func New[K comparable](c clock.PassiveClock, limits Limits) *Guard[K] {
 	return &Guard[K]{clock: c, limits: limits, byKey: map[K]*history{}, swept: c.Now()}
 }
 
-// MayWrite returns *QuarantineError when writing the state with the hash would go on with a fight. The cause is the hash
-// of what the state should depend on: when that changes to and fro (the endpoints of a pod that is ready now and then),
-// so may the object, and it is no fight. The quarantine is followed by one write, to see whether the fight has ended.
+// MayWrite returns a *QuarantineError if writing the state with this hash would continue a fight. The cause is the hash
+// of the legitimate inputs of the state: when they alternate, like the endpoints of a pod that is occasionally ready,
+// the object may alternate as well, and it is no fight. After a quarantine, one write is allowed, which detects whether
+// the fight has ended.
 func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,30 +100,30 @@ func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	}
 	now := g.clock.Now()
 	if now.Before(h.until) {
-		if h.wrote(state) {
-			return h.quarantine(now)
+		if h.hasWritten(state) {
+			return h.quarantineError(now)
 		}
 		*h = history{cause: cause}
 		return nil
 	}
 	h.forgetCalm(now)
-	if !h.fights(state, now) {
+	if !h.continuesFight(state, now) {
 		return nil
 	}
 	before := h.spell
 	h.spell = min(max(2*h.spell, g.limits.First), g.limits.Most)
 	h.until, h.rival = now.Add(h.spell), ""
-	began := h.quarantine(now)
+	began := h.quarantineError(now)
 	began.Began, began.Grew = true, h.spell > before
 	return began
 }
 
-// Wrote records a successful write; rejected ones do not count as oscillation.
+// Wrote records a successful write. Rejected writes do not count.
 func (g *Guard[K]) Wrote(key K, cause, state uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.clock.Now()
-	g.sweep(now)
+	g.sweepHistories(now)
 	h := g.byKey[key]
 	if h == nil || h.cause != cause {
 		h = &history{cause: cause}
@@ -134,7 +136,7 @@ func (g *Guard[K]) Wrote(key K, cause, state uint64) {
 	h.writes, h.count = append(slices.Clip(h.writes), write{state, now}), h.count+1
 }
 
-// Blame records who reverts the writes of an object, for the rest of its quarantine.
+// Blame records the client that reverts the writes of an object, for the rest of its quarantine.
 func (g *Guard[K]) Blame(key K, rival string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,14 +145,14 @@ func (g *Guard[K]) Blame(key K, rival string) {
 	}
 }
 
-// Forget drops the memory of a deleted object.
+// Forget drops the record of a deleted object.
 func (g *Guard[K]) Forget(key K) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.byKey, key)
 }
 
-// Quarantined counts the objects that are left alone now.
+// Quarantined returns the number of objects that are currently quarantined.
 func (g *Guard[K]) Quarantined() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,8 +165,8 @@ func (g *Guard[K]) Quarantined() (n int) {
 	return n
 }
 
-// sweep drops, now and then, what says nothing any more: the memory of objects that nobody fights about is empty.
-func (g *Guard[K]) sweep(now time.Time) {
+// sweepHistories occasionally drops the records of objects without a fight.
+func (g *Guard[K]) sweepHistories(now time.Time) {
 	if now.Sub(g.swept) < slowWindow {
 		return
 	}
@@ -176,16 +178,16 @@ func (g *Guard[K]) sweep(now time.Time) {
 	}
 }
 
-func (h *history) quarantine(now time.Time) *QuarantineError {
+func (h *history) quarantineError(now time.Time) *QuarantineError {
 	return &QuarantineError{Writes: h.count, For: h.spell, Left: h.until.Sub(now), Rival: h.rival}
 }
 
-func (h *history) wrote(state uint64) bool {
+func (h *history) hasWritten(state uint64) bool {
 	return slices.ContainsFunc(h.writes, func(w write) bool { return w.state == state })
 }
 
-// forgetCalm drops the writes before the window, and the fight when nothing had to be written for as long as that, or as long as
-// its last quarantine, if that is longer.
+// forgetCalm drops the writes before the window. It also drops the fight after a calm period of the window or of its
+// last quarantine, whichever is longer.
 func (h *history) forgetCalm(now time.Time) {
 	calm := max(slowWindow, h.spell)
 	last := h.until
@@ -197,19 +199,20 @@ func (h *history) forgetCalm(now time.Time) {
 		return
 	}
 	if !h.until.IsZero() {
-		return // the states of the fight are known until it has ended
+		// The states of the fight are kept until it has ended.
+		return
 	}
 	for len(h.writes) > 0 && h.writes[0].at.Before(now.Add(-slowWindow)) {
 		h.writes = h.writes[1:]
 	}
 }
 
-// fights reports whether writing the state would go on with the fight before the quarantine, complete A, B, A, B, or go on between two
-// states past the limit.
-func (h *history) fights(state uint64, now time.Time) bool {
+// continuesFight reports whether writing the state would continue the fight before the quarantine, complete the states A, B, A,
+// B, or alternate between two states beyond the limit.
+func (h *history) continuesFight(state uint64, now time.Time) bool {
 	n := len(h.writes)
 	if !h.until.IsZero() {
-		return n > 0 && h.writes[n-1].at.After(h.until) && h.wrote(state)
+		return n > 0 && h.writes[n-1].at.After(h.until) && h.hasWritten(state)
 	}
 	if n >= 3 && h.writes[n-1].state != state && h.writes[n-2].state == state && h.writes[n-3].state == h.writes[n-1].state &&
 		now.Sub(h.writes[n-3].at) <= flipWindow {

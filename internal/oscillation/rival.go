@@ -19,8 +19,8 @@ import (
 // fieldsMost is how many differing fields an Event lists.
 const fieldsMost = 5
 
-// trackers are labels and annotations by which a tool that synchronizes clusters finds the objects that it owns: it deletes copies that
-// bear them, too.
+// trackers are labels and annotations that tools for the synchronization of clusters set on their objects. Such a tool
+// also deletes copies with these labels and annotations.
 var trackers = map[string]string{
 	"argocd.argoproj.io/tracking-id":   "Argo CD",
 	"argocd.argoproj.io/instance":      "Argo CD",
@@ -32,8 +32,8 @@ var trackers = map[string]string{
 	"applyset.kubernetes.io/part-of":   "kubectl apply --prune",
 }
 
-// DescribeWriter describes the last other client that wrote an object, or its subresource, and the fields that differ from the desired ones.
-// Field managers of Refract are no other clients.
+// DescribeWriter describes the last other client that wrote an object, or its subresource, and the fields that differ
+// from the desired ones. Field managers of Refract do not count as other clients.
 func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, differing []string) string {
 	fields := "the fields that it changes are right again"
 	if len(differing) > 0 {
@@ -52,8 +52,8 @@ func HasOtherWriter(entries []metav1.ManagedFieldsEntry, subresource string) boo
 	return lastWriter(entries, subresource) != nil
 }
 
-// DescribeDeleter describes the client that deletes an object, as far as labels and annotations tell: an API server records the field managers
-// of writes, but not of deletions.
+// DescribeDeleter describes the client that deletes an object as far as its labels and annotations show, because the API
+// server records the field managers of writes, but not of deletions.
 func DescribeDeleter(labels, annotations map[string]string) string {
 	text := "another client deletes it; the audit log of that cluster (verb delete) names the client"
 	for _, key := range slices.Sorted(maps.Keys(trackers)) {
@@ -66,7 +66,8 @@ func DescribeDeleter(labels, annotations map[string]string) string {
 	return text
 }
 
-// lastWriter returns the entry of the client, other than Refract, that wrote the object, or its subresource, last, nil for none.
+// lastWriter returns the last entry of a client other than Refract for an object or its subresource, or nil if there is
+// none.
 func lastWriter(entries []metav1.ManagedFieldsEntry, subresource string) (last *metav1.ManagedFieldsEntry) {
 	for i := range entries {
 		entry := &entries[i]
@@ -80,8 +81,8 @@ func lastWriter(entries []metav1.ManagedFieldsEntry, subresource string) (last *
 	return last
 }
 
-// Differences returns the paths of the fields that differ from what is desired, or are missing, at most fieldsMost. Lists are compared as
-// a whole. Fields that are not desired are no difference unless exact is true.
+// Differences returns the paths of up to fieldsMost fields that are missing or differ from the desired ones. Lists are
+// compared as a whole. Additional fields count only if exact is true.
 func Differences(desired, actual map[string]any, exact bool) (paths []string) {
 	walkDifferences("", desired, actual, exact, func(path string) { paths = append(paths, path) })
 	slices.Sort(paths)

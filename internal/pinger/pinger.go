@@ -21,17 +21,16 @@ import (
 )
 
 const (
-	// lostPings in a row make an API server unreachable. Fewer would let one
-	// dropped packet take a node or endpoints down, more delay what users wait for.
+	// lostPings is the number of consecutive lost pings after which an API server counts as unreachable. With a smaller
+	// number, one lost packet takes down a node or endpoints; a larger one delays the detection.
 	lostPings = 3
-	// retryDelay after a lost ping: the suspicion is settled within seconds
-	// instead of intervals.
+	// retryDelay is the delay after a lost ping, so that a failure is confirmed within seconds instead of intervals.
 	retryDelay = time.Second
-	// downInterval of pings while a server is down: users wait for its return.
+	// downInterval is the interval of pings while a server is down, because users wait for its return.
 	downInterval = 2 * time.Second
 )
 
-// errNoAnswerYet is why a server is unreachable before the first ping.
+// errNoAnswerYet is the error before the first ping.
 var errNoAnswerYet = errors.New("has not answered yet")
 
 // Pinger probes one API server.
@@ -44,14 +43,13 @@ type Pinger struct {
 	settled   chan struct{}
 	mu        sync.Mutex
 	lost      int
-	down      error // nil: reachable
+	down      error // nil while the server is reachable
 	listeners []func()
 }
 
-// New returns a pinger; Run starts it. Until its first
-// successful ping the server counts as unreachable.
+// New returns a pinger, which Run starts. Before its first successful ping, the server counts as unreachable.
 //
-// An interval of 0 switches pings off: the server then counts as reachable.
+// With an interval of 0 there are no pings, and the server counts as reachable.
 func New(ping func(context.Context) error, interval, timeout time.Duration, clk clock.Clock) *Pinger {
 	p := &Pinger{ping: ping, interval: interval, timeout: timeout, clock: clk, settled: make(chan struct{})}
 	if interval > 0 {
@@ -62,33 +60,32 @@ func New(ping func(context.Context) error, interval, timeout time.Duration, clk 
 	return p
 }
 
-// Settled is closed once it is known whether the server is up: after the
-// first response, or a few seconds without one. Its state
-// before that is a guess, which must not replace the result of a previous process.
+// Settled is closed when the state of the server is known: after the first response, or after a few seconds without one.
+// The state before that is a guess, which must not replace the result of a previous process.
 func (p *Pinger) Settled() <-chan struct{} { return p.settled }
 
-// Unreachable returns why the server counts as down; nil is up.
+// Unreachable returns the reason why the server counts as down, or nil if it is up.
 func (p *Pinger) Unreachable() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.down
 }
 
-// Subscribe has changed called after every change between up and down, from
-// the goroutine that pings: it must not block.
+// Subscribe registers changed, which is called after every change between up and down. It is called in the goroutine
+// that pings, and must not block.
 func (p *Pinger) Subscribe(changed func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.listeners = append(p.listeners, changed)
 }
 
-// Run pings until ctx ends.
+// Run sends pings until ctx is done.
 func (p *Pinger) Run(ctx context.Context) {
 	if p.interval == 0 {
 		return
 	}
 	for ctx.Err() == nil {
-		next := p.record(p.once(ctx))
+		next := p.recordResult(p.pingOnce(ctx))
 		select {
 		case <-ctx.Done():
 		case <-p.clock.After(next):
@@ -96,15 +93,15 @@ func (p *Pinger) Run(ctx context.Context) {
 	}
 }
 
-// once pings once, within the timeout.
-func (p *Pinger) once(ctx context.Context) error {
+// pingOnce sends one ping with the timeout.
+func (p *Pinger) pingOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	return p.ping(ctx)
 }
 
-// record takes the result of a ping and returns when the next one is due.
-func (p *Pinger) record(err error) time.Duration {
+// recordResult stores the result of a ping, and returns the delay until the next one.
+func (p *Pinger) recordResult(err error) time.Duration {
 	p.mu.Lock()
 	was, next := p.down, p.interval
 	switch {
@@ -116,7 +113,7 @@ func (p *Pinger) record(err error) time.Duration {
 		if p.lost >= lostPings {
 			next = min(p.interval, downInterval)
 			if was == nil || errors.Is(was, errNoAnswerYet) {
-				p.down = err // the first reason stays: it does not change with every attempt
+				p.down = err // the first reason is kept, so that it does not change with every attempt
 			}
 		}
 	}
@@ -133,11 +130,11 @@ func (p *Pinger) record(err error) time.Duration {
 	return next
 }
 
-// maxAnswer of a ping that is read: a server that lives says "ok".
+// maxAnswer is the maximum length of a response that is read. A healthy server returns "ok".
 const maxAnswer = 4 << 10
 
-// Livez pings an API server with the credentials of transport. The errors are
-// sentences about the server. An overloaded server counts as alive.
+// Livez returns a function that pings an API server with the credentials of transport. Its errors are sentences about
+// the server. An overloaded server counts as alive.
 func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) error {
 	target := server.JoinPath("livez").String()
 	return func(ctx context.Context) error {
@@ -152,17 +149,17 @@ func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) e
 		if err != nil {
 			return fmt.Errorf("does not answer: pinging %s, %w", target, err)
 		}
-		defer response.Body.Close() //nolint:errcheck // the answer was read
+		defer response.Body.Close() //nolint:errcheck // an error when closing is harmless, because the body was read
 		body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 		if err != nil {
 			return fmt.Errorf("does not answer: pinging %s, %w", target, err)
 		}
-		return verdict(target, response.StatusCode, body)
+		return evaluateResponse(target, response.StatusCode, body)
 	}
 }
 
-// verdict on the answer to a ping.
-func verdict(target string, code int, body []byte) error {
+// evaluateResponse evaluates the response to a ping.
+func evaluateResponse(target string, code int, body []byte) error {
 	switch {
 	case code == http.StatusOK && strings.TrimSpace(string(body)) == "ok", code == http.StatusTooManyRequests:
 		return nil

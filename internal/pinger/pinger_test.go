@@ -25,7 +25,7 @@ func TestVerdictOnPings(t *testing.T) {
 		{429, "", ""},
 		{500, "", "is failing: x returned 500 Internal Server Error"},
 	} {
-		err := verdict("x", test.code, []byte(test.body))
+		err := evaluateResponse("x", test.code, []byte(test.body))
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%d %q: %v, want %q", test.code, test.body, err, test.want)
 		}
@@ -39,7 +39,7 @@ func TestProviderIsDownAfterSomeLostPings(t *testing.T) {
 	pinger.Subscribe(func() { changes++ })
 	step := func(err error, wantNext time.Duration, wantDown bool, wantChanges int) {
 		t.Helper()
-		if next := pinger.record(err); next != wantNext {
+		if next := pinger.recordResult(err); next != wantNext {
 			t.Errorf("next ping in %s, want %s", next, wantNext)
 		}
 		if down := pinger.Unreachable() != nil; down != wantDown || changes != wantChanges {
@@ -80,7 +80,7 @@ func TestStateIsKnownAfterSomeLostPings(t *testing.T) {
 		if settled(pinger) {
 			t.Errorf("the state is known after %d lost pings", attempt-1)
 		}
-		pinger.record(errors.New("lost"))
+		pinger.recordResult(errors.New("lost"))
 	}
 	if !settled(pinger) {
 		t.Error("the state is not known after all lost pings")

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Evicts reports whether a drain evicts a pod. It leaves the pods of DaemonSets, and static ones: these are recreated at once, and are deleted
-// with the node.
+// Evicts reports whether a drain evicts a pod. It does not evict the pods of DaemonSets and static pods, which would be
+// recreated immediately, and are deleted with the node.
 func Evicts(pod metav1.Object) bool {
 	owner := metav1.GetControllerOf(pod)
 	_, static := pod.GetAnnotations()[corev1.MirrorPodAnnotationKey]

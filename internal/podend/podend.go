@@ -21,20 +21,20 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// deadlineExceeded is the reason with which a kubelet fails a pod whose activeDeadlineSeconds are over.
+// deadlineExceeded is the reason of a pod that a kubelet has failed because of its activeDeadlineSeconds.
 const deadlineExceeded = "DeadlineExceeded"
 
-// Finished reports whether a phase is terminal. Whether the pod has ended for good is up to FinalPhase.
+// Finished reports whether a phase is terminal. See FinalPhase for whether the pod has ended for good.
 func Finished(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// FinalPhase returns the phase in which the pod has ended for good, and "" as long as it is expected to run:
+// FinalPhase returns the phase in which the pod has ended for good, or an empty string if it is still expected to run:
 //
-//   - A pod that is not being deleted has ended when its phase says so, unless the control plane failed it on the way to deleting
-//     it (a DisruptionTarget condition other than a kubelet's).
-//   - A pod that is being deleted has ended only if it had before its deletion was asked for: a container that ends at the
-//     same second or later was stopped. One that is always restarted never ends by itself.
+//   - A pod that is not being deleted has ended if its phase is terminal, unless the control plane failed it in order to
+//     delete it (a DisruptionTarget condition other than a kubelet's).
+//   - A pod that is being deleted has ended only if it had ended before its deletion was requested. A container that
+//     ends in the same second or later was stopped. A container that is always restarted never ends by itself.
 func FinalPhase(pod *corev1.Pod) corev1.PodPhase {
 	phase := pod.Status.Phase
 	switch {
@@ -48,7 +48,7 @@ func FinalPhase(pod *corev1.Pod) corev1.PodPhase {
 	return ""
 }
 
-// endedBefore reports whether a pod in a terminal phase had ended when its deletion was asked for.
+// endedBefore reports whether a pod in a terminal phase had ended before its deletion was requested.
 func endedBefore(pod *corev1.Pod) bool {
 	policy := pod.Spec.RestartPolicy
 	if policy != corev1.RestartPolicyNever && policy != corev1.RestartPolicyOnFailure {
@@ -59,17 +59,18 @@ func endedBefore(pod *corev1.Pod) bool {
 			return true
 		}
 		if policy == corev1.RestartPolicyOnFailure {
-			return false // a container that fails is restarted, unless the pod is stopped
+			// A failed container is restarted unless the pod is stopped.
+			return false
 		}
 	}
 	return containersEndedBefore(pod, askedAt(pod))
 }
 
-// askedAt returns the earliest time at which the deletion of a pod may have been asked for.
+// askedAt returns the earliest time at which the deletion of a pod may have been requested.
 //
-// While a grace period runs it is certain. At its end the kubelet deletes the pod without grace, and if a finalizer holds it
-// then, the API server moves the deletion timestamp to that moment: the deletion was asked for some time earlier, up to the
-// pod's own grace period. (Kubernetes: registry, markAsDeleting.)
+// During the grace period the time is certain. At its end the kubelet deletes the pod without a grace period. If a
+// finalizer then holds the pod, the API server moves the deletion timestamp to that moment: the deletion was requested
+// earlier, by up to the pod's own grace period (Kubernetes: registry, markAsDeleting).
 func askedAt(pod *corev1.Pod) time.Time {
 	grace := ptr.Deref(pod.DeletionGracePeriodSeconds, 0)
 	if grace == 0 {
@@ -78,15 +79,16 @@ func askedAt(pod *corev1.Pod) time.Time {
 	return pod.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
 }
 
-// containersEndedBefore reports whether the containers say that they ended, in the phase that the pod has, before that time.
-// Success without container statuses is believed: nothing else stopped them.
+// containersEndedBefore reports whether the containers ended before that time, with a result that matches the pod's
+// phase. Success without container statuses counts, because nothing else stopped the containers.
 func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 	failed, known := false, false
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
 			ended := statuses[i].State.Terminated
 			switch {
-			case ended == nil: // it never started, because of one that failed before it
+			// The container never started, because an earlier one failed.
+			case ended == nil:
 				continue
 			case ended.FinishedAt.IsZero() || !ended.FinishedAt.Time.Before(asked):
 				return false
@@ -102,14 +104,14 @@ func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 	return failed
 }
 
-// isBeingReplaced reports whether the control plane failed the pod on the way to deleting it. A kubelet that fails pods for
-// want of resources (TerminationByKubelet) deletes nothing: such a pod has failed.
+// isBeingReplaced reports whether the control plane failed the pod in order to delete it. A kubelet that fails pods
+// because of a lack of resources (TerminationByKubelet) deletes nothing, so that such a pod has failed.
 func isBeingReplaced(pod *corev1.Pod) bool {
 	reason := Disruption(pod)
 	return reason != "" && reason != corev1.PodReasonTerminationByKubelet
 }
 
-// Disruption returns why the pod was stopped from outside, "" if it was not.
+// Disruption returns the reason why the pod was stopped by another component, or an empty string.
 func Disruption(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		condition := &pod.Status.Conditions[i]

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// Offloading returns how far the offloading of a namespace is: its phase, and what is missing on which cluster.
+// Offloading describes the progress of the offloading of a namespace: its phase, and the pending clusters.
 func Offloading(nso *offloading.NamespaceOffloading) string {
 	text := string(nso.Status.OffloadingPhase)
 	for _, cluster := range slices.Sorted(maps.Keys(nso.Status.RemoteNamespacesConditions)) {

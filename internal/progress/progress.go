@@ -15,17 +15,19 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// Interval is how often a cluster is asked while waiting.
+// Interval is how often a cluster is polled while waiting.
 const Interval = 250 * time.Millisecond
 
-// Await calls look until it returns an empty missing or an error, or until ctx ends. Whenever missing changes, report gets it as a line
-// that begins with what. An API server that is away is waited for, too. The error of an ended context has the command to continue.
+// Await calls look until it returns an empty missing or an error, or until ctx is done. Whenever missing changes, report
+// is called with a line that begins with what. Await also waits for an API server that is unavailable. The error of a
+// context that is done contains the command to continue.
 func Await(ctx context.Context, report func(line string), what string, look func(context.Context) (missing string, err error)) error {
 	said, away := "", false
 	err := Poll(ctx, func(ctx context.Context) (bool, error) {
 		missing, err := look(ctx)
-		if cmdutil.Away(err) && !ended(ctx, err) {
-			if !away { // the next error may have another port in it
+		if cmdutil.Away(err) && !isEnded(ctx, err) {
+			// The port in the next error may differ.
+			if !away {
 				away, said = true, "waiting for the API server, "+err.Error()
 				report(what + ": " + said)
 			}
@@ -38,18 +40,19 @@ func Await(ctx context.Context, report func(line string), what string, look func
 		away = false
 		return missing == "", err
 	})
-	if ended(ctx, err) && said != "" {
+	if isEnded(ctx, err) && said != "" {
 		return &endedError{ctx.Err(), what + ": " + said}
 	}
 	return Ended(ctx, err)
 }
 
-// Poll returns when done returns true or an error, or when ctx ends: then with the last error of an unavailable API server, if any.
+// Poll returns when done returns true or an error, or when ctx is done. In the latter case the error includes the last
+// error of an unavailable API server, if any.
 func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	var away error
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
 		is, err := done(ctx)
-		if away = nil; cmdutil.Away(err) && !ended(ctx, err) {
+		if away = nil; cmdutil.Away(err) && !isEnded(ctx, err) {
 			away = err
 			return false, nil
 		}
@@ -61,7 +64,7 @@ func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	return err
 }
 
-// endedError is that of a command whose context has ended.
+// endedError is the error of a command whose context is done.
 type endedError struct {
 	cause error
 	what  string
@@ -76,15 +79,15 @@ func (e *endedError) Error() string {
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// Ended returns an error with the command to continue if err is caused by the end of ctx, else err.
+// Ended returns an error with the command to continue if ctx caused err, otherwise err.
 func Ended(ctx context.Context, err error) error {
 	var said *endedError
-	if !ended(ctx, err) || errors.As(err, &said) {
+	if !isEnded(ctx, err) || errors.As(err, &said) {
 		return err
 	}
 	return &endedError{ctx.Err(), err.Error()}
 }
 
-func ended(ctx context.Context, err error) bool {
+func isEnded(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, ctx.Err())
 }

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redirect keeps clients of an API server from following it elsewhere.
+// Package redirect prevents clients of an API server from following redirects to other servers.
 //
-// A client of net/http follows redirects, and with status 307 or 308 it sends method, body and credentials again. An API server
-// could thus have it send any request to any address of the client's network, and Secrets and tokens in clear. No API server needs
-// more than a redirect to itself.
+// A client of net/http follows redirects, and with status 307 or 308 it sends method, body and credentials again. An API
+// server could thus send any request to any address in the client's network, and obtain Secrets and tokens in clear
+// text. API servers only need redirects to themselves.
 package redirect
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Error is returned instead of sending a request to another server than the one that it is meant for.
+// Error is returned if a request would be redirected to another server.
 type Error struct {
 	// From and To are servers, with their schemes.
 	From, To string
 }
 
-// mostServer is how many bytes of the other server's address an Error has.
+// mostServer is the maximum length of the other server's address in an Error, in bytes.
 const mostServer = 200
 
 func (e *Error) Error() string {
@@ -40,7 +40,7 @@ func Check(from, to *url.URL) error {
 	return &Error{From: serverOf(from), To: serverOf(to)}
 }
 
-// hostOf a URL, with its port.
+// hostOf returns the host of a URL with its port.
 func hostOf(u *url.URL) string {
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if port == "" {
@@ -53,20 +53,20 @@ func serverOf(u *url.URL) string {
 	return printable.Shorten(printable.Line(u.Scheme+"://"+u.Host), mostServer)
 }
 
-// Refuse has clients of config return an Error when their server redirects them to another scheme or host.
+// Refuse makes clients of config return an Error if their server redirects them to another scheme or host.
 func Refuse(config *rest.Config) { config.Wrap(Transport) }
 
-// Transport returns next for clients that follow redirects: those to another scheme or host end with an Error.
+// Transport wraps next for clients that follow redirects. Redirects to another scheme or host fail with an Error.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. A request that follows a redirect has the response that redirects.
+// RoundTrip implements http.RoundTripper. If a request follows a redirect, request.Response is the redirect.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response := request.Response; response != nil && response.Request != nil {
 		if err := Check(response.Request.URL, request.URL); err != nil {
 			if request.Body != nil {
-				_ = request.Body.Close() // RoundTrippers close it; nothing was sent
+				_ = request.Body.Close() // RoundTrippers close the body; nothing was sent
 			}
 			return nil, err
 		}
@@ -74,5 +74,5 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(request)
 }
 
-// WrappedRoundTripper returns the transport below, which client-go looks for to close idle connections.
+// WrappedRoundTripper returns the wrapped transport. client-go uses it to close idle connections.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }

@@ -26,8 +26,8 @@ import (
 	"github.com/refract-project/refract/charts"
 )
 
-// load returns the embedded chart.
-func load() (*chartv2.Chart, error) {
+// loadChart returns the embedded chart.
+func loadChart() (*chartv2.Chart, error) {
 	var files []*archive.BufferedFile
 	err := fs.WalkDir(charts.Refract, chartName, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -47,9 +47,9 @@ func load() (*chartv2.Chart, error) {
 	return chart, nil
 }
 
-// Render returns the objects that the embedded chart installs, without its CRDs and NOTES.
+// Render returns the objects of the embedded chart without its CRDs and NOTES.
 func Render(name, namespace string, values map[string]any) (objects []*unstructured.Unstructured, err error) {
-	chart, err := load()
+	chart, err := loadChart()
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func Render(name, namespace string, values map[string]any) (objects []*unstructu
 	return objects, nil
 }
 
-// definitions returns the CRDs of a chart.
-func definitions(chart *chartv2.Chart) (crds []*unstructured.Unstructured, err error) {
+// definitionsOf returns the CRDs of a chart.
+func definitionsOf(chart *chartv2.Chart) (crds []*unstructured.Unstructured, err error) {
 	for _, file := range chart.CRDObjects() {
 		crd := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(file.File.Data, &crd.Object); err != nil {

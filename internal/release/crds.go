@@ -14,30 +14,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldOwner of what this program applies.
+// fieldOwner is the field owner of applied objects.
 const fieldOwner = client.FieldOwner("refractctl")
 
-// LiqoDefinition is a CRD that every installation of Liqo has, with its network module or without, and this chart has not.
+// LiqoDefinition is a CRD that is part of every installation of Liqo, with or without its network module, but not of
+// this chart.
 const LiqoDefinition = "gatewayservers.networking.liqo.io"
 
-// DefinitionKind is that of a CRD.
+// DefinitionKind is the kind of CRDs.
 var DefinitionKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition"}
 
-// applyCRDs creates the CRDs and brings those up to date that are there. Where Liqo is installed they are Liqo's: only those that are
-// missing are created.
+// applyCRDs creates missing CRDs and updates existing ones. If Liqo is installed, the existing CRDs belong to Liqo, and
+// only missing ones are created.
 func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
-	beside, err := i.exists(ctx, LiqoDefinition)
+	beside, err := i.crdExists(ctx, LiqoDefinition)
 	if err != nil {
 		return err
 	}
 	for _, crd := range crds {
 		if beside {
-			there, err := i.exists(ctx, crd.GetName())
+			there, err := i.crdExists(ctx, crd.GetName())
 			if err != nil {
 				return err
 			}
 			if there {
-				i.say("CRD %s belongs to Liqo, left unchanged", crd.GetName())
+				i.reportProgress("CRD %s belongs to Liqo, left unchanged", crd.GetName())
 				continue
 			}
 		}
@@ -45,7 +46,7 @@ func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstruct
 		if i.DryRun {
 			options = append(options, client.DryRunAll)
 		}
-		before, err := i.crd(ctx, crd.GetName())
+		before, err := i.readCRD(ctx, crd.GetName())
 		if client.IgnoreNotFound(err) != nil {
 			return err
 		}
@@ -53,45 +54,45 @@ func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstruct
 		if err := i.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), options...); err != nil {
 			return fmt.Errorf("applying CRD %s, %w", crd.GetName(), err)
 		}
-		i.sayApplied(before, applied, err == nil)
+		i.reportApplied(before, applied, err == nil)
 	}
 	if i.DryRun {
 		return nil
 	}
 	for _, crd := range crds {
-		if err := i.await(ctx, "CRD "+crd.GetName(), func(ctx context.Context) (string, error) { return i.established(ctx, crd.GetName()) }); err != nil {
+		if err := i.awaitState(ctx, "CRD "+crd.GetName(), func(ctx context.Context) (string, error) { return i.describePending(ctx, crd.GetName()) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sayApplied names a CRD that was created, or whose spec was changed: objects of it are stored already. In a dry run it would have been.
-func (i *Installer) sayApplied(before, after *unstructured.Unstructured, existed bool) {
+// reportApplied reports a CRD that was created or updated, or would be in a dry run.
+func (i *Installer) reportApplied(before, after *unstructured.Unstructured, existed bool) {
 	done := map[bool]string{true: "updated", false: "created"}[existed]
 	switch {
 	case existed && before.GetGeneration() == after.GetGeneration():
 	case i.DryRun:
-		i.say("CRD %s would be %s", after.GetName(), done)
+		i.reportProgress("CRD %s would be %s", after.GetName(), done)
 	default:
-		i.say("CRD %s was %s", after.GetName(), done)
+		i.reportProgress("CRD %s was %s", after.GetName(), done)
 	}
 }
 
-// Definitions returns the names of the CRDs that an installation has.
+// Definitions returns the names of the CRDs of an installation.
 func Definitions() (names []string, err error) {
-	chart, err := load()
+	chart, err := loadChart()
 	if err != nil {
 		return nil, err
 	}
-	crds, err := definitions(chart)
+	crds, err := definitionsOf(chart)
 	for _, crd := range crds {
 		names = append(names, crd.GetName())
 	}
 	return names, err
 }
 
-func (i *Installer) crd(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+func (i *Installer) readCRD(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(DefinitionKind)
 	if err := i.Client.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
@@ -100,17 +101,17 @@ func (i *Installer) crd(ctx context.Context, name string) (*unstructured.Unstruc
 	return crd, nil
 }
 
-func (i *Installer) exists(ctx context.Context, name string) (bool, error) {
-	_, err := i.crd(ctx, name)
+func (i *Installer) crdExists(ctx context.Context, name string) (bool, error) {
+	_, err := i.readCRD(ctx, name)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// established returns what is missing until objects of the kind can be created.
-func (i *Installer) established(ctx context.Context, name string) (missing string, err error) {
-	crd, err := i.crd(ctx, name)
+// describePending returns the missing condition until objects of the kind can be created, and then an empty string.
+func (i *Installer) describePending(ctx context.Context, name string) (missing string, err error) {
+	crd, err := i.readCRD(ctx, name)
 	if err != nil {
 		return "", err
 	}

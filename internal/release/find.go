@@ -28,28 +28,29 @@ type Installation struct {
 	ClusterID string
 	// Version of the images, and Image of the controller manager.
 	Version, Image string
-	// RolePrefix stands before the names of all roles.
+	// RolePrefix is the prefix of the names of all roles.
 	RolePrefix string
-	// ServiceAccount of the controller manager, in Namespace.
+	// ServiceAccount is the ServiceAccount of the controller manager, in Namespace.
 	ServiceAccount string
-	// Scheduling of the controller manager's pods: node selector, affinity, and the name of their priority class.
+	// Scheduling has the scheduling settings of the controller manager's pods: node selector, affinity and priority
+	// class name.
 	Scheduling corev1.PodSpec
-	// Consumes reports whether virtual nodes are made here.
+	// Consumes reports whether virtual nodes are created in this cluster.
 	Consumes bool
-	// HoldsToQuotas reports whether Quotas of consumers are enforced here. If not, a Quota must not exist: no webhook records whose
-	// a pod is.
+	// HoldsToQuotas reports whether Quotas of consumers are enforced in this cluster. If not, a Quota must not exist,
+	// because no webhook records the creators of pods.
 	HoldsToQuotas bool
 	// Isolates reports whether network policies allow only the served ports of its pods (networkPolicies.enabled).
 	Isolates bool
 }
 
-// Errors of Find.
+// Errors that Find returns.
 var (
 	ErrNotInstalled = errors.New("found no installation of Refract")
 	ErrSeveral      = errors.New("there is more than one installation of Refract")
 )
 
-// InstanceLabel has the name of the release, on all of its objects.
+// InstanceLabel has the name of the release. All of its objects have this label.
 const InstanceLabel = "app.kubernetes.io/instance"
 
 const (
@@ -63,15 +64,15 @@ const (
 	remoteRole        = "-virtual-kubelet-remote"
 )
 
-// Labels of the objects that refractctl writes itself, and not by Helm.
+// Labels of the objects that refractctl creates without Helm.
 const (
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	ManagedBy      = wire.ManagedByRefractctl
 )
 
-// managers returns the Deployments of the controller managers of all installations. Their name label is "refract" beside Liqo and in older
-// versions, and otherwise "controller-manager", which Liqo's tools select.
-func managers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
+// listManagers returns the Deployments of the controller managers of all installations. Their name label is "refract" beside
+// Liqo and in older versions, and otherwise "controller-manager", which Liqo's tools select.
+func listManagers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
 	named, err := labels.NewRequirement(nameLabel, selection.In, []string{chartName, controllerManager})
 	if err != nil {
 		return nil, fmt.Errorf("selecting Deployments, %w", err)
@@ -86,9 +87,10 @@ func managers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error)
 	}), nil
 }
 
-// Find returns the installation: ErrNotInstalled without any, an error that wraps ErrSeveral when there are several.
+// Find returns the installation. The error is ErrNotInstalled if there is none, and wraps ErrSeveral if there are
+// several.
 func Find(ctx context.Context, c client.Client) (*Installation, error) {
-	managers, err := managers(ctx, c)
+	managers, err := listManagers(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +98,9 @@ func Find(ctx context.Context, c client.Client) (*Installation, error) {
 	case 0:
 		return nil, ErrNotInstalled
 	case 1:
-		found := describe(&managers[0])
+		found := describeInstallation(&managers[0])
 		policy := &networkingv1.NetworkPolicy{}
-		err := c.Get(ctx, client.ObjectKeyFromObject(&managers[0]), policy) // which has the same name
+		err := c.Get(ctx, client.ObjectKeyFromObject(&managers[0]), policy) // the policy has the same name
 		if client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("getting NetworkPolicy %s, %w", client.ObjectKeyFromObject(&managers[0]), err)
 		}
@@ -109,7 +111,7 @@ func Find(ctx context.Context, c client.Client) (*Installation, error) {
 		ErrSeveral, client.ObjectKeyFromObject(&managers[0]), client.ObjectKeyFromObject(&managers[1]))
 }
 
-func describe(manager *appsv1.Deployment) *Installation {
+func describeInstallation(manager *appsv1.Deployment) *Installation {
 	argument := func(name string) string {
 		for _, given := range manager.Spec.Template.Spec.Containers[0].Args {
 			if value, ok := strings.CutPrefix(given, "--"+name+"="); ok {

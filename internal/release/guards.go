@@ -23,29 +23,30 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// clusterIDPath is the value of the chart with the id of the cluster, which has no default.
+// clusterIDPath is the value of the chart with the cluster ID, which has no default.
 const clusterIDPath = "discovery.config.clusterID"
 
-// noDowngrade fails if the release was installed from a later version of the chart: its CRDs may have fields, and objects values, that the
-// controllers of this one drop. Versions that are not semantic, of development builds, are not compared.
-func (i *Installer) noDowngrade(config *action.Configuration, chart *chartv2.Chart) error {
+// checkDowngrade fails if the release was installed from a later version of the chart, because the controllers of this
+// version would drop unknown fields of CRDs and objects. Versions of development builds, which are not semantic, are not
+// compared.
+func (i *Installer) checkDowngrade(config *action.Configuration, chart *chartv2.Chart) error {
 	if i.AllowDowngrade {
 		return nil
 	}
-	history, err := revisions(config, i.Name)
+	history, err := listRevisions(config, i.Name)
 	if err != nil || len(history) == 0 {
 		return err
 	}
 	last := history[len(history)-1]
-	if last.Chart == nil || last.Chart.Metadata == nil || chart.Metadata == nil || !earlier(chart.Metadata.Version, last.Chart.Metadata.Version) {
+	if last.Chart == nil || last.Chart.Metadata == nil || chart.Metadata == nil || !isEarlier(chart.Metadata.Version, last.Chart.Metadata.Version) {
 		return nil
 	}
 	return fmt.Errorf("release %s in namespace %s is of version %s, and this refractctl would install %s, with older CRDs: use refractctl of version %s, or set --allow-downgrade",
 		i.Name, i.Namespace, last.Chart.Metadata.Version, chart.Metadata.Version, last.Chart.Metadata.Version)
 }
 
-// earlier reports whether a version comes before another one, false if either is not a semantic version.
-func earlier(own, other string) bool {
+// isEarlier reports whether one version is earlier than another one. It returns false if either is not a semantic version.
+func isEarlier(own, other string) bool {
 	parsed, err := version.ParseSemantic(own)
 	if err != nil {
 		return false
@@ -54,9 +55,9 @@ func earlier(own, other string) bool {
 	return err == nil && difference < 0
 }
 
-// keepsID fails if a release would give the cluster another id while it is joined: its peers have tenant namespaces, credentials and remote
-// namespaces for the present one.
-func (i *Installer) keepsID(ctx context.Context, planned *releasev1.Release) error {
+// checkKeepsID fails if a release would change the ID of a peered cluster, because its peers have tenant namespaces,
+// credentials and remote namespaces for the current ID.
+func (i *Installer) checkKeepsID(ctx context.Context, planned *releasev1.Release) error {
 	found, err := Find(ctx, i.Client)
 	if errors.Is(err, ErrNotInstalled) {
 		return nil
@@ -71,7 +72,7 @@ func (i *Installer) keepsID(ctx context.Context, planned *releasev1.Release) err
 	if found.ClusterID == "" || id == found.ClusterID {
 		return nil
 	}
-	peers, err := i.peers(ctx)
+	peers, err := i.peerIDs(ctx)
 	if err != nil || len(peers) == 0 {
 		return err
 	}
@@ -79,8 +80,8 @@ func (i *Installer) keepsID(ctx context.Context, planned *releasev1.Release) err
 		found.ClusterID, id, clusterIDPath, strings.Join(peers, ", "), wire.TenantNamespaceLabel)
 }
 
-// peers returns the ids of the clusters for which there is a tenant namespace, or a ForeignCluster.
-func (i *Installer) peers(ctx context.Context) (ids []string, err error) {
+// peerIDs returns the IDs of the clusters with a tenant namespace or a ForeignCluster.
+func (i *Installer) peerIDs(ctx context.Context) (ids []string, err error) {
 	tenants := &corev1.NamespaceList{}
 	if err := i.Client.List(ctx, tenants, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}); err != nil {
 		return nil, fmt.Errorf("listing the tenant namespaces, %w", err)

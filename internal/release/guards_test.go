@@ -19,9 +19,9 @@ import (
 // latest revision of the release.
 func latest(t *testing.T, i *installer) int {
 	t.Helper()
-	config, err := i.configuration()
+	config, err := i.newConfiguration()
 	require.NoError(t, err)
-	history, err := revisions(config, i.Name)
+	history, err := listRevisions(config, i.Name)
 	require.NoError(t, err)
 	return history[len(history)-1].Version
 }
@@ -43,7 +43,7 @@ func TestInstallKeepsTheIDOfAJoinedCluster(t *testing.T) {
 		refused("genoa")
 	})
 	testenv.Eventually(t, func() error { // the namespace takes a while to be deleted
-		peers, err := i.peers(t.Context())
+		peers, err := i.peerIDs(t.Context())
 		if err == nil && slices.Contains(peers, "genoa") {
 			err = errors.New("genoa is still there")
 		}
@@ -68,9 +68,9 @@ func TestInstallRefusesADowngrade(t *testing.T) {
 	i := newInstaller(t, "newer", "refract")
 	version := func(text string) {
 		t.Helper()
-		config, err := i.configuration()
+		config, err := i.newConfiguration()
 		require.NoError(t, err)
-		history, err := revisions(config, i.Name)
+		history, err := listRevisions(config, i.Name)
 		require.NoError(t, err)
 		last := history[len(history)-1]
 		last.Chart.Metadata.Version = text
@@ -102,6 +102,6 @@ func TestEarlier(t *testing.T) {
 		{"0.1.0", "0.2.0", true}, {"0.2.0", "0.1.0", false}, {"0.1.0", "0.1.0", false}, {"0.9.0", "0.10.0", true}, {"1.0.0-rc.1", "1.0.0", true}, {"1.0.0", "1.0.0-rc.1", false},
 		{"v0.1.0", "0.1.1", true}, {"mine", "0.2.0", false}, {"0.1.0", "mine", false}, {"", "0.1.0", false},
 	} {
-		assert.Equal(t, test.want, earlier(test.own, test.other), "%s, %s", test.own, test.other)
+		assert.Equal(t, test.want, isEarlier(test.own, test.other), "%s, %s", test.own, test.other)
 	}
 }

@@ -31,88 +31,88 @@ import (
 
 // Installer installs, upgrades and removes one release. It is not safe for concurrent use.
 type Installer struct {
-	// Getter and Client lead to the same cluster.
+	// Getter and Client must belong to the same cluster.
 	Getter genericclioptions.RESTClientGetter
 	Client client.Client
-	// Name and Namespace of the release.
+	// Name and Namespace identify the release.
 	Name, Namespace string
-	// DryRun changes nothing.
+	// DryRun prevents all changes.
 	DryRun bool
-	// AllowDowngrade has Install replace a release of a later version of the chart.
+	// AllowDowngrade permits Install to replace a release of a later version of the chart.
 	AllowDowngrade bool
-	// Progress receives a line for each step, and for what is waited for. Lines have no newline.
+	// Progress receives a line for each step and for each wait. Lines have no newline.
 	Progress func(line string)
 }
 
 // Result describes the release that was, or would be, installed.
 type Result struct {
-	// Revision of the release, from 1.
+	// Revision is the revision of the release, starting with 1.
 	Revision int
-	// Manifest are the objects, as YAML, without CRDs.
+	// Manifest contains the objects, as YAML, without CRDs.
 	Manifest string
-	// Notes for the user.
+	// Notes are the notes for the user.
 	Notes string
 }
 
-// Install installs the chart with values, or upgrades it: values from earlier installs are reused unless overridden. CRDs come first.
-// An installation that was interrupted is continued. Install does not wait until anything runs, see Await.
+// Install installs or upgrades the chart with values. Values of earlier installations are reused unless overridden. CRDs
+// are applied first. An interrupted installation is continued. Install does not wait until anything runs (see Await).
 func (i *Installer) Install(ctx context.Context, values map[string]any) (*Result, error) {
-	result, err := i.install(ctx, values)
+	result, err := i.installChart(ctx, values)
 	return result, progress.Ended(ctx, err)
 }
 
-func (i *Installer) install(ctx context.Context, values map[string]any) (*Result, error) {
-	chart, err := load()
+func (i *Installer) installChart(ctx context.Context, values map[string]any) (*Result, error) {
+	chart, err := loadChart()
 	if err != nil {
 		return nil, err
 	}
-	crds, err := definitions(chart)
+	crds, err := definitionsOf(chart)
 	if err != nil {
 		return nil, err
 	}
-	config, err := i.configuration()
+	config, err := i.newConfiguration()
 	if err != nil {
 		return nil, err
 	}
-	upgrade, err := deployed(config, i.Name)
+	upgrade, err := isDeployed(config, i.Name)
 	if err != nil {
 		return nil, err
 	}
-	if err := i.onlyOne(ctx); err != nil {
+	if err := i.checkOnlyOne(ctx); err != nil {
 		return nil, err
 	}
-	if err := i.noDowngrade(config, chart); err != nil {
+	if err := i.checkDowngrade(config, chart); err != nil {
 		return nil, err
 	}
-	// Errors in the values must be found before anything is changed.
-	planned, err := i.apply(ctx, chart, values, upgrade, true)
+	// A dry run finds errors in the values before anything is changed.
+	planned, err := i.applyChart(ctx, chart, values, upgrade, true)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkManifest(i.Client.Scheme(), planned.Manifest); err != nil {
 		return nil, err
 	}
-	if err := i.keepsID(ctx, planned); err != nil {
+	if err := i.checkKeepsID(ctx, planned); err != nil {
 		return nil, err
 	}
-	i.say("applying %d CRDs", len(crds))
+	i.reportProgress("applying %d CRDs", len(crds))
 	if err := i.applyCRDs(ctx, crds); err != nil {
 		return nil, err
 	}
 	if upgrade {
-		i.say("upgrading release %s in namespace %s", i.Name, i.Namespace)
+		i.reportProgress("upgrading release %s in namespace %s", i.Name, i.Namespace)
 	} else {
-		i.say("installing release %s in namespace %s", i.Name, i.Namespace)
+		i.reportProgress("installing release %s in namespace %s", i.Name, i.Namespace)
 	}
-	done, err := i.apply(ctx, chart, values, upgrade, i.DryRun)
+	done, err := i.applyChart(ctx, chart, values, upgrade, i.DryRun)
 	if err != nil {
 		return nil, err
 	}
 	return &Result{Revision: done.Version, Manifest: done.Manifest, Notes: done.Info.Notes}, nil
 }
 
-// onlyOne keeps a second installation out: both would do the same work.
-func (i *Installer) onlyOne(ctx context.Context) error {
+// checkOnlyOne fails if there is another installation, because both would do the same work.
+func (i *Installer) checkOnlyOne(ctx context.Context) error {
 	found, err := Find(ctx, i.Client)
 	if errors.Is(err, ErrNotInstalled) {
 		return nil
@@ -123,7 +123,7 @@ func (i *Installer) onlyOne(ctx context.Context) error {
 	return err
 }
 
-func (i *Installer) configuration() (*action.Configuration, error) {
+func (i *Installer) newConfiguration() (*action.Configuration, error) {
 	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
 	if err := config.Init(i.Getter, i.Namespace, ""); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster, %w", err)
@@ -131,21 +131,21 @@ func (i *Installer) configuration() (*action.Configuration, error) {
 	return config, nil
 }
 
-// deployed reports whether the release exists.
-func deployed(config *action.Configuration, name string) (bool, error) {
-	history, err := revisions(config, name)
+// isDeployed reports whether the release exists.
+func isDeployed(config *action.Configuration, name string) (bool, error) {
+	history, err := listRevisions(config, name)
 	return len(history) > 0, err
 }
 
-// helmTimeout bounds what Helm waits for, which is the deletion of objects.
+// helmTimeout limits how long Helm waits for the deletion of objects.
 const helmTimeout = 2 * time.Minute
 
-// Helm's library takes the name of the program for the field manager: kubectl-refract could not upgrade what refractctl has installed, nor
-// either of them what helm has.
+// By default, Helm's library uses the name of the program as field manager. Then kubectl-refract could not upgrade an
+// installation of refractctl, and neither could upgrade one of helm.
 func init() { kube.ManagedFieldsManager = "helm" }
 
-func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (*releasev1.Release, error) {
-	config, err := i.configuration() // a dry run leaves its traces in it
+func (i *Installer) applyChart(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (*releasev1.Release, error) {
+	config, err := i.newConfiguration() // a dry run modifies the configuration
 	if err != nil {
 		return nil, err
 	}
@@ -160,13 +160,13 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 		helm := action.NewUpgrade(config)
 		helm.Namespace, helm.SkipCRDs, helm.ResetThenReuseValues, helm.MaxHistory = i.Namespace, true, true, mostRevisions
 		helm.DryRunStrategy, helm.WaitStrategy, helm.Timeout = strategy, kube.HookOnlyStrategy, helmTimeout
-		// The chart takes precedence over earlier writers: helm, an earlier refractctl, or kubectl edit.
+		// The chart overrides earlier writers: helm, an earlier refractctl, or kubectl edit.
 		helm.ServerSideApply, helm.ForceConflicts = "true", true
 		done, err := helm.RunWithContext(ctx, i.Name, chart, values)
 		if err != nil {
 			return nil, fmt.Errorf("upgrading release %s/%s, %w", i.Namespace, i.Name, err)
 		}
-		return typed(done)
+		return typedRelease(done)
 	}
 	helm := action.NewInstall(config)
 	helm.ReleaseName, helm.Namespace, helm.CreateNamespace, helm.SkipCRDs = i.Name, i.Namespace, true, true
@@ -178,10 +178,10 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 	if err != nil {
 		return nil, fmt.Errorf("installing release %s/%s, %w", i.Namespace, i.Name, err)
 	}
-	return typed(done)
+	return typedRelease(done)
 }
 
-func typed(release ri.Releaser) (*releasev1.Release, error) {
+func typedRelease(release ri.Releaser) (*releasev1.Release, error) {
 	result, ok := release.(*releasev1.Release)
 	if !ok {
 		return nil, fmt.Errorf("helm returned a release of type %T", release)
@@ -189,7 +189,7 @@ func typed(release ri.Releaser) (*releasev1.Release, error) {
 	return result, nil
 }
 
-// kubeVersion is that of the cluster, which a dry run does not ask for.
+// kubeVersion returns the version of the cluster, which a dry run would not request.
 func (i *Installer) kubeVersion() (*common.KubeVersion, error) {
 	discovery, err := i.Getter.ToDiscoveryClient()
 	if err != nil {
@@ -202,10 +202,10 @@ func (i *Installer) kubeVersion() (*common.KubeVersion, error) {
 	return common.ParseKubeVersion(version.GitVersion)
 }
 
-// mostRevisions of the release are kept, as Helm keeps them.
+// mostRevisions is the number of kept revisions of the release, the same as Helm's.
 const mostRevisions = 10
 
-// Await returns when the Deployments of the release are available, and reports what they wait for.
+// Await waits until the Deployments of the release are available, and reports pending ones.
 func (i *Installer) Await(ctx context.Context) error { return progress.Ended(ctx, i.awaitAll(ctx)) }
 
 func (i *Installer) awaitAll(ctx context.Context) error {
@@ -215,14 +215,14 @@ func (i *Installer) awaitAll(ctx context.Context) error {
 	}
 	for _, deployment := range all.Items {
 		key := client.ObjectKeyFromObject(&deployment)
-		if err := i.await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) { return Unavailable(ctx, i.Client, key) }); err != nil {
+		if err := i.awaitState(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) { return Unavailable(ctx, i.Client, key) }); err != nil {
 			return err
 		}
 	}
 	return i.awaitKubelets(ctx)
 }
 
-// awaitKubelets returns when virtual kubelets run with the settings of the release.
+// awaitKubelets waits until virtual kubelets run with the settings of the release.
 func (i *Installer) awaitKubelets(ctx context.Context) error {
 	kubelets := &appsv1.DeploymentList{}
 	if err := i.Client.List(ctx, kubelets, client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent}); err != nil {
@@ -230,8 +230,8 @@ func (i *Installer) awaitKubelets(ctx context.Context) error {
 	}
 	for _, deployment := range kubelets.Items {
 		key := client.ObjectKeyFromObject(&deployment)
-		err := i.await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) {
-			if outdated, err := i.outdated(ctx, key); outdated != "" || err != nil {
+		err := i.awaitState(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) {
+			if outdated, err := i.describeOutdated(ctx, key); outdated != "" || err != nil {
 				return outdated, err
 			}
 			return Unavailable(ctx, i.Client, key)
@@ -243,8 +243,8 @@ func (i *Installer) awaitKubelets(ctx context.Context) error {
 	return nil
 }
 
-// outdated says that a virtual kubelet has not got the settings of its template yet.
-func (i *Installer) outdated(ctx context.Context, key client.ObjectKey) (string, error) {
+// describeOutdated returns a message if a virtual kubelet does not have the settings of its template yet.
+func (i *Installer) describeOutdated(ctx context.Context, key client.ObjectKey) (string, error) {
 	deployment := &appsv1.Deployment{}
 	if err := i.Client.Get(ctx, key, deployment); err != nil {
 		return "", fmt.Errorf("getting Deployment %s, %w", key, err)
@@ -252,12 +252,12 @@ func (i *Installer) outdated(ctx context.Context, key client.ObjectKey) (string,
 	name, generation, _ := strings.Cut(deployment.Annotations[wire.TemplateAnnotation], "@")
 	namespace, name, ours := strings.Cut(name, "/")
 	if !ours {
-		return "", nil // another implementation makes it
+		return "", nil // another implementation creates it
 	}
 	template := &offloading.VkOptionsTemplate{}
 	err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, template)
 	if apierrors.IsNotFound(err) {
-		return "", nil // it goes on as it is, and its VirtualNode says why
+		return "", nil // the Deployment stays unchanged, and the conditions of its VirtualNode have the reason
 	}
 	if err != nil {
 		return "", fmt.Errorf("getting VkOptionsTemplate %s/%s, %w", namespace, name, err)
@@ -268,7 +268,8 @@ func (i *Installer) outdated(ctx context.Context, key client.ObjectKey) (string,
 	return "", nil
 }
 
-// Unavailable returns what is missing until all replicas of a Deployment are available, with the reason where a pod has one; "" when they are.
+// Unavailable returns a message until all replicas of a Deployment are available, with the reason of a pod if there is
+// one. Then it returns an empty string.
 func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (missing string, err error) {
 	deployment := &appsv1.Deployment{}
 	if err := c.Get(ctx, key, deployment); err != nil {
@@ -284,7 +285,7 @@ func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (mi
 	missing = fmt.Sprintf("%d of %d replicas are up to date and available", min(status.UpdatedReplicas, status.AvailableReplicas), want)
 	pods := &corev1.PodList{}
 	if err := c.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {
-		return missing, nil //nolint:nilerr // the reason is an extra
+		return missing, nil //nolint:nilerr // the reason is optional
 	}
 	for p := range pods.Items {
 		if reason := troubleOf(&pods.Items[p]); reason != "" {
@@ -294,7 +295,7 @@ func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (mi
 	return missing, nil
 }
 
-// troubleOf says why a pod does not run, "" when it does or is about to.
+// troubleOf returns the reason why a pod does not run, or an empty string if it runs or is starting.
 func troubleOf(pod *corev1.Pod) string {
 	for _, status := range pod.Status.ContainerStatuses {
 		if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" {
@@ -309,10 +310,10 @@ func troubleOf(pod *corev1.Pod) string {
 	return ""
 }
 
-func (i *Installer) await(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
+func (i *Installer) awaitState(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
 	return progress.Await(ctx, i.Progress, what, look)
 }
 
-func (i *Installer) say(format string, arguments ...any) {
+func (i *Installer) reportProgress(format string, arguments ...any) {
 	i.Progress(fmt.Sprintf(format, arguments...))
 }

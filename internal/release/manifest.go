@@ -17,8 +17,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// checkManifest decodes each object of a manifest as the API server will, but before anything is changed: Helm's dry run of a first installation, when
-// the cluster does not know our kinds, decodes nothing. Objects of kinds that the scheme does not have are read as YAML alone.
+// checkManifest decodes each object of a manifest in the same way as the API server, but before anything is changed. In
+// the dry run of a first installation, Helm decodes nothing, because the cluster does not know the kinds. Objects whose
+// kinds are not in the scheme are only parsed as YAML.
 func checkManifest(scheme *runtime.Scheme, manifest string) error {
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifest)))
@@ -37,7 +38,8 @@ func checkManifest(scheme *runtime.Scheme, manifest string) error {
 			continue
 		}
 		if len(object.Object) == 0 {
-			continue // comments
+			// The document contains only comments.
+			continue
 		}
 		if _, _, err := decoder.Decode(document, nil, nil); err != nil && !runtime.IsNotRegisteredError(err) {
 			found = append(found, fmt.Errorf("the values produce a %v that the API server would reject, %v: %w", object.Object["kind"], nameIn(object.Object), err))
@@ -45,7 +47,7 @@ func checkManifest(scheme *runtime.Scheme, manifest string) error {
 	}
 }
 
-// nameIn returns the name of an object whatever its type is, since it may be the fault.
+// nameIn returns the name of an object with any type, because an invalid type may be the problem.
 func nameIn(object map[string]any) any {
 	metadata, _ := object["metadata"].(map[string]any)
 	return metadata["name"]

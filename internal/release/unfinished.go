@@ -16,15 +16,16 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 )
 
-// unfinishedPatience is how long another program may take until its operation counts as interrupted. It is the default timeout of helm and
-// of refractctl install: with less, a release that is being installed would be taken over; with more, users wait longer after an interruption.
+// unfinishedPatience is how long an operation may take until it counts as interrupted. It is the default timeout of helm
+// and of refractctl install. With a shorter time, a running installation would be taken over; with a longer one, users
+// wait longer after an interruption.
 const unfinishedPatience = 5 * time.Minute
 
-// takeOver prepares for an upgrade of a release whose last operation has not ended: its process was killed, or lost the API server. Helm
-// refuses such a release until its Secret is edited. Its last revision is marked as failed, in dry runs in memory alone. takeOver fails
-// while the operation may still be in progress.
+// takeOver prepares the upgrade of a release whose last operation was interrupted, because its process was killed or
+// lost the API server. Helm refuses such a release until its Secret is edited. takeOver marks its last revision as
+// failed, in a dry run only in memory. It fails while the operation may still be running.
 func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
-	history, err := revisions(config, i.Name)
+	history, err := listRevisions(config, i.Name)
 	if err != nil {
 		return err
 	}
@@ -36,14 +37,14 @@ func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	if !status.IsPending() && status != common.StatusUninstalling {
 		return nil
 	}
-	// A time in the future, from a clock that is ahead, counts as recent until it is over.
+	// A time in the future, from a clock that is ahead, counts as recent until it has passed.
 	if until := begun.Add(unfinishedPatience); time.Now().Before(until) {
 		return fmt.Errorf("release %s/%s: another installation is in progress since %s (revision %d is %s): wait for it, or run the command again after %s if it was interrupted",
 			i.Namespace, i.Name, begun.UTC().Format(time.RFC3339), last.Version, status, until.UTC().Format(time.RFC3339))
 	}
 	last.SetStatus(common.StatusFailed, fmt.Sprintf("Interrupted while it was %s", status))
 	if !dryRun {
-		i.say("revision %d of release %s was interrupted (%s since %s), continuing", last.Version, i.Name, status, begun.UTC().Format(time.RFC3339))
+		i.reportProgress("revision %d of release %s was interrupted (%s since %s), continuing", last.Version, i.Name, status, begun.UTC().Format(time.RFC3339))
 		if err := config.Releases.Update(last); err != nil {
 			return fmt.Errorf("marking revision %d of release %s/%s as failed, %w", last.Version, i.Namespace, i.Name, err)
 		}
@@ -60,8 +61,8 @@ func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	return nil
 }
 
-// revisions returns those of a release, the last one last. There are none when the release does not exist.
-func revisions(config *action.Configuration, name string) ([]*releasev1.Release, error) {
+// listRevisions returns the revisions of a release in ascending order. There are none if the release does not exist.
+func listRevisions(config *action.Configuration, name string) ([]*releasev1.Release, error) {
 	stored, err := config.Releases.History(name)
 	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
 		return nil, fmt.Errorf("reading the history of release %s, %w", name, err)

@@ -13,25 +13,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Uninstall removes the release, and with definitions the CRDs, too, unless they are Liqo's. It removes nothing and fails if the cluster
-// has another release instead, with InUseError while anything in the cluster needs the controllers, and, with definitions, while users
-// have written objects that would be deleted with them. With force it removes a release that is in use, and leaves the CRDs.
+// Uninstall removes the release. With withCRDs it also removes the CRDs, unless they belong to Liqo. It fails without
+// removing anything in three cases: the cluster has another release instead; anything in the cluster needs the
+// controllers, which is an InUseError; or user objects would be deleted with the CRDs. With force it removes a release
+// that is in use, but not the CRDs.
 func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
-	config, err := i.configuration()
+	config, err := i.newConfiguration()
 	if err != nil {
 		return err
 	}
-	there, err := deployed(config, i.Name)
+	there, err := isDeployed(config, i.Name)
 	if err != nil {
 		return err
 	}
-	if err := i.removable(ctx, there, withCRDs); err != nil {
+	if err := i.checkRemovable(ctx, there, withCRDs); err != nil {
 		return err
 	}
-	err = i.unused(ctx, withCRDs)
+	err = i.checkUnused(ctx, withCRDs)
 	if used := (*InUseError)(nil); force && errors.As(err, &used) {
-		i.say("warning: %v", err)
-		withCRDs, err = false, nil // with the CRDs the objects would go
+		i.reportProgress("warning: %v", err)
+		// Deleting the CRDs would delete the objects.
+		withCRDs, err = false, nil
 	}
 	if err != nil {
 		return err
@@ -39,12 +41,12 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	if there {
 		helm := action.NewUninstall(config)
 		helm.DryRun, helm.WaitStrategy, helm.Timeout = i.DryRun, kube.HookOnlyStrategy, helmTimeout
-		i.say("removing release %s from namespace %s", i.Name, i.Namespace)
+		i.reportProgress("removing release %s from namespace %s", i.Name, i.Namespace)
 		if _, err := helm.Run(i.Name); err != nil {
 			return fmt.Errorf("removing release %s/%s, %w", i.Namespace, i.Name, err)
 		}
 	} else {
-		i.say("there is no release %s in namespace %s, and the cluster has no other installation of Refract", i.Name, i.Namespace)
+		i.reportProgress("there is no release %s in namespace %s, and the cluster has no other installation of Refract", i.Name, i.Namespace)
 	}
 	if withCRDs {
 		return i.deleteCRDs(ctx)
@@ -52,10 +54,10 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	return nil
 }
 
-// removable fails when the cluster has an installation that is not this release: to report success would be wrong, and its CRDs are in use.
-// there is whether the release exists.
-func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
-	found, err := managers(ctx, i.Client)
+// checkRemovable fails if the cluster has an installation other than this release, because success would be misleading, and
+// its CRDs are in use. there reports whether the release exists.
+func (i *Installer) checkRemovable(ctx context.Context, there, withCRDs bool) error {
+	found, err := listManagers(ctx, i.Client)
 	if err != nil {
 		return err
 	}
@@ -63,7 +65,8 @@ func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
 		manager := &found[n]
 		name, namespace := manager.Labels[InstanceLabel], manager.Namespace
 		switch same := name == i.Name && namespace == i.Namespace; {
-		case manager.DeletionTimestamp != nil: // it is being uninstalled
+		// The manager is being uninstalled.
+		case manager.DeletionTimestamp != nil:
 		case same && !there:
 			return fmt.Errorf("the controller manager %s/%s is not of a Helm release: remove it with the tool that has installed it", namespace, manager.Name)
 		case !there:
@@ -75,21 +78,21 @@ func (i *Installer) removable(ctx context.Context, there, withCRDs bool) error {
 	return nil
 }
 
-// deleteCRDs deletes the CRDs of the chart, unless Liqo is installed, to which they belong then.
+// deleteCRDs deletes the CRDs of the chart, unless they belong to Liqo because it is installed.
 func (i *Installer) deleteCRDs(ctx context.Context) error {
-	beside, err := i.exists(ctx, LiqoDefinition)
+	beside, err := i.crdExists(ctx, LiqoDefinition)
 	if err != nil {
 		return err
 	}
 	if beside {
-		i.say("the CRDs belong to Liqo, left unchanged")
+		i.reportProgress("the CRDs belong to Liqo, left unchanged")
 		return nil
 	}
-	chart, err := load()
+	chart, err := loadChart()
 	if err != nil {
 		return err
 	}
-	crds, err := definitions(chart)
+	crds, err := definitionsOf(chart)
 	if err != nil {
 		return err
 	}
@@ -97,7 +100,7 @@ func (i *Installer) deleteCRDs(ctx context.Context) error {
 	if i.DryRun {
 		options = append(options, client.DryRunAll)
 	}
-	i.say("deleting %d CRDs", len(crds))
+	i.reportProgress("deleting %d CRDs", len(crds))
 	for _, crd := range crds {
 		if err := i.Client.Delete(ctx, crd, options...); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting CRD %s, %w", crd.GetName(), err)

@@ -31,7 +31,7 @@ func crds(t *testing.T) (count int) {
 	names, err := Definitions()
 	require.NoError(t, err)
 	for _, name := range names {
-		exists, err := newInstaller(t, "", "").exists(t.Context(), name)
+		exists, err := newInstaller(t, "", "").crdExists(t.Context(), name)
 		require.NoError(t, err)
 		if exists {
 			count++

@@ -25,7 +25,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// InUseError lists the objects that removing the controllers would orphan, and those of users that would be deleted with the CRDs.
+// InUseError lists the objects that would be orphaned without the controllers, and the user objects that would be
+// deleted with the CRDs.
 type InUseError struct{ Uses []string }
 
 func (e *InUseError) Error() string {
@@ -39,7 +40,7 @@ type use struct {
 }
 
 var (
-	// offloaded needs the controllers of either side.
+	// offloaded has the kinds that need the controllers of both sides.
 	offloaded = []use{
 		{offloading.GroupVersion.WithKind(offloading.NamespaceOffloadingKind), func(o client.Object) string {
 			return "unoffload it with: refractctl unoffload namespace " + o.GetNamespace()
@@ -54,10 +55,12 @@ var (
 			return "a consumer runs pods here: end its peering with refractctl unpeer"
 		}},
 	}
-	// requested needs the controllers of a provider. Where Liqo is installed, its own controllers serve it.
+	// requested has the kinds that need the controllers of a provider. If Liqo is installed, its controllers reconcile
+	// them.
 	requested = []use{
 		{auth.GroupVersion.WithKind(auth.ResourceSliceKind), func(o client.Object) string {
-			if o.GetLabels()[wire.ReplicatedLabel] == "true" { // by a consumer that runs Liqo
+			// The slice was created by a consumer that runs Liqo.
+			if o.GetLabels()[wire.ReplicatedLabel] == "true" {
 				return fmt.Sprintf("cluster %s is a consumer of this one: delete the ResourceSlice there, and end the peering with liqoctl unauthenticate", peerOf(o.GetNamespace()))
 			}
 			return fmt.Sprintf("cluster %s is a consumer of this one: %s", peerOf(o.GetNamespace()), endConsumer(o.GetNamespace()))
@@ -69,7 +72,8 @@ var (
 			return fmt.Sprintf("cluster %s is a consumer of this one: end the peering there with liqoctl unauthenticate, or revoke its access by setting spec.tenantCondition to Drained, and delete the Tenant", peerOf(o.GetNamespace()))
 		}},
 	}
-	// written by users, or for them: it needs no controller to be deleted, and is lost with the CRDs.
+	// written has the kinds that users write. Their objects need no controller for their deletion, but are deleted with
+	// the CRDs.
 	written = []use{
 		{plugins.GroupVersion.WithKind(plugins.ReflectedResourceKind), func(o client.Object) string {
 			return "it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectedresource " + o.GetName()
@@ -86,17 +90,17 @@ var (
 	}
 )
 
-// peerOf returns the cluster id that a tenant namespace is for.
+// peerOf returns the cluster ID of a tenant namespace.
 func peerOf(tenant string) string { return strings.TrimPrefix(tenant, wire.TenantNamespacePrefix) }
 
-// endConsumer is how the peering with the consumer of a tenant namespace ends.
+// endConsumer returns the instructions for ending the peering with the consumer of a tenant namespace.
 func endConsumer(tenant string) string {
 	return "end the peering there with refractctl unpeer, or revoke its access here with: refractctl delete peering-user " + peerOf(tenant)
 }
 
-// unused fails while there are objects that need the controllers or, if these are removed, too, the CRDs.
-func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
-	liqo, err := i.exists(ctx, LiqoDefinition)
+// checkUnused fails while there are objects that need the controllers, or the CRDs if these are removed, too.
+func (i *Installer) checkUnused(ctx context.Context, withCRDs bool) error {
+	liqo, err := i.crdExists(ctx, LiqoDefinition)
 	if err != nil {
 		return err
 	}
@@ -105,16 +109,17 @@ func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
 		controlled = append(controlled, requested...)
 	}
 	found := &listing{named: sets.New[string]()}
-	if err := i.find(ctx, found, controlled, func(client.Object) bool { return false }); err != nil {
+	if err := i.findUses(ctx, found, controlled, func(client.Object) bool { return false }); err != nil {
 		return err
 	}
 	if err := i.findPeerings(ctx, found); err != nil {
 		return err
 	}
-	if withCRDs && !liqo { // whose CRDs stay
-		// The end of a peering that is listed takes its PeerNetwork and Quotas along, and the chart its own objects.
+	// Liqo's CRDs stay.
+	if withCRDs && !liqo {
+		// The end of a listed peering deletes its PeerNetwork and Quotas. The chart's own objects are deleted with it.
 		peerings := found.named.Clone()
-		if err := i.find(ctx, found, written, func(o client.Object) bool {
+		if err := i.findUses(ctx, found, written, func(o client.Object) bool {
 			return peerings.Has(o.GetNamespace()) || o.GetLabels()[InstanceLabel] == i.Name
 		}); err != nil {
 			return err
@@ -126,16 +131,16 @@ func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
 	return nil
 }
 
-// listing has uses, and the namespaces of which one is listed.
+// listing has the uses, and the namespaces of the listed objects.
 type listing struct {
 	uses  []string
 	named sets.Set[string]
 }
 
-// mostShown objects of a kind are listed.
+// mostShown is the maximum number of listed objects of a kind.
 const mostShown = 5
 
-func (l *listing) add(kind string, objects []client.Object, remedy func(client.Object) string) {
+func (l *listing) addObjects(kind string, objects []client.Object, remedy func(client.Object) string) {
 	for n, object := range objects {
 		if namespace := object.GetNamespace(); namespace != "" {
 			l.named.Insert(namespace)
@@ -149,8 +154,8 @@ func (l *listing) add(kind string, objects []client.Object, remedy func(client.O
 	}
 }
 
-// find adds the objects of these kinds, but for those that are skipped.
-func (i *Installer) find(ctx context.Context, found *listing, uses []use, skipped func(client.Object) bool) error {
+// findUses adds the objects of these kinds, except the skipped ones.
+func (i *Installer) findUses(ctx context.Context, found *listing, uses []use, skipped func(client.Object) bool) error {
 	for _, use := range uses {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(use.kind.GroupVersion().WithKind(use.kind.Kind + "List"))
@@ -167,13 +172,14 @@ func (i *Installer) find(ctx context.Context, found *listing, uses []use, skippe
 				objects = append(objects, object)
 			}
 		}
-		found.add(use.kind.Kind, objects, use.remedy)
+		found.addObjects(use.kind.Kind, objects, use.remedy)
 	}
 	return nil
 }
 
-// findPeerings adds the tenant namespaces of peerings that refractctl has made, and of which nothing else is listed: of a consumer that is
-// admitted but uses nothing, or of a provider without a virtual node. Liqo leaves such namespaces behind, without any access.
+// findPeerings adds the tenant namespaces of peerings that refractctl has created and that have no other listed objects,
+// like those of a consumer without offloaded namespaces, or of a provider without a virtual node. Liqo leaves such
+// namespaces without any access behind.
 func (i *Installer) findPeerings(ctx context.Context, found *listing) error {
 	tenants := &corev1.NamespaceList{}
 	if err := i.Client.List(ctx, tenants, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}); err != nil {
@@ -201,7 +207,7 @@ func (i *Installer) findPeerings(ctx context.Context, found *listing) error {
 			admitted.Insert(tenant.Name)
 		}
 	}
-	found.add("Namespace", joined, func(tenant client.Object) string {
+	found.addObjects("Namespace", joined, func(tenant client.Object) string {
 		peer := peerOf(tenant.GetName())
 		if admitted.Has(tenant.GetName()) {
 			return fmt.Sprintf("cluster %s is admitted as a consumer: %s", peer, endConsumer(tenant.GetName()))

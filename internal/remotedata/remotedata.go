@@ -1,14 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remotedata decides whether a remote namespace may be deleted with what is in it.
+// Package remotedata decides whether a remote namespace may be deleted with its content.
 //
-// The consumer knows which claims of its namespaces have their data on a provider: a PersistentVolume here represents each of them. The
-// reclaim policy of that volume decides, at every way in which a remote namespace can go:
+// The consumer knows which claims of its namespaces have their data on a provider, because a PersistentVolume of the
+// consumer represents each of them. The reclaim policy of this volume applies whenever a remote namespace would be
+// deleted:
 //
-//   - Retain: the data is kept, whoever wants the namespace gone, until the policy is changed or the volume is deleted.
-//   - Delete, and the claim exists: the data is kept unless its deletion is confirmed, by the annotation wire.DeleteDataAnnotation.
-//   - Delete, and the claim is gone: its user has asked for the end of the data.
+//   - Retain: the data is kept until the policy is changed or the volume is deleted.
+//   - Delete, and the claim exists: the data is kept unless its deletion is confirmed with wire.DeleteDataAnnotation.
+//   - Delete, and the claim is gone: its user has requested the deletion of the data.
 package remotedata
 
 import (
@@ -29,14 +30,16 @@ import (
 // HeldReason is the reason of conditions and Events about remote namespaces that are kept because of the data in them.
 const HeldReason = "DataOnProvider"
 
-// How often held remote namespaces are looked at again, whose volumes no watch reports: each time lists the volumes of the cluster.
+// Intervals between checks of held remote namespaces, whose volumes are not watched. Each check lists the volumes of the
+// cluster.
 const (
 	minRecheckInterval = time.Second
-	// MaxRecheckInterval is the interval for those that are held for long.
+	// MaxRecheckInterval is the interval for namespaces that have been held for long.
 	MaxRecheckInterval = time.Minute
 )
 
-// RecheckInterval returns after which time to look at a remote namespace again that has been held for some time: a quarter of that.
+// RecheckInterval returns the delay until the next check of a remote namespace that has been held for some time: a
+// quarter of this time.
 func RecheckInterval(held time.Duration) time.Duration {
 	return min(max(held/4, minRecheckInterval), MaxRecheckInterval)
 }
@@ -49,13 +52,13 @@ func IsConfirmed(objects ...client.Object) bool {
 // Volume is a PersistentVolume of the consumer that represents data on a provider.
 type Volume struct {
 	Name string
-	// Providers are the clusters that may have the data: usually one.
+	// Providers are the clusters that may have the data. Usually there is one.
 	Providers []string
-	// Claim is the claim that the volume is for, empty if it is for none.
+	// Claim is the claim of the volume, or empty if it has none.
 	Claim types.NamespacedName
-	// Retained: the reclaim policy is not Delete.
+	// Retained is true if the reclaim policy is not Delete.
 	Retained bool
-	// Released: Kubernetes has found the claim to be gone.
+	// Released is true if Kubernetes has found that the claim is gone.
 	Released bool
 }
 
@@ -73,10 +76,11 @@ func (v Volume) String() string {
 // Volumes are PersistentVolumes of the consumer, by name.
 type Volumes []Volume
 
-// listPage limits the memory that a list of the volumes of a large cluster takes.
+// listPage limits the memory of a list of the volumes of a large cluster.
 const listPage = 500
 
-// List returns the volumes that represent data on any provider, as they are at the API server: live must not be cached.
+// List returns the volumes that represent data on any provider. live must not be cached, because the current state is
+// needed.
 func List(ctx context.Context, live client.Reader) (volumes Volumes, err error) {
 	for next := ""; ; {
 		page := &corev1.PersistentVolumeList{}
@@ -108,8 +112,8 @@ func newVolume(pv *corev1.PersistentVolume, providers []string) Volume {
 	return v
 }
 
-// providersOf returns the clusters that may have the data of a volume: by the label of the virtual kubelet that created it; without one, as
-// Liqo's have none, by the nodes that can use it.
+// providersOf returns the clusters that may have the data of a volume. They are found by the label of the virtual
+// kubelet that created the volume. Volumes of Liqo have no label, and are found by the nodes that can use them.
 func providersOf(pv *corev1.PersistentVolume) (providers []string) {
 	if destination := pv.Labels[wire.DestinationLabel]; destination != "" {
 		return []string{destination}
@@ -127,7 +131,7 @@ func providersOf(pv *corev1.PersistentVolume) (providers []string) {
 	return providers
 }
 
-func (v Volumes) filter(keep func(Volume) bool) (kept Volumes) {
+func (v Volumes) filterVolumes(keep func(Volume) bool) (kept Volumes) {
 	for _, volume := range v {
 		if keep(volume) {
 			kept = append(kept, volume)
@@ -138,17 +142,18 @@ func (v Volumes) filter(keep func(Volume) bool) (kept Volumes) {
 
 // On returns the volumes with data on a provider.
 func (v Volumes) On(provider string) Volumes {
-	return v.filter(func(volume Volume) bool { return slices.Contains(volume.Providers, provider) })
+	return v.filterVolumes(func(volume Volume) bool { return slices.Contains(volume.Providers, provider) })
 }
 
-// In returns the volumes with data in the remote namespace of a namespace. One that is for no claim may be for any.
+// In returns the volumes with data in the remote namespace of a namespace. A volume without a claim may belong to any
+// namespace.
 func (v Volumes) In(namespace string) Volumes {
-	return v.filter(func(volume Volume) bool { return volume.Claim.Namespace == namespace || volume.Claim.Namespace == "" })
+	return v.filterVolumes(func(volume Volume) bool { return volume.Claim.Namespace == namespace || volume.Claim.Namespace == "" })
 }
 
-// Holding returns the volumes because of which remote namespaces must not be deleted, none if they may be.
+// Holding returns the volumes that prevent the deletion of remote namespaces.
 func (v Volumes) Holding(confirmed bool) Volumes {
-	return v.filter(func(volume Volume) bool { return volume.Retained || !volume.Released && !confirmed })
+	return v.filterVolumes(func(volume Volume) bool { return volume.Retained || !volume.Released && !confirmed })
 }
 
 // AreReleased reports whether the claims of all volumes are gone.
@@ -165,7 +170,7 @@ func (v Volumes) Names() []string {
 	return names
 }
 
-// maxNamed is the maximum number of volumes that a text names.
+// maxNamed is the maximum number of volumes in a text.
 const maxNamed = 8
 
 func (v Volumes) String() string {
@@ -179,19 +184,20 @@ func (v Volumes) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// Remedy says how volumes that hold remote namespaces cease to do so. confirm is how their deletion is confirmed, after "or".
+// Remedy returns how to release remote namespaces that volumes hold. confirm is the way to confirm the deletion, after
+// "or".
 func (v Volumes) Remedy(confirm string) string {
 	var remedies []string
-	if inUse := v.filter(func(volume Volume) bool { return !volume.Retained }); len(inUse) > 0 {
+	if inUse := v.filterVolumes(func(volume Volume) bool { return !volume.Retained }); len(inUse) > 0 {
 		remedies = append(remedies, "copy the data elsewhere and delete the claims, or "+confirm)
 	}
-	if retained := v.filter(func(volume Volume) bool { return volume.Retained }); len(retained) > 0 {
+	if retained := v.filterVolumes(func(volume Volume) bool { return volume.Retained }); len(retained) > 0 {
 		remedies = append(remedies, "for volumes with the reclaim policy Retain, set persistentVolumeReclaimPolicy to Delete, or delete the PersistentVolume")
 	}
 	return strings.Join(remedies, "; ")
 }
 
-// Annotate says how deletion is confirmed with the annotation on an object, for Remedy.
+// Annotate returns how to confirm the deletion with the annotation on an object, for Remedy.
 func Annotate(object string) string {
 	return fmt.Sprintf("annotate the %s with %s=true to delete it", object, wire.DeleteDataAnnotation)
 }

@@ -17,27 +17,29 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxAnswer bounds what is read of one object's metadata, in bytes: many times what an API server stores of it.
+// maxAnswer limits the response with one object's metadata, in bytes. It is many times the maximum size in an API
+// server.
 const maxAnswer = 8 << 20
 
-// metadataOnly asks for as little as an API server can answer with.
+// metadataOnly requests the smallest possible response of an API server.
 const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// Wrap makes every client of the configuration list again when the storage of its API server was set back.
+// Wrap makes every client of config list again after the storage of its API server was rolled back.
 func Wrap(config *rest.Config) { config.Wrap(Transport) }
 
-// Transport is what Wrap puts around the transport of a client. Safe for concurrent use.
+// Transport detects an API server whose storage was rolled back: before a watch is resumed, it compares the resource
+// version with the current version of the storage. Safe for concurrent use.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next: next} }
 
 type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	known := resumes(request.Method, request.URL.Query())
+	known := resumedVersion(request.Method, request.URL.Query())
 	if known == 0 {
 		return t.next.RoundTrip(request)
 	}
-	answer, err := t.check(request, known)
+	answer, err := t.checkVersion(request, known)
 	switch {
 	case err != nil:
 		return nil, err
@@ -46,14 +48,14 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	case answer.StatusCode != http.StatusForbidden:
 		return answer, nil
 	}
-	// An API server that has just started forbids what it will allow in a moment, so it is asked again when it allows the watch.
-	// Some proxies send the headers no earlier than the first event, therefore it is not asked then only.
+	// An API server that has just started may temporarily forbid the list, so it is repeated when the watch is allowed.
+	// It is not only done then, because some proxies send the headers only with the first event.
 	_ = answer.Body.Close()
 	watch, err := t.next.RoundTrip(request)
 	if err != nil || watch.StatusCode != http.StatusOK {
 		return watch, err
 	}
-	answer, err = t.check(request, known)
+	answer, err = t.checkVersion(request, known)
 	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) { // clients that may watch but not list are not helped
 		if answer != nil {
 			_ = answer.Body.Close()
@@ -64,9 +66,9 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// check asks for the version of the storage now. It returns no answer when that is not older than what is known, and
-// otherwise what the watch is to be answered with: 410, or that the API server does not say.
-func (t *transport) check(watch *http.Request, known uint64) (answer *http.Response, err error) {
+// checkVersion requests the current version of the storage. It returns no response if this version is not older than known.
+// Otherwise the response replaces the response to the watch: either 410 Gone, or the error of the API server.
+func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *http.Response, err error) {
 	query := watch.URL.Query()
 	for _, key := range []string{"watch", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "timeoutSeconds", "labelSelector"} {
 		query.Del(key)
@@ -80,7 +82,7 @@ func (t *transport) check(watch *http.Request, known uint64) (answer *http.Respo
 		return response, err
 	}
 	defer func() {
-		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // or the connection is not used again
+		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // the connection is only reused if the body was read
 		_ = response.Body.Close()
 	}()
 	var said struct{ Metadata metav1.ListMeta }
@@ -89,15 +91,15 @@ func (t *transport) check(watch *http.Request, known uint64) (answer *http.Respo
 	}
 	present, err := strconv.ParseUint(said.Metadata.ResourceVersion, 10, 64)
 	if err != nil || present >= known {
-		return nil, nil // versions that are no numbers are not compared
+		return nil, nil // versions that are not numbers are not compared
 	}
 	slog.Warn("The storage of the API server was rolled back, such as by an etcd restore: listing everything again",
 		"server", watch.URL.Host, "resource", watch.URL.Path, "known", known, "present", present)
-	return gone(watch, known, present)
+	return goneResponse(watch, known, present)
 }
 
-// resumes returns the resource version from which a request goes on watching, 0 for any other request.
-func resumes(method string, query url.Values) uint64 {
+// resumedVersion returns the resource version that a watch continues from, or 0 for other requests.
+func resumedVersion(method string, query url.Values) uint64 {
 	if method != http.MethodGet || query.Get("sendInitialEvents") == "true" {
 		return 0
 	}
@@ -108,8 +110,8 @@ func resumes(method string, query url.Values) uint64 {
 	return version
 }
 
-// gone is what an API server answers to a version that it does not have any more.
-func gone(request *http.Request, known, present uint64) (*http.Response, error) {
+// goneResponse returns the response of an API server to a version that is no longer available.
+func goneResponse(request *http.Request, known, present uint64) (*http.Response, error) {
 	body, err := json.Marshal(&metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 		Code: http.StatusGone, Reason: metav1.StatusReasonExpired,

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serverversion reads the version of an API server of another party, which is not trusted to be one.
+// Package serverversion reads the version of an API server of another party, whose response is not trusted.
 package serverversion
 
 import (
@@ -16,16 +16,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Read returns the version that an API server reports, such as v1.36.3 or v1.36.3+k3s1. It is a version, and short.
+// Read returns the version of an API server, such as v1.36.3 or v1.36.3+k3s1. The result is a valid, short version.
 func Read(ctx context.Context, client rest.Interface) (string, error) {
 	body, err := client.Get().AbsPath("/version").MaxRetries(0).DoRaw(ctx)
 	if err != nil {
 		return "", fmt.Errorf("reading /version, %w", err)
 	}
-	return parse(body)
+	return parseVersion(body)
 }
 
-func parse(body []byte) (string, error) {
+func parseVersion(body []byte) (string, error) {
 	var info versioninfo.Info
 	if err := json.Unmarshal(body, &info); err != nil {
 		return "", fmt.Errorf("reading /version, %w", err)
@@ -39,8 +39,8 @@ func parse(body []byte) (string, error) {
 // LabelValue returns a version as the value of a label, which cannot contain a plus sign.
 func LabelValue(version string) string { return strings.ReplaceAll(version, "+", "_") }
 
-// IsOlder reports whether one version has an earlier major or minor version than another one. Both may be values of labels. known is false if one is
-// not a version.
+// IsOlder reports whether one version has an earlier major or minor version than another one. Both may be label values.
+// known is false if one of them is not a version.
 func IsOlder(one, other string) (older, known bool) {
 	first, err := version.ParseGeneric(one)
 	second, otherErr := version.ParseGeneric(other)

@@ -13,11 +13,11 @@ func TestVersionsAreChecked(t *testing.T) {
 	for version, ok := range map[string]bool{
 		"v1.36.3": true, "v1.36.3+k3s1": true, "v1.30.5-gke.1014001": true, "": false, "latest": false, "v1.36.3 <b>": false, "v1.36.3-" + strings.Repeat("a", 80): false, "v1.36.3\x1b[2K": false,
 	} {
-		if got, err := parse(fmt.Appendf(nil, `{"gitVersion":%q}`, version)); (err == nil) != ok || ok && got != version {
+		if got, err := parseVersion(fmt.Appendf(nil, `{"gitVersion":%q}`, version)); (err == nil) != ok || ok && got != version {
 			t.Errorf("%q is read as %q, %v", version, got, err)
 		}
 	}
-	if _, err := parse([]byte(`<html>`)); err == nil {
+	if _, err := parseVersion([]byte(`<html>`)); err == nil {
 		t.Error("a page is a version")
 	}
 }

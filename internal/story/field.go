@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Check returns an error unless an object is as a condition says: PATH=VALUE, PATH!=VALUE, or PATH~=TEXT, which is in the value.
+// Check returns an error unless an object fulfills a condition: PATH=VALUE, PATH!=VALUE, or PATH~=TEXT for a value that
+// contains the text.
 func Check(object map[string]any, condition string) error {
 	at := strings.Index(condition, "=")
 	if at < 1 {

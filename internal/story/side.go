@@ -49,7 +49,7 @@ func NewSide(config *rest.Config, namespace string, writes func() []string) (*Si
 	return &Side{Namespace: namespace, Writes: writes, client: client, mapper: mapper}, nil
 }
 
-// of opens what "KIND/NAME" or "KIND/NAMESPACE/NAME" names.
+// of returns the resource and the name for "KIND/NAME" or "KIND/NAMESPACE/NAME".
 func (s *Side) of(what string) (resource dynamic.ResourceInterface, name string, err error) {
 	parts := strings.Split(what, "/")
 	if len(parts) < 2 || len(parts) > 3 {

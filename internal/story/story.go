@@ -35,13 +35,13 @@ type Stage struct {
 	Commands map[string]Command // in addition to those of the package
 	// Alone stages play one story after the other.
 	Alone bool
-	// Settle waits until whatever is to happen has happened.
+	// Settle waits until all pending reactions have happened.
 	Settle func()
 	// Wait calls a check until it returns nil, or gives up with its last error; testenv.Wait when nil.
 	Wait func(check func() error) error
 }
 
-// Command does what a line says.
+// Command runs a line of a story.
 type Command func(negated bool, args []string) error
 
 // Run plays every scenario of a folder, each on a stage of its own.
@@ -143,7 +143,7 @@ func (t *alone) FailNow()                           { t.failed = true; runtime.G
 func (t *alone) Run(_ string, f func(testscript.T)) { f(t) }
 func (*alone) Verbose() bool                        { return false }
 
-// side takes the side from the arguments, of which there are at least so many.
+// side returns the side that the first argument names. At least least arguments are required.
 func (p *play) side(args []string, least int) (*Side, []string, error) {
 	if len(args) < least {
 		return nil, nil, fmt.Errorf("%d arguments are missing", least-len(args))
@@ -155,7 +155,7 @@ func (p *play) side(args []string, least int) (*Side, []string, error) {
 	return s, args[1:], nil
 }
 
-// object opens what the first two arguments name, the second of which stays.
+// object returns the object that the first two arguments name. The second argument is kept.
 func (p *play) object(args []string, least int) (dynamic.ResourceInterface, string, []string, error) {
 	s, rest, err := p.side(args, least)
 	if err != nil {
@@ -250,7 +250,8 @@ func (p *play) event(_ *testscript.TestScript, negated bool, args []string) erro
 	})
 }
 
-// events lists type, reason, count and message of the Events about an object, but for those of Kubernetes itself.
+// events lists the type, reason, count and message of the Events about an object, except those that Kubernetes itself
+// writes.
 func (p *play) events(ctx context.Context, what string) (found []string, err error) {
 	kind, name, _ := strings.Cut(what, "/")
 	home := p.Sides[p.Home]

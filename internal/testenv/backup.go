@@ -87,8 +87,9 @@ func (c *Cluster) Backup(ctx context.Context, path string) (err error) {
 	}
 }
 
-// Restore puts the cluster back to a backup, as an administrator does: with the control plane down, `etcdutl snapshot restore`
-// makes new data, with which everything is started again. Commands go on meanwhile. It returns when the API server is ready.
+// Restore restores a backup like an administrator: while the control plane is down, `etcdutl snapshot restore` creates a
+// new data folder, and then everything is started with it. Commands keep running. Restore returns when the API server is
+// ready.
 func (c *Cluster) Restore(ctx context.Context, backup string, flags ...string) error {
 	_, simulates := c.Processes()["kwok"]
 	c.stopComponents()

@@ -21,7 +21,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
-// startTimeout bounds Start when its context does not: many times what a loaded machine of two cores needs.
+// startTimeout limits Start if its context has no deadline. It is many times the usual time on a loaded machine with two
+// cores.
 const startTimeout = 3 * time.Minute
 
 // Cluster is a running control plane. Its methods are safe for concurrent use.
@@ -38,7 +39,8 @@ type Cluster struct {
 	launcher *process.Launcher
 	// port of the API server on loopback; nil with machines.
 	port *reservation
-	// machines are those of the real nodes; the control plane is on the first. front is where this process finds its API server.
+	// machines are the machines of the real nodes. The control plane is on the first one. front is the address of the
+	// API server for this process.
 	machines  []*machine.Machine
 	nodeTools nodeTools
 	front     *Link
@@ -169,8 +171,8 @@ func (c *Cluster) startControllers() error {
 // keptPause is how long after its end a component is started again.
 const keptPause = time.Second
 
-// keep runs a component that is started again when it ends, as a kubelet does with a static pod: the scheduler ends itself when its
-// cache contradicts what it watches, which is possible after its API server was away.
+// keep runs a component and restarts it when it ends, like a kubelet with a static pod. The scheduler ends itself when
+// its cache contradicts its watch, which may happen after an outage of its API server.
 func (c *Cluster) keep(name, path string, args []string) error {
 	if err := c.run(name, path, args); err != nil {
 		return err

@@ -30,7 +30,7 @@ func (c *Cluster) StartCommand(name, path string, args ...string) (*Command, err
 // Pid is the process id, for measurements.
 func (c *Command) Pid() int { return c.process.Pid() }
 
-// LogPath is the file that holds what the program prints, of all runs under its name.
+// LogPath returns the path of the file with the output of all runs of the program with this name.
 func (c *Command) LogPath() string { return c.process.Log }
 
 // Failure returns nil while the program runs, then an error with the end of its log.
@@ -44,8 +44,8 @@ func (c *Command) Failure() error {
 // Kill ends the program at once, as a crash would.
 func (c *Command) Kill() { c.process.Kill() }
 
-// Interrupt asks the program to end (SIGTERM) and waits for it. When the context ends first the program is killed and that
-// is an error: a clean end was what was asked for.
+// Interrupt sends SIGTERM to the program and waits for its end. If ctx ends first, the program is killed, which is an
+// error because it did not end cleanly.
 func (c *Command) Interrupt(ctx context.Context) error {
 	if c.process.HasEnded() {
 		return nil
@@ -66,7 +66,7 @@ func (c *Command) Interrupt(ctx context.Context) error {
 	return nil
 }
 
-// Usage is what a process has used so far.
+// Usage is the resource usage of a process so far.
 type Usage struct {
 	// CPU is user and system time.
 	CPU time.Duration
@@ -74,7 +74,7 @@ type Usage struct {
 	RSS, PeakRSS int64
 }
 
-// ProcessUsage reads what a running process has used. Units are the kernel's, proc(5).
+// ProcessUsage reads the resource usage of a running process. The units are the kernel's, see proc(5).
 func ProcessUsage(pid int) (Usage, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

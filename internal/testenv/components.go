@@ -13,8 +13,8 @@ import (
 // components are the names of a cluster's own processes.
 var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
-// etcd and the API server speak over a Unix socket in the state folder, named relative to it: no port, no TLS, and no limit
-// on the folder's path.
+// etcd and the API server communicate over a Unix socket in the state folder, with a relative name. This needs no port
+// and no TLS, and does not limit the length of the folder's path.
 const (
 	etcdSocket     = "unix://etcd.sock"
 	etcdPeerSocket = "unix://etcd-peer.sock"
@@ -197,6 +197,6 @@ func (c *Cluster) server() string {
 	return c.Server()
 }
 
-// Server is where the components of the cluster, its pods if it has real nodes, and those of other clusters on the same Network find
-// the API server.
+// Server returns the URL of the API server for the components of the cluster, for its pods if it has real nodes, and for
+// other clusters on the same Network.
 func (c *Cluster) Server() string { return "https://" + net.JoinHostPort(c.host(), c.apiServerPort()) }

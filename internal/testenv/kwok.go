@@ -31,7 +31,7 @@ const KwokNodeLabel = "type"
 // nobody is the user that commands of `kubectl exec` run as, on this machine, when we are root.
 const nobody = 65534
 
-// simulatedCIDR is where simulated nodes take addresses from in a cluster whose real nodes have those of PodCIDR: TEST-NET-1, RFC 5737.
+// simulatedCIDR is the address range of simulated nodes in a cluster whose real nodes use PodCIDR: TEST-NET-1, RFC 5737.
 const simulatedCIDR = "192.0.2.0/24"
 
 // kwokConfig is read after kwok's own stages. With a KwokConfiguration all parallelisms have to be set: a zero stalls pods or

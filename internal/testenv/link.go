@@ -45,7 +45,7 @@ func NewLink(target string) (*Link, error) {
 	return newLink(func() (net.Conn, error) { return net.DialTimeout("tcp4", target, dialTimeout) })
 }
 
-// dialTimeout of what is on this computer.
+// dialTimeout limits connections to addresses on this computer.
 const dialTimeout = 10 * time.Second
 
 func newLink(dial func() (net.Conn, error)) (*Link, error) {

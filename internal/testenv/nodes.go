@@ -29,10 +29,11 @@ var templateFiles embed.FS
 
 var templates = template.Must(template.New("").Delims("<<", ">>").ParseFS(templateFiles, "templates/*"))
 
-// The address of a node ends in its number, from 1, plus as much for each cluster of a StartAll, from 1: that of the first is 11.
+// The address of a node ends in its number, from 1, plus an offset for each cluster of a StartAll, from 1, so that the
+// first address ends in 11.
 const hostsOfCluster = 10
 
-// addMachines makes those of the real nodes, and the way of this process to the API server.
+// addMachines creates the machines of the real nodes, and the connection of this process to the API server.
 func (c *Cluster) addMachines() (err error) {
 	for i := range c.opts.Nodes {
 		m, err := c.opts.Network.Add(fmt.Sprintf("%s-node-%d", c.opts.Name, i+1), hostsOfCluster*(c.index+1)+i+1)
@@ -60,13 +61,13 @@ func (c *Cluster) dial(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp4", address)
 }
 
-// Machines are those of the real nodes, in the order of the nodes; the control plane is on the first.
+// Machines returns the machines of the real nodes in the order of the nodes. The control plane is on the first one.
 func (c *Cluster) Machines() []*machine.Machine { return c.machines }
 
 // Network joins them.
 func (c *Cluster) Network() *machine.Network { return c.opts.Network }
 
-// node is what its files say of it.
+// node has the fields of the files that describe a node.
 type node struct {
 	Name, Address, PodCIDR, ClusterCIDR, DNS, Registry string
 	Dir, PKI                                           string // on this computer, which the machine shows at the same path

@@ -31,8 +31,8 @@ type Options struct {
 	AuditLog bool
 	// NoScheduler leaves the scheduler out, for a cluster whose pods are all bound by the test.
 	NoScheduler bool
-	// PodCIDR is where simulated nodes take pod addresses from, ServiceCIDR is that of cluster IPs. By default the clusters of
-	// one StartAll get disjoint ones: 10.244.0.0/16 and 10.96.0.0/16, 10.245.0.0/16 and 10.97.0.0/16, …
+	// PodCIDR is the pod address range of simulated nodes, and ServiceCIDR the range of cluster IPs. By default the
+	// clusters of one StartAll get disjoint ranges: 10.244.0.0/16 and 10.96.0.0/16, 10.245.0.0/16 and 10.97.0.0/16, …
 	PodCIDR, ServiceCIDR string
 	// CRDPaths are files and folders of CustomResourceDefinitions, which Start installs and awaits.
 	CRDPaths []string
@@ -44,7 +44,7 @@ type Options struct {
 	Log func(format string, args ...any)
 }
 
-// withDefaults fills in what is not set; index distinguishes the clusters of one StartAll.
+// withDefaults sets the defaults of empty options. index distinguishes the clusters of one StartAll.
 func (o Options) withDefaults(index int) (Options, error) {
 	if o.Name == "" {
 		o.Name = fmt.Sprintf("cluster-%d", index+1)

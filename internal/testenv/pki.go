@@ -27,7 +27,8 @@ type authority struct {
 	keyPEM  []byte
 }
 
-// subject is what a certificate says of its holder: for Kubernetes the name is the user, the organizations are the groups.
+// subject identifies the holder of a certificate. For Kubernetes the name is the user, and the organizations are the
+// groups.
 type subject struct {
 	name string
 	orgs []string

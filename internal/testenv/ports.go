@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservation holds a port of 127.0.0.1: bound but not listening, and shared with processes of this user that ask for it by
-// SO_REUSEPORT. As long as it is held, the kernel assigns the port to no other process, also while the server that uses it is down.
+// reservation holds a port of 127.0.0.1. The socket is bound but not listening, and shared with processes of this user
+// that set SO_REUSEPORT. While it is held, the kernel assigns the port to no other process, even if the server that uses
+// it is down.
 type reservation struct {
 	port int
 	fd   int

@@ -10,8 +10,8 @@ import (
 	"os/exec"
 )
 
-// BuildCommands builds commands of this module, folders of cmd/, into dir. Only the first build after a change takes time: unlike
-// `go build`, `go run` caches what it has linked, and here runs cp with it.
+// BuildCommands builds commands of this module, folders of cmd/, into dir. Only the first build after a change takes
+// time: unlike `go build`, `go run` caches linked programs, so BuildCommands uses it to run cp with the program.
 func BuildCommands(ctx context.Context, dir string, commands ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -66,7 +66,8 @@ func (c *Cluster) apiServerReady(ctx context.Context) error {
 	return c.clients.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// awaitDefaults waits for what the controller manager puts into a new namespace, without which no pod is admitted or started.
+// awaitDefaults waits for the objects that the controller manager creates in a new namespace. Without them no pod is
+// admitted or started.
 func (c *Cluster) awaitDefaults(ctx context.Context) error {
 	return c.await(ctx, "the default service account and the root CA config map", func(ctx context.Context) error {
 		_, accountErr := c.clients.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})

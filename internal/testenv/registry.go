@@ -73,7 +73,7 @@ func NewRegistry(ctx context.Context, network *machine.Network) (_ *Registry, er
 	return r, r.fill(ctx)
 }
 
-// PullUser and PullPassword are asked for where images are private.
+// PullUser and PullPassword are required for private images.
 const PullUser, PullPassword = "puller", "a-secret-of-the-registry"
 
 // withPrivate serves all images under private/ as well, to authenticated clients.

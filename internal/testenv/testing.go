@@ -87,7 +87,7 @@ func Wait(check func() error) error {
 // nodesVariable, when it is set, makes it a failure that real nodes cannot be started.
 const nodesVariable = "REFRACT_NODES"
 
-// NeedNodes skips a test where real nodes cannot be started, and says what is missing.
+// NeedNodes skips a test if real nodes cannot be started, with the missing requirement as reason.
 func NeedNodes(tb testing.TB) {
 	tb.Helper()
 	err := NodesHere()

@@ -13,10 +13,10 @@ import (
 	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
-// ErrNoTools says that the pinned binaries are not in the cache. Remedy: `make tools`.
+// ErrNoTools is returned if the pinned binaries are not in the cache. Remedy: `make tools`.
 var ErrNoTools = errors.New("run `make tools` first (REFRACT_CACHE names a cache elsewhere)")
 
-// ErrNoNodeTools says the same of what real nodes consist of.
+// ErrNoNodeTools is returned if the binaries of real nodes are not in the cache. Remedy: `make node-tools`.
 var ErrNoNodeTools = errors.New("run `make node-tools` first (REFRACT_CACHE names a cache elsewhere)")
 
 // tools are the paths of the pinned files.
@@ -80,7 +80,8 @@ func findNodeTools() (nodeTools, error) {
 	return t, err
 }
 
-// NodesHere returns nil if clusters with real nodes can be started here, and what is missing otherwise.
+// NodesHere returns nil if clusters with real nodes can be started on this computer, otherwise an error with the missing
+// requirement.
 func NodesHere() error {
 	if err := machine.Check(); err != nil {
 		return err

@@ -28,7 +28,7 @@ func (a *assembler) signature(l args, locals names) string {
 	return string(bytesOf(bytesOf([]byte{0x60}, params), results))
 }
 
-// declared reads (param …), (result …) or (local …): the types, of which the first may have a name.
+// declared reads the types in (param …), (result …) or (local …). The first type may have a name.
 func declared(n node, locals names, count int) (types []byte) {
 	l := args(n.list[1:])
 	if len(l) > 0 && l[0].isName() {

@@ -11,8 +11,8 @@ import (
 // manifestAt is where Plugin puts the manifest; modules may use the memory below.
 const manifestAt = 32768
 
-// Plugin is the text of a module that introduces itself properly: it has memory, speaks ABI version 1 and gives
-// the manifest. imports come first, fields after them; both may use all of the text format.
+// Plugin returns the text of a minimal valid module: it has memory, reports ABI version 1 and returns the manifest.
+// imports are inserted at the beginning, and fields at the end. Both may use the whole text format.
 func Plugin(manifest, imports, fields string) string {
 	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(manifest)
 	return fmt.Sprintf(`(module

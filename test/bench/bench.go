@@ -23,7 +23,7 @@ import (
 // namespace is offloaded to the provider, and remoteNamespace its name there; plainNamespace is not.
 const namespace, remoteNamespace, plainNamespace = "bench", "bench-" + lab.ConsumerID, "bench-plain"
 
-// bench holds what the measurements have in common, and what they found.
+// bench has the common state of the measurements, and their results.
 type bench struct {
 	*lab.Lab
 	pods, services int
@@ -42,8 +42,8 @@ type bench struct {
 	figures           []figure
 }
 
-// plain is what the same costs without offloading, in this run. What is compared is measured before and after what it is compared with,
-// because a machine that others share does not keep its speed.
+// plain is the cost of the same work without offloading, in this run. It is measured before and after the cost with
+// offloading, because the speed of a shared machine varies.
 type plain struct {
 	rollout, deletion, creation costs
 	// both are the same in both clusters at once, which know nothing of each other: the least that two clusters take on this machine.
@@ -51,7 +51,7 @@ type plain struct {
 	slowestUpdates time.Duration // 99 of 100 are there within
 }
 
-// againstBoth records how a cost compares with that of both clusters at once.
+// againstBoth records the ratio of a cost to the cost of both clusters at once.
 func (b *bench) againstBoth(c, both cost) {
 	_, used := c.ratio(costs{both})
 	b.found("   compared with both clusters at once", "%.2f", used)
@@ -179,8 +179,8 @@ func (b *bench) isHeartbeat(write lab.Write) bool {
 	return true
 }
 
-// isQuotaRefresh reports whether a write tells a namespace what the others have left of a Quota: at most one in five seconds, however many objects
-// there are.
+// isQuotaRefresh reports whether a write updates the rest of a Quota in a namespace. There is at most one in five
+// seconds, independent of the number of objects.
 func isQuotaRefresh(write lab.Write) bool {
 	return write.Kind() == "resourcequotas" && write.Verb == "patch"
 }
@@ -201,7 +201,7 @@ func (b *bench) used(what string, u testenv.Usage) {
 	b.found(what, "%d MiB now, %d at most, %.1f s of CPU", u.RSS>>20, u.PeakRSS>>20, u.CPU.Seconds())
 }
 
-// kubelet records what the virtual kubelet has come to use.
+// kubelet records the resource usage of the virtual kubelet.
 func (b *bench) kubelet() error {
 	used, err := testenv.ProcessUsage(b.Kubelet().Pid())
 	if err != nil {
@@ -226,7 +226,7 @@ func (b *bench) memory(context.Context) error {
 // quiet is how long our processes must have written nothing to count as done.
 const quiet = 3 * time.Second
 
-// settled waits until our processes have nothing more to do and returns what they wrote until then.
+// settled waits until the processes have nothing left to do, and returns their writes until then.
 func (b *bench) settled(ctx context.Context) ([]lab.Write, error) {
 	var all []lab.Write
 	since := time.Now()

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// cpu is what each process of both clusters, ours among them, has used so far.
+// cpu has the processor time of each process of both clusters so far.
 type cpu map[string]time.Duration
 
 func (b *bench) cpu() (cpu, error) {
@@ -35,7 +35,7 @@ func (b *bench) cpu() (cpu, error) {
 	return used, nil
 }
 
-// since returns the sum of what was used after an earlier reading, and the largest parts of it.
+// since returns the sum of the processor time since an earlier reading, and its largest parts.
 func (c cpu) since(earlier cpu) (sum time.Duration, parts string) {
 	const most = 5
 	var names []string
@@ -59,8 +59,8 @@ const kubeletProcess = lab.ConsumerID + " virtual-kubelet"
 // collectionMost is the part of the virtual kubelet's processor time that may go into the collection of garbage.
 const collectionMost = 15
 
-// phase records the processor time that both clusters and our processes take for something, and what the virtual kubelet spends
-// on the collection of garbage meanwhile.
+// phase records the processor time of both clusters and the processes of Refract while do runs, and the time that the
+// virtual kubelet spends on garbage collection.
 func (b *bench) phase(ctx context.Context, do func(context.Context) error) (total time.Duration, err error) {
 	before, err := b.cpu()
 	if err != nil {
@@ -97,8 +97,8 @@ func (b *bench) phase(ctx context.Context, do func(context.Context) error) (tota
 	return total, nil
 }
 
-// goClock is what Go says of the virtual kubelet's processor time, in seconds. These are estimates, to be compared with each other
-// alone: they count the time that the process waits for a processor, too.
+// goClock has the processor time of the virtual kubelet as the Go runtime estimates it, in seconds. The estimates
+// include the time waiting for a processor, so they can only be compared with each other.
 type goClock struct{ all, collecting float64 }
 
 func (b *bench) goClock(ctx context.Context) (goClock, error) {
@@ -117,7 +117,7 @@ func (c goClock) collection(since goClock) float64 {
 	return 100 * (c.collecting - since.collecting) / (c.all - since.all)
 }
 
-// profile writes what the virtual kubelet has allocated so far.
+// profile writes the allocation profile of the virtual kubelet.
 func (b *bench) profile(ctx context.Context) error {
 	if b.profiles == "" {
 		return nil
@@ -138,8 +138,8 @@ func (b *bench) keepProfile(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(b.profiles, fmt.Sprintf("%s-%02d.pb.gz", name, b.profiled)), data, 0o600)
 }
 
-// collectGarbage makes the virtual kubelet collect, so that what its metrics call live is what it holds, and not what it held
-// when it last happened to collect. Twice: what lies in a pool goes with the second.
+// collectGarbage triggers garbage collections of the virtual kubelet, so that its metrics of live memory are up to date.
+// It does so twice, because the content of pools is released by the second one.
 func (b *bench) collectGarbage(ctx context.Context) error {
 	var data []byte
 	for range 2 {

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// kind is what of a kind the benchmark makes, how many, and what may be written for it.
+// kind describes the objects of a kind that the benchmark creates, their number, and the permitted writes.
 type kind struct {
 	name           string
 	prefix         string // of the objects' names; "" is the name of the kind
@@ -34,19 +34,19 @@ type kind struct {
 	back bool
 	// plain is the cluster of objects in a namespace that is not offloaded; they are their own copies. nil: they are reflected.
 	plain *lab.Side
-	// onCreation and onChange are the writes of all our processes that one object takes: what the provider's controllers make of the
-	// copy is one of them.
+	// onCreation and onChange are the writes of all processes of Refract for one object, including the writes of the
+	// provider's controllers for the copy.
 	onCreation, onChange float64
-	// change is what a change patches, a label when nil.
+	// change returns the patch of a change. If it is nil, a label is changed.
 	change func(value string) string
 }
 
-// few objects are enough of kinds whose cost is that of another one.
+// few is the number of objects of a kind that costs the same as another kind, so that few objects are enough.
 const few = 100
 
 var services = corev1.SchemeGroupVersion.WithResource("services")
 
-// kinds returns those that are reflected; the first is the Service, the second the ConfigMap.
+// kinds returns the reflected kinds. The first is the Service, the second the ConfigMap.
 func (b *bench) kinds() []*kind {
 	core := corev1.SchemeGroupVersion.WithResource
 	few := min(few, b.services)
@@ -77,7 +77,7 @@ func (b *bench) kinds() []*kind {
 	}
 }
 
-// claim asks for a volume of the virtual class, for a pod that was scheduled onto the virtual node.
+// claim returns a claim of the virtual class for a pod that was scheduled to the virtual node.
 func claim() map[string]any {
 	return map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{wire.SelectedNodeAnnotation: lab.NodeName}},
@@ -86,7 +86,7 @@ func claim() map[string]any {
 	}
 }
 
-// volumes gives the provider what its claims bind to: those that wait for a volume get an Event over and over.
+// volumes creates the volumes that the provider's claims bind to, because claims without a volume get Events repeatedly.
 func (b *bench) volumes(ctx context.Context) error {
 	for i := range min(few, b.services) + 2*missed {
 		volume := &corev1.PersistentVolume{
@@ -127,7 +127,7 @@ func (k *kind) object(i int) string {
 //go:embed cluster
 var manifests embed.FS
 
-// apply gives a cluster what is in a file of the folder cluster.
+// apply applies a file of the folder cluster to a cluster.
 func (b *bench) apply(ctx context.Context, cluster, name string) error {
 	content, err := manifests.ReadFile("cluster/" + name)
 	if err != nil {

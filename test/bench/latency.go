@@ -20,7 +20,7 @@ const (
 	updatesFor       = 10 * time.Second
 )
 
-// latency measures how long after a change is asked for here its copy is changed there.
+// latency measures the delay between a change in the consumer and the change of its copy in the provider.
 func (b *bench) latency(ctx context.Context) error {
 	progress("%d updates a second for %s", updatesPerSecond, updatesFor)
 	delays, err := b.updates(ctx, b.kinds()[1])
@@ -78,7 +78,7 @@ func (b *bench) updates(ctx context.Context, k *kind) ([]time.Duration, error) {
 	return delays, err
 }
 
-// arrivals are when copies were seen with which value.
+// arrivals has the time at which each value of each copy was seen.
 type arrivals struct {
 	mu sync.Mutex
 	at map[string]time.Time
@@ -87,7 +87,7 @@ type arrivals struct {
 // watchCopies notes when copies change.
 func (b *bench) watchCopies(ctx context.Context, k *kind) (*arrivals, error) {
 	_, copies := b.ends(k)
-	// From now on: telling of those that are there would take its time, which is not that of the first updates.
+	// The watch starts now: listing the existing copies would delay the first updates.
 	now, err := copies.List(ctx, metav1.ListOptions{LabelSelector: label + "=yes", Limit: 1})
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (a *arrivals) note(value string) {
 	}
 }
 
-// delays waits until all that was asked for has arrived.
+// delays waits until all requested changes have arrived.
 func (a *arrivals) delays(ctx context.Context, asked map[string]time.Time) ([]time.Duration, error) {
 	deadline := time.Now().Add(30 * time.Second)
 	for {

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Bench measures, on two real control planes with simulated nodes, what offloading costs: `make bench-e2e` runs it and
-// prints a table of figures against their goals. Times are quoted as ratios within the one run, because absolute ones say
-// more about the machine than about us. It exits with 1 when a goal is missed.
+// Bench measures the cost of offloading on two real control planes with simulated nodes: `make bench-e2e` runs it and
+// prints a table of figures against their goals. Times are ratios within one run, because absolute times depend mostly
+// on the machine. It exits with 1 if a goal is missed.
 package main
 
 import (
@@ -57,7 +57,7 @@ func main() {
 // least is how many of each are needed: two rounds, and one that stays.
 const least = 4*missed + 1
 
-// kubeletArgs are what the lab does not set by itself.
+// kubeletArgs are additional arguments that the lab does not set.
 var kubeletArgs = []string{"--enable-profiling", "--enable-storage", "--remote-real-storage-class-name=" + lab.RemoteStorageClass}
 
 func run(ctx context.Context, options lab.Options, b *bench) (err error) {

@@ -16,14 +16,14 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// further is how many namespaces are offloaded to learn what one costs.
+// further is the number of namespaces that are offloaded to measure the cost of one.
 const further = 100
 
 // namespacesMemory is the goal for them, in MiB: 40 KiB for each of ten watches, nine of this cluster's kinds and one of the provider.
 const namespacesMemory = 40
 
-// namespaces measures what a virtual kubelet that has just started takes for further namespaces, all but empty: each has its
-// root CA, as all namespaces do.
+// namespaces measures the cost of additional namespaces for a virtual kubelet that has just started. They are empty
+// except for the root CA that every namespace has.
 func (b *bench) namespaces(ctx context.Context) error {
 	progress("%d further namespaces", further)
 	if err := b.StopKubelet(ctx); err != nil {
@@ -87,7 +87,7 @@ func (b *bench) namespaces(ctx context.Context) error {
 		return (metricsAfter.Sum(metric, nil) - metrics.Sum(metric, nil)) / (1 << 20)
 	}
 	stacks, live := grown("go_memory_classes_heap_stacks_bytes"), grown("go_gc_heap_live_bytes")
-	// The resident memory of a process moves by as much as there may be garbage, whatever it does: it is shown, and not judged.
+	// The resident memory of a process varies by the permitted amount of garbage, so it is shown but not checked.
 	b.atMost("   the virtual kubelet's memory for them, in use", stacks+live, namespacesMemory, " MiB")
 	b.found("      in stacks", "%.1f MiB", stacks)
 	b.found("      live", "%.1f MiB", live)

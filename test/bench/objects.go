@@ -64,7 +64,7 @@ func (b *bench) change(ctx context.Context, k *kind, name, value string) error {
 	return err
 }
 
-// changeOf is the value to which an object was changed last.
+// changeOf returns the value of the last change of an object.
 func changeOf(object *unstructured.Unstructured) string {
 	if message, ok := object.Object["message"].(string); ok {
 		return message
@@ -77,7 +77,7 @@ func hasChange(value string) func(*unstructured.Unstructured) bool {
 	return func(object *unstructured.Unstructured) bool { return changeOf(object) == value }
 }
 
-// ofOurs selects the copies of what the benchmark made.
+// ofOurs selects the copies of the benchmark's objects.
 const ofOurs = wire.OriginLabel + "=" + lab.ConsumerID + "," + label + "=yes"
 
 func (b *bench) delete(ctx context.Context, k *kind, name string) error {
@@ -95,8 +95,8 @@ func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context
 	return group.Wait()
 }
 
-// await returns when there are just n copies of which something holds; nil holds of all. It watches: lists of everything, again and
-// again, would be a part of what is measured.
+// await returns when exactly n copies fulfill a condition; nil is fulfilled by all. It watches, because repeated lists
+// of all objects would affect the measurement.
 func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructured.Unstructured) bool) error {
 	_, copies := b.ends(k)
 	selector := ofOurs
@@ -282,7 +282,7 @@ func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
 	return nil
 }
 
-// perObject records writes, those of Events apart, unless the objects are Events.
+// perObject records the writes for each object. Writes of Events are recorded separately, unless the objects are Events.
 func (b *bench) perObject(writes []lab.Write, k *kind, what string, goal float64) {
 	n := 0
 	if !k.back {
@@ -295,7 +295,7 @@ func (b *bench) perObject(writes []lab.Write, k *kind, what string, goal float64
 	}
 }
 
-// copyOf returns the copy of an object, nil when there is none.
+// copyOf returns the copy of an object, or nil if none exists.
 func (b *bench) copyOf(ctx context.Context, k *kind, name string) (*unstructured.Unstructured, error) {
 	_, copies := b.ends(k)
 	object, err := copies.Get(ctx, name, metav1.GetOptions{})

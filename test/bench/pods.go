@@ -37,11 +37,11 @@ type place struct {
 	namespace string
 }
 
-// simulatedNodes are those of either cluster.
+// simulatedNodes selects the simulated nodes of either cluster.
 var simulatedNodes = map[string]string{testenv.KwokNodeLabel: "kwok"}
 
-// plainPods measures the pods on nodes of their own cluster, and those of two clusters that do the same at once and know nothing of
-// each other: the least that pods cost which two control planes know, on this machine.
+// plainPods measures pods on nodes of their own cluster, and pods of two independent clusters at once. The latter is the
+// minimal cost of pods in two control planes on this machine.
 func (b *bench) plainPods(ctx context.Context) error {
 	progress("%d pods on simulated nodes of the consumer", b.pods)
 	plain, err := b.plainOnce(ctx)
@@ -199,7 +199,7 @@ func (b *bench) tally(writes []lab.Write, objects int) {
 // tokensApp is the Deployment whose pods have tokens.
 const tokensApp = "tokens"
 
-// podsWithTokens counts what the tokens with which pods use the consumer's API server cost on top.
+// podsWithTokens counts the additional cost of the tokens with which pods use the consumer's API server.
 func (b *bench) podsWithTokens(ctx context.Context) error {
 	progress("%d pods with tokens", few)
 	if err := b.deploy(ctx, b.offloaded().places[0], tokensApp, few, virtualNodes, nil); err != nil {

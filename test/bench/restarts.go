@@ -54,7 +54,7 @@ func (b *bench) restart(ctx context.Context) error {
 	}
 	var needless []lab.Write
 	for _, write := range writes {
-		// The node shows that its kubelet is back; the new Service was asked for.
+		// The node has a heartbeat of the restarted kubelet, and the new Service was requested.
 		if !strings.HasPrefix(write.Resource, "nodes") && write.Name != first {
 			needless = append(needless, write)
 		}
@@ -249,7 +249,7 @@ const (
 	resyncEvery = 15 * time.Second
 )
 
-// resync has everything compared over and over, and counts what is written for it.
+// resync makes the virtual kubelet compare everything repeatedly, and counts the resulting writes.
 func (b *bench) resync(ctx context.Context) error {
 	progress("%d comparisons of everything, %s apart", resyncs, resyncEvery)
 	if err := b.awaitRecorded(ctx, b.pods+few); err != nil {

@@ -20,9 +20,9 @@ import (
 // fault is something that breaks, and is repaired.
 type fault struct {
 	name string
-	// of is what it is about: two faults of the same thing are not inflicted at once.
+	// of is the target of the fault. Two faults of the same target are not injected at once.
 	of string
-	// late faults are repaired after the others: what they start needs those.
+	// late faults are repaired last, because the processes that they start need the others.
 	late            bool
 	inflict, repair func(context.Context, *game) error
 }
@@ -159,7 +159,8 @@ func restore(name string, of func(*game) *lab.Side) fault {
 		repair: func(ctx context.Context, g *game) error {
 			defer func() { _ = os.RemoveAll(filepath.Dir(backup)) }()
 			done := g.witness.putBack(of(g).ID, at)
-			// As Kubernetes advises. Without it nobody could tell by its version that a backup of a moment ago was restored (package rewind).
+			// Kubernetes recommends these flags. Without them, the restore of a very recent backup could not be detected
+			// by the versions (package rewind).
 			if err := of(g).Restore(ctx, backup, "--bump-revision=1000000", "--mark-compacted"); err != nil {
 				return err
 			}

@@ -24,7 +24,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// What administrators do to the clusters. An API server may be what is broken besides: then it has no effect, and is said.
+// Actions of administrators in the clusters. If an API server is broken at the time, an action has no effect, which is
+// reported.
 
 // attempt does what may have no effect.
 func (g *game) attempt(ctx context.Context, name string, do func(context.Context) error) error {

@@ -20,11 +20,11 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// state is what one cluster holds of a kind: what matters of each object, by namespace and name.
+// state has the relevant content of each object of a kind in one cluster, by namespace and name.
 type state map[string]string
 
-// examine compares what the provider has with what follows from the consumer's state by the documented rules, and the statuses of pods
-// the other way round. It shares no code with the reflection.
+// examine compares the provider's objects with the objects that follow from the consumer's state by the documented
+// rules, and the statuses of pods in the other direction. It shares no code with the reflection.
 func (g *game) examine(ctx context.Context) (wrong []string, err error) {
 	extended, err := g.extended(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func content(data map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// Every ConfigMap crosses; that with the root certificates under another name.
+// Every ConfigMap is reflected. The ConfigMap with the root certificates gets another name.
 func (g *game) expectedConfigMaps(ctx context.Context, namespace string) (state, error) {
 	list, err := g.Consumer.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	found := state{}
@@ -166,7 +166,7 @@ func (g *game) configMapsThere(ctx context.Context, namespace string) (state, er
 	return found, err
 }
 
-// What a user of the provider has there stays as it is.
+// The objects that a user of the provider has created there stay unchanged.
 func (g *game) expectedTheirs(_ context.Context, namespace string) (state, error) {
 	found := state{}
 	if g.witness.isWithdrawn(namespace) { // which has deleted it, though a restored consumer does not know
@@ -276,7 +276,7 @@ func (g *game) shadowsThere(ctx context.Context, namespace string) (state, error
 	return found, err
 }
 
-// A pod's status is that of the provider's pod, whatever its address.
+// The status of a pod equals the status of the provider's pod, except for its address.
 func statuses(list *corev1.PodList) state {
 	found := state{}
 	for i := range list.Items {

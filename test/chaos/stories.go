@@ -44,7 +44,7 @@ import (
 //go:embed stories
 var stories embed.FS
 
-// figures are the measurements of a story by what they measure, in the order in which they came first.
+// figures are the measurements of a story by name, in the order of their first occurrence.
 type figures struct {
 	names  []string
 	values map[string][]time.Duration
@@ -57,7 +57,7 @@ func (f *figures) add(name string, value time.Duration) {
 	f.values[name] = append(f.values[name], value)
 }
 
-// tell plays the stories of these names, separated by commas, so many times.
+// tell plays the stories with these names, separated by commas, the given number of times.
 func (g *game) tell(ctx context.Context, names string, times int) error {
 	files, err := fs.Glob(stories, "stories/*.txt")
 	if err != nil {

@@ -27,7 +27,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// users work in the consumer. What they ask for may fail while things are broken; they go on with something else.
+// users work in the consumer. Their requests may fail while things are broken, and then they continue with other
+// requests.
 type users struct {
 	g *game
 
@@ -286,7 +287,7 @@ func (u *users) createConfig(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// theirsPrefix begins the names of what a user of the provider has in the remote namespaces.
+// theirsPrefix is the prefix of the names of objects that a user of the provider creates in the remote namespaces.
 const theirsPrefix = "theirs-"
 
 // createTheirs is a user of the provider, whose object nobody of ours may touch.

@@ -60,7 +60,7 @@ type complaint struct {
 // doubt is how long a complaint may turn out to be none: the clusters are watched separately, and one may have shown its part first.
 const doubt = 5 * time.Second
 
-// watched tells of the pods of a cluster. Its methods are called by one goroutine.
+// watched observes the pods of a cluster. Its methods are called by one goroutine.
 type watched struct {
 	known  map[types.NamespacedName]*corev1.Pod
 	notice func(pod *corev1.Pod, deleted bool)
@@ -203,7 +203,7 @@ func (w *witness) wasPutBack(cluster string) bool {
 	return len(w.restored[cluster]) > 0
 }
 
-// putBack says that a cluster is restored to what it was at that time, until done is called.
+// putBack records that a cluster is restored to its state at that time, until done is called.
 func (w *witness) putBack(cluster string, to time.Time) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +216,7 @@ func (w *witness) putBack(cluster string, to time.Time) (done func()) {
 	}
 }
 
-// remain says which pods the consumer has after it was put back: with the others goes what was made of them.
+// remain records the pods of the consumer after a restore. The copies of all other pods are deleted.
 func (w *witness) remain(pods []types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -225,14 +225,14 @@ func (w *witness) remain(pods []types.NamespacedName) {
 	}
 }
 
-// isEvicted reports whether the API server says so.
+// isEvicted reports whether the API server has evicted the pod.
 func isEvicted(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 	})
 }
 
-// expectEvictions says that a drain begins.
+// expectEvictions records that a drain begins.
 func (w *witness) expectEvictions() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,7 +253,7 @@ func (w *witness) deleted(key types.NamespacedName) {
 	w.gone[key] = true
 }
 
-// withdrawn announces that a user withdraws a namespace, which deletes what is there.
+// withdrawn records that a user withdraws a namespace, which deletes the remote namespace with its content.
 func (w *witness) withdrawn(namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,7 +266,7 @@ func (w *witness) isWithdrawn(namespace string) bool {
 	return w.left[namespace]
 }
 
-// complaints that have no excuse, and those of them that will not get any.
+// complaints returns the complaints without an excuse, and those that cannot get one any more.
 func (w *witness) complaints() (open, certain []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 //go:embed app
 var files embed.FS
 
-// configuration shows what an application needs besides pods and Services, and the one thing that comes back.
+// configuration shows the other objects that an application needs besides pods and Services, and the only kind that is
+// reflected back.
 func (s *story) configuration(ctx context.Context) error {
 	err := s.during("the ConfigMap, the Secret and the Ingress are in the cloud", func() error {
 		return s.lab.Wait(ctx, "configuration", func(ctx context.Context) (string, error) {
@@ -60,7 +61,7 @@ func (s *story) configuration(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "ingress", "web", "-n", namespace)
 }
 
-// absence is what is missing, when an error says no more than that.
+// absence returns a description of the missing object if this is the only content of an error.
 func absence(err error) (string, error) {
 	if apierrors.IsNotFound(err) {
 		return err.Error(), nil
@@ -116,7 +117,7 @@ func (s *story) anyResource(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "reflectedresources")
 }
 
-// awaitCondition waits until the virtual kubelet says so about the ReflectedResource, and returns its message.
+// awaitCondition waits until the ReflectedResource has a condition with this reason, and returns its message.
 func (s *story) awaitCondition(ctx context.Context, reason string) (message string, err error) {
 	err = s.lab.Wait(ctx, "the ReflectedResource", func(ctx context.Context) (string, error) {
 		object, err := s.lab.Consumer.Dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Get(ctx, "servicemonitors.monitoring.coreos.com", metav1.GetOptions{})

@@ -50,7 +50,7 @@ func (s *story) compare(ctx context.Context) error {
 	return nil
 }
 
-// differences is a table of the fields of metadata and spec in which two pods differ.
+// differences returns a table of the fields of metadata and spec in which two pods differ.
 func differences(local, remote *corev1.Pod) (string, error) {
 	home, err := flatten(local)
 	if err != nil {
@@ -75,7 +75,7 @@ func differences(local, remote *corev1.Pod) (string, error) {
 	return b.String(), err
 }
 
-// flatten lists labels, annotations and the fields of the spec, with what they hold.
+// flatten returns labels, annotations and the fields of the spec with their values.
 func flatten(pod *corev1.Pod) (map[string]string, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 	if err != nil {

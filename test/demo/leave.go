@@ -57,7 +57,7 @@ func (s *story) leave(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "nodes")
 }
 
-// leftInTheCloud lists what the provider has of the consumer.
+// leftInTheCloud lists the objects of the consumer in the provider.
 func (s *story) leftInTheCloud(ctx context.Context) (left []string, err error) {
 	namespaces, err := s.lab.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
 		LabelSelector: wire.RemoteClusterIDLabel + "=" + lab.ConsumerID + "," + "!" + wire.TenantNamespaceLabel})

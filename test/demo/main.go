@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// story is what the steps have in common.
+// story has the common state of the steps.
 type story struct {
 	*screen
 	lab *lab.Lab
@@ -57,7 +57,7 @@ type chapter[S any] struct {
 	tell       func(S, context.Context) error
 }
 
-// tell a story, chapter by chapter, up to the first that does not hold.
+// tell tells a story, chapter by chapter, up to the first chapter that fails.
 func tell[S any](ctx context.Context, screen *screen, story S, chapters []chapter[S]) error {
 	for _, c := range chapters {
 		screen.heading(c.title, c.why)
@@ -86,7 +86,7 @@ func steps() []chapter[*story] {
 	}
 }
 
-// lastSteps end what the others have built.
+// lastSteps returns the steps that remove the objects of the other steps.
 func lastSteps() []chapter[*story] {
 	return []chapter[*story]{
 		{"Leave without a trace", "The virtual node is deleted. Its pods are evicted, end in the cloud, and start in the home cluster; then the node goes, and all that the cloud had of it.", (*story).leave},

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// tallies are what was counted along the way.
+// tallies has the counts of the story.
 type tallies struct {
 	// all writes of our processes so far, in both clusters.
 	all []lab.Write

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// vendor is what the example plugin removes.
+// vendor is the prefix that the example plugin removes.
 const vendor = "cloud.google.com/"
 
 func (s *story) dropPlugin(ctx context.Context) error {

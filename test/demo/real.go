@@ -20,7 +20,7 @@ import (
 //go:embed app/real.yaml
 var realApp embed.FS
 
-// reality is the story on real nodes. What it shows are command lines, which anybody could type.
+// reality is the story on real nodes. It shows command lines that anybody could type.
 type reality struct {
 	*screen
 	lab *nodelab.Lab
@@ -28,7 +28,7 @@ type reality struct {
 	begun time.Time
 }
 
-// realSteps tell it.
+// realSteps returns the chapters of the story on real nodes.
 func realSteps() []chapter[*reality] {
 	return []chapter[*reality]{
 		{"Two clusters", "Rome and milan, each a real control plane and a real node (containerd, kubelet, kube-proxy, CoreDNS), on machines made of Linux namespaces. Their pods find each other, as in one VPC.", (*reality).bringUp},
@@ -62,7 +62,7 @@ func (r *reality) bringUp(ctx context.Context) error {
 	})
 }
 
-// run a line and show it with what it prints.
+// run runs a line and shows it with its output.
 func (r *reality) run(line string) error {
 	out, err := r.lab.Run(line)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *reality) run(line string) error {
 	return nil
 }
 
-// until a line prints what is wanted.
+// until repeats a line until its output contains want.
 func (r *reality) until(ctx context.Context, line, want string) error {
 	pattern := regexp.MustCompile(want)
 	for {

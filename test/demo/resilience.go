@@ -94,8 +94,8 @@ func (s *story) returnKubelet(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "pods", "-n", namespace, "-o", "wide", "--field-selector=spec.nodeName="+lab.NodeName)
 }
 
-// sliceVersions returns the resource versions of the EndpointSlices of the home cluster: their controller writes to them when the new pod has
-// another address, and what it does to them is no silence of ours to prove.
+// sliceVersions returns the resource versions of the EndpointSlices of the home cluster. Their controller writes them
+// when the new pod has another address, which is no write of Refract.
 func (s *story) sliceVersions(ctx context.Context) (map[string]string, error) {
 	list, err := s.lab.Consumer.Client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

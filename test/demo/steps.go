@@ -126,7 +126,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// customColumns are long and say nothing that the heading of the table does not.
+// customColumns matches a long argument that repeats the heading of the table.
 var customColumns = regexp.MustCompile(`-o=custom-columns=\S+`)
 
 // kubectl runs kubectl and shows it.

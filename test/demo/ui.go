@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// screen prints the story: plain lines into a file or a pipe; with colours, and with a line that shows what is being waited
-// for, on a terminal. Safe for concurrent use.
+// screen prints the story: plain lines to a file or a pipe; colors and a line with the current wait on a terminal. Safe
+// for concurrent use.
 type screen struct {
 	mu      sync.Mutex
 	out     io.Writer
@@ -42,13 +42,13 @@ func (s *screen) paint(colour, text string) string {
 	return colour + text + reset
 }
 
-// heading begins a step of the story and says why it is there.
+// heading begins a step of the story, with its title and its purpose.
 func (s *screen) heading(title, why string) {
 	s.step++
 	s.print("\n%s\n%s\n", s.paint(bold, fmt.Sprintf("%d. %s", s.step, title)), s.paint(dim, wrap(why, 100, "   ")))
 }
 
-// during shows what is being waited for until work returns, then how long that took or that it failed.
+// during shows the current wait until work returns, then its duration or its failure.
 func (s *screen) during(what string, work func() error) error {
 	begun := time.Now()
 	stop := s.spin(what, begun)
@@ -73,7 +73,7 @@ func (s *screen) note(format string, args ...any) {
 	s.print("   %s\n", s.paint(dim, fmt.Sprintf(format, args...)))
 }
 
-// shell shows a command and what it printed.
+// shell shows a command and its output.
 func (s *screen) shell(command, output string) {
 	s.print("   %s\n%s", s.paint(cyan, "$ "+command), indent(output, "     "))
 }
@@ -115,7 +115,7 @@ func (s *screen) spin(what string, begun time.Time) (stop func()) {
 	return func() { close(done); <-gone }
 }
 
-// wait replaces the line that shows what is being waited for.
+// wait replaces the line with the current wait.
 func (s *screen) wait(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,7 +31,7 @@ func Variants(path string) ([]string, error) {
 	return lines(string(text), "sh"), nil
 }
 
-// CommandsOf returns those in the section with a heading of the second level, without what is in other sections.
+// CommandsOf returns the commands in the section with a heading of the second level, without those in other sections.
 func CommandsOf(path, heading string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -26,38 +26,40 @@ import (
 )
 
 const (
-	// beatsPerLease is how many heartbeats may be lost until the Lease expires: a provider that is busy is no reason to take
-	// endpoints away from it.
+	// beatsPerLease is the number of heartbeats that may be lost until the Lease expires, because endpoints should not
+	// become unready when a provider is busy.
 	beatsPerLease = 4
-	// failedRetry is when the next heartbeat is due after one that got no answer: until then no traffic comes.
+	// failedRetry is the delay after a heartbeat without a response. Until the next one succeeds, the provider sends no
+	// traffic.
 	failedRetry = 2 * time.Second
-	// deniedRetry is when a provider is asked again at the latest that allows no heartbeat: an upgrade brings the right. An API
-	// server that has just started denies what it allows a moment later, so the first denials say little.
+	// deniedRetry is the maximum delay until a forbidden heartbeat is retried, because an upgrade of the provider may
+	// grant the permission. An API server that has just started may temporarily deny requests, so the first denials are
+	// retried earlier.
 	deniedRetry  = 10 * time.Minute
 	fieldManager = wire.HeartbeatFieldManager
 )
 
-// Options of a Heartbeat.
+// Options are the settings of the heartbeats.
 type Options struct {
-	// ClusterID of this cluster.
+	// ClusterID is the ID of this cluster.
 	ClusterID string
-	// Leases are those of the tenant namespace on the provider.
+	// Leases accesses the Leases in the tenant namespace on the provider.
 	Leases coordinationclient.LeaseInterface
-	// Ready asks this cluster's API server whether it is ready.
+	// Ready checks whether this cluster's API server is ready.
 	Ready func(context.Context) error
-	// Interval of the heartbeats; 0 sends none.
+	// Interval is the time between heartbeats; 0 disables them.
 	Interval time.Duration
 	Clock    clock.Clock
 }
 
-// Run sends heartbeats until ctx ends.
+// Run sends heartbeats until ctx is done.
 func Run(ctx context.Context, o Options) {
 	if o.Interval == 0 {
 		return
 	}
-	h := &heart{Options: o}
+	h := &sender{Options: o}
 	for ctx.Err() == nil {
-		next := h.beat(ctx)
+		next := h.sendHeartbeat(ctx)
 		select {
 		case <-ctx.Done():
 		case <-o.Clock.After(next):
@@ -65,43 +67,43 @@ func Run(ctx context.Context, o Options) {
 	}
 }
 
-type heart struct {
+type sender struct {
 	Options
-	trouble string // of the last heartbeat
-	denied  int    // grows with every denial in a row
+	lastError string // error of the last heartbeat, empty after a success
+	denials   int    // number of consecutive denials
 }
 
-// beat sends one heartbeat and returns when the next one is due.
-func (h *heart) beat(ctx context.Context) time.Duration {
+// sendHeartbeat sends one heartbeat, and returns the delay until the next one.
+func (h *sender) sendHeartbeat(ctx context.Context) time.Duration {
 	attempt, cancel := context.WithTimeout(ctx, h.Interval)
 	defer cancel()
 	if err := h.Ready(attempt); err != nil {
-		h.report(ctx, fmt.Errorf("this cluster's API server is not ready, %w", err))
+		h.reportChange(ctx, fmt.Errorf("this cluster's API server is not ready, %w", err))
 		return min(h.Interval, failedRetry)
 	}
-	err := h.renew(attempt)
-	h.report(ctx, err)
+	err := h.renewLease(attempt)
+	h.reportChange(ctx, err)
 	if apierrors.IsForbidden(err) {
-		h.denied = min(2*h.denied+1, int(deniedRetry/failedRetry))
-		return time.Duration(h.denied) * failedRetry
+		h.denials = min(2*h.denials+1, int(deniedRetry/failedRetry))
+		return time.Duration(h.denials) * failedRetry
 	}
-	h.denied = 0
+	h.denials = 0
 	if err != nil {
 		return min(h.Interval, failedRetry)
 	}
 	return h.Interval
 }
 
-// report logs what has changed.
-func (h *heart) report(ctx context.Context, err error) {
+// reportChange logs a change of the error.
+func (h *sender) reportChange(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil {
 		trouble = err.Error()
 	}
-	if trouble == h.trouble || ctx.Err() != nil {
+	if trouble == h.lastError || ctx.Err() != nil {
 		return
 	}
-	h.trouble = trouble
+	h.lastError = trouble
 	switch {
 	case err == nil:
 		log.FromContext(ctx).Info("Sending heartbeats to the provider", "lease", wire.HeartbeatLease)
@@ -112,7 +114,7 @@ func (h *heart) report(ctx context.Context, err error) {
 	}
 }
 
-func (h *heart) renew(ctx context.Context) error {
+func (h *sender) renewLease(ctx context.Context) error {
 	spec := coordinationv1.LeaseSpec{HolderIdentity: &h.ClusterID, RenewTime: &metav1.MicroTime{Time: h.Clock.Now()}}
 	seconds := int32(max(1, (beatsPerLease*h.Interval+time.Second-1)/time.Second))
 	spec.LeaseDurationSeconds = &seconds

@@ -28,18 +28,18 @@ func TestDenialsAreAskedAboutAgain(t *testing.T) {
 	defer server.Close()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
-	h := &heart{Options: Options{ClusterID: "rome", Leases: client.CoordinationV1().Leases("liqo-tenant-rome"), Interval: 10 * time.Second, Clock: clock.RealClock{},
+	h := &sender{Options: Options{ClusterID: "rome", Leases: client.CoordinationV1().Leases("liqo-tenant-rome"), Interval: 10 * time.Second, Clock: clock.RealClock{},
 		Ready: func(context.Context) error { return nil }}}
-	assert.Equal(t, failedRetry, h.beat(t.Context()))
+	assert.Equal(t, failedRetry, h.sendHeartbeat(t.Context()))
 	next := time.Duration(0)
 	for range 20 {
-		next = h.beat(t.Context())
+		next = h.sendHeartbeat(t.Context())
 	}
 	assert.Equal(t, deniedRetry, next)
 	code = http.StatusOK
-	assert.Equal(t, 10*time.Second, h.beat(t.Context()))
+	assert.Equal(t, 10*time.Second, h.sendHeartbeat(t.Context()))
 	code = http.StatusForbidden
-	assert.Equal(t, failedRetry, h.beat(t.Context()), "it was allowed a moment ago")
+	assert.Equal(t, failedRetry, h.sendHeartbeat(t.Context()), "it was allowed a moment ago")
 	code = http.StatusInternalServerError
-	assert.Equal(t, failedRetry, h.beat(t.Context()))
+	assert.Equal(t, failedRetry, h.sendHeartbeat(t.Context()))
 }

@@ -11,67 +11,64 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// attributes returns what a caller must be allowed to do on the Node for the
-// request to be served; any one of the answers is enough. They are those of a
-// kubelet with fine-grained authorization (Kubernetes 1.33 and later): nodes/stats, nodes/metrics,
-// nodes/log and nodes/checkpoint, nodes/pods, nodes/healthz and nodes/configz or else nodes/proxy, and nodes/proxy alone
-// for all the rest.
+// requiredAccess returns the permissions on the Node that allow the request. One of them is sufficient. They are the same as
+// in a kubelet with fine-grained authorization (Kubernetes 1.33 and later): nodes/stats, nodes/metrics, nodes/log and
+// nodes/checkpoint; nodes/pods, nodes/healthz and nodes/configz or else nodes/proxy; and only nodes/proxy for all other
+// paths.
 //
-// It differs from a kubelet in one point, to the stricter: whatever enters a
-// container needs the verb create. WebSocket upgrades are GET requests, and a
-// permission that reads like "get nodes" should not be one to run commands.
-func attributes(nodeName string, caller user.Info, r *http.Request) []authorizationv1.SubjectAccessReviewSpec {
+// In one point it is stricter than a kubelet: requests that enter a container need the verb create. WebSocket upgrades
+// are GET requests, and a permission like "get nodes" should not allow running commands.
+func requiredAccess(nodeName string, caller user.Info, r *http.Request) []authorizationv1.SubjectAccessReviewSpec {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range caller.GetExtra() {
 		extra[key] = values
 	}
 	var found []authorizationv1.SubjectAccessReviewSpec
-	for _, subresource := range subresources(r.URL.Path) {
+	for _, subresource := range subresourcesOf(r.URL.Path) {
 		found = append(found, authorizationv1.SubjectAccessReviewSpec{
 			User: caller.GetName(), UID: caller.GetUID(), Groups: caller.GetGroups(), Extra: extra,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb(r), Version: "v1", Resource: "nodes", Subresource: subresource, Name: nodeName},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verbOf(r), Version: "v1", Resource: "nodes", Subresource: subresource, Name: nodeName},
 		})
 	}
 	return found
 }
 
-// subresources of the Node that open a path, the narrowest first.
-func subresources(path string) []string {
+// subresourcesOf returns the subresources of the Node that allow access to a path, the narrowest first.
+func subresourcesOf(path string) []string {
 	switch {
-	case within(path, "/stats"):
+	case isWithin(path, "/stats"):
 		return []string{"stats"}
-	case within(path, "/metrics"):
+	case isWithin(path, "/metrics"):
 		return []string{"metrics"}
-	case within(path, "/logs"):
+	case isWithin(path, "/logs"):
 		return []string{"log"}
-	case within(path, "/checkpoint"):
+	case isWithin(path, "/checkpoint"):
 		return []string{"checkpoint"}
-	case within(path, "/statusz"):
+	case isWithin(path, "/statusz"):
 		return []string{"statusz"}
-	case within(path, "/flagz"):
+	case isWithin(path, "/flagz"):
 		return []string{"configz"}
-	case within(path, "/pods"), within(path, "/runningpods"):
+	case isWithin(path, "/pods"), isWithin(path, "/runningpods"):
 		return []string{"pods", "proxy"}
-	case within(path, "/healthz"):
+	case isWithin(path, "/healthz"):
 		return []string{"healthz", "proxy"}
-	case within(path, "/configz"):
+	case isWithin(path, "/configz"):
 		return []string{"configz", "proxy"}
 	default:
 		return []string{"proxy"}
 	}
 }
 
-// within reports whether path is root or below it.
-func within(path, root string) bool {
+// isWithin reports whether path is root or below it.
+func isWithin(path, root string) bool {
 	rest, found := strings.CutPrefix(path, root)
 	return found && (rest == "" || rest[0] == '/')
 }
 
-// verb of the Kubernetes API for a request. Unknown methods have
-// none, and are therefore never allowed.
-func verb(r *http.Request) string {
+// verbOf returns the verb of the Kubernetes API for a request. Unknown methods have no verb, and are never allowed.
+func verbOf(r *http.Request) string {
 	switch {
-	case within(r.URL.Path, "/exec"), within(r.URL.Path, "/attach"), within(r.URL.Path, "/portForward"):
+	case isWithin(r.URL.Path, "/exec"), isWithin(r.URL.Path, "/attach"), isWithin(r.URL.Path, "/portForward"):
 		return "create"
 	case r.Method == http.MethodGet:
 		return "get"

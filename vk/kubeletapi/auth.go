@@ -29,9 +29,8 @@ type Access struct {
 	reviews       *reviewer
 }
 
-// NewAccess delegates to the API server behind client: tokens by TokenReview,
-// permissions by SubjectAccessReview. Client certificates are verified here
-// against clientCA; nil means that only tokens are accepted.
+// NewAccess returns an Access that delegates to the API server of client, with TokenReviews and SubjectAccessReviews.
+// Client certificates are verified against clientCA. If it is nil, only tokens are accepted.
 func NewAccess(nodeName string, client kubernetes.Interface, clientCA dynamiccertificates.CAContentProvider) *Access {
 	reviews := newReviewer(client)
 	tokens := cache.New(reviews, false, tokenCacheTTL, tokenCacheTTL)
@@ -42,8 +41,8 @@ func NewAccess(nodeName string, client kubernetes.Interface, clientCA dynamiccer
 	return &Access{nodeName: nodeName, authenticator: group.NewAuthenticatedGroupAdder(union.New(known...)), reviews: reviews}
 }
 
-// guard lets only allowed requests through to next.
-func (a *Access) guard(next http.Handler) http.Handler {
+// guardHandler passes only allowed requests to next.
+func (a *Access) guardHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, ok, err := a.authenticator.AuthenticateRequest(r)
 		if err != nil || !ok {
@@ -52,32 +51,32 @@ func (a *Access) guard(next http.Handler) http.Handler {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		asked := attributes(a.nodeName, caller.User, r)
+		asked := requiredAccess(a.nodeName, caller.User, r)
 		allowed, err := a.anyAllowed(r.Context(), asked)
 		switch {
 		case err != nil:
 			log.FromContext(r.Context()).Error(err, "Cannot authorize a caller of the kubelet API", "user", caller.User.GetName())
-			http.Error(w, fmt.Sprintf("asking the API server whether %s, %v", describe(asked), err), http.StatusInternalServerError)
+			http.Error(w, fmt.Sprintf("asking the API server whether %s, %v", describeReviews(asked), err), http.StatusInternalServerError)
 		case !allowed:
-			http.Error(w, "Forbidden: "+describe(asked)+" is not allowed", http.StatusForbidden)
+			http.Error(w, "Forbidden: "+describeReviews(asked)+" is not allowed", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// anyAllowed reports whether one of the reviews is answered with yes.
+// anyAllowed reports whether one of the reviews is allowed.
 func (a *Access) anyAllowed(ctx context.Context, asked []authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	for _, review := range asked {
-		if allowed, err := a.reviews.allows(ctx, review); allowed || err != nil {
+		if allowed, err := a.reviews.isAllowed(ctx, review); allowed || err != nil {
 			return allowed, err
 		}
 	}
 	return false, nil
 }
 
-// describe names what was asked for, in the terms that an RBAC rule needs.
-func describe(asked []authorizationv1.SubjectAccessReviewSpec) string {
+// describeReviews returns the missing permissions in the terms of an RBAC rule.
+func describeReviews(asked []authorizationv1.SubjectAccessReviewSpec) string {
 	var subresources []string
 	for _, review := range asked {
 		subresources = append(subresources, "nodes/"+review.ResourceAttributes.Subresource)

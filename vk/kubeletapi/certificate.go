@@ -29,17 +29,17 @@ import (
 // concurrent use and does not block.
 type CertificateSource func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// errNoCertificate until the first certificate is signed.
+// errNoCertificate is returned until the first certificate is signed.
 var errNoCertificate = errors.New("no signed serving certificate yet: its CertificateSigningRequest waits for approval (kubectl get csr; kubectl certificate approve)")
 
 const (
-	// selfSignedValidity of certificates, which are not verified anyway.
+	// selfSignedValidity is the validity of self-signed certificates, which clients do not verify.
 	selfSignedValidity = 365 * 24 * time.Hour
-	// selfSignedRenewal is how long before its end such a certificate is replaced.
+	// selfSignedRenewal is the remaining validity at which a self-signed certificate is replaced.
 	selfSignedRenewal = 24 * time.Hour
 )
 
-// CertificateFromFiles follows a pair of PEM files until ctx ends.
+// CertificateFromFiles reloads a pair of PEM files until ctx is done.
 func CertificateFromFiles(ctx context.Context, certFile, keyFile string) (CertificateSource, error) {
 	content, err := dynamiccertificates.NewDynamicServingContentFromFiles("kubelet-serving", certFile, keyFile)
 	if err != nil {
@@ -49,7 +49,7 @@ func CertificateFromFiles(ctx context.Context, certFile, keyFile string) (Certif
 	return parsedOnChange(content.CurrentCertKeyContent), nil
 }
 
-// parsedOnChange parses a pair again only when its bytes differ.
+// parsedOnChange parses a pair only when its bytes have changed.
 func parsedOnChange(current func() (certPEM, keyPEM []byte)) CertificateSource {
 	var (
 		mu     sync.Mutex
@@ -71,10 +71,9 @@ func parsedOnChange(current func() (certPEM, keyPEM []byte)) CertificateSource {
 	}
 }
 
-// CertificateFromSigner requests a certificate from the cluster with a
-// CertificateSigningRequest, keeps it in dir and renews it before it ends,
-// until ctx ends. Signers: certificatesv1.KubeletServingSignerName or a cloud's
-// own.
+// CertificateFromSigner requests a certificate from the cluster with a CertificateSigningRequest, stores it in dir, and
+// renews it before it expires, until ctx is done. signer is certificatesv1.KubeletServingSignerName or the signer of a
+// cloud.
 func CertificateFromSigner(ctx context.Context, client kubernetes.Interface, signer, nodeName, dir string, ip net.IP) (CertificateSource, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of serving certificates, %w", err)
@@ -108,7 +107,7 @@ func CertificateFromSigner(ctx context.Context, client kubernetes.Interface, sig
 	}, nil
 }
 
-// Either returns the certificates of the first source, or of the second one as long as the first has none.
+// Either returns the certificates of the first source, or of the second source while the first has none.
 func Either(first, second CertificateSource) CertificateSource {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if found, err := first(hello); err == nil {
@@ -121,8 +120,7 @@ func Either(first, second CertificateSource) CertificateSource {
 // SelfSigned is the certificate type that needs no signer.
 const SelfSigned = "self-signed"
 
-// SignerOf returns the signer of a certificate type, as --certificate-type
-// names them; self-signed has none.
+// SignerOf returns the signer of a certificate type in --certificate-type. self-signed has no signer.
 func SignerOf(certificateType string) (string, bool) {
 	switch certificateType {
 	case "kubelet":
@@ -134,8 +132,7 @@ func SignerOf(certificateType string) (string, bool) {
 	}
 }
 
-// SelfSignedCertificate makes certificates that last a year and replaces each
-// on the last day.
+// SelfSignedCertificate creates certificates that are valid for a year, and replaces each on its last day.
 func SelfSignedCertificate(nodeName string, ip net.IP, clk clock.PassiveClock) CertificateSource {
 	var (
 		mu      sync.Mutex

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeletapi serves the part of the kubelet's HTTPS API that a virtual node needs: container logs, exec,
-// attach, port-forward, the pod lists, health, the resource statistics and the metrics of the virtual kubelet. What has no meaning
-// here is refused with the reason.
+// Package kubeletapi serves the part of the kubelet's HTTPS API that a virtual node needs: container logs, exec, attach,
+// port-forward, the pod lists, health, the resource statistics and the metrics of the virtual kubelet. Requests without
+// a meaning for a virtual node are refused with the reason.
 //
 // A virtual node runs nothing itself, so nearly every request is proxied to the provider's API server:
 //

@@ -18,36 +18,35 @@ import (
 )
 
 const (
-	// lookTimeout bounds the question whose pod it is.
-	lookTimeout = 10 * time.Second
-	// maxMetadataBytes of a pod: labels and annotations, and its managed fields.
+	// ownershipTimeout limits the request for the owner of the pod.
+	ownershipTimeout = 10 * time.Second
+	// maxMetadataBytes is the maximum size of a pod's metadata, including labels, annotations and managed fields.
 	maxMetadataBytes = 4 << 20
-	// metadataOnly asks the API server for no more than that.
+	// metadataOnly requests only the metadata from the API server.
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// refusal is an error with an HTTP status.
-type refusal struct {
+// httpError is an error with an HTTP status.
+type httpError struct {
 	code    int
 	message string
 }
 
-func (r *refusal) Error() string { return r.message }
+func (r *httpError) Error() string { return r.message }
 
-// codeOf an error: what is no refusal is trouble with the provider.
+// codeOf returns the HTTP status of an error. Errors other than a refusal are problems with the provider.
 func codeOf(err error) int {
-	var refused *refusal
+	var refused *httpError
 	if errors.As(err, &refused) {
 		return refused.code
 	}
 	return http.StatusBadGateway
 }
 
-// checkOurs checks that the provider's pod is the copy of the
-// local pod. A pod that another client has put there under the same name is none
-// for our users: permission to create pods here would give a shell in it.
+// checkOurs checks that the provider's pod is the copy of the local pod. If another client has created the pod with that
+// name, users must not access it, because permission to create pods in this cluster would include a shell in it.
 func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ownershipTimeout)
 	defer cancel()
 	target := s.config.Remote.URL.JoinPath("api", "v1", "namespaces", remoteNamespace, "pods", name)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -55,37 +54,37 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 		return err
 	}
 	request.Header.Set("Accept", metadataOnly)
-	response, err := giveUp{s.config.Remote}.RoundTrip(request)
+	response, err := unreachableTransport{s.config.Remote}.RoundTrip(request)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("it does not answer within %s", lookTimeout)
+		return fmt.Errorf("it does not answer within %s", ownershipTimeout)
 	}
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // nothing is lost when closing what was read fails
+	defer response.Body.Close() //nolint:errcheck // an error when closing is harmless, because the body was read
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxMetadataBytes))
 	if err != nil {
 		return fmt.Errorf("reading pod %s/%s of the provider, %w", remoteNamespace, name, err)
 	}
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		return &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not on the provider of node %s yet: see its status and Events", namespace, name, s.config.NodeName)}
+		return &httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not on the provider of node %s yet: see its status and Events", namespace, name, s.config.NodeName)}
 	case response.StatusCode != http.StatusOK:
-		return &refusal{response.StatusCode, "getting the pod from the provider, " + explained(body)}
+		return &httpError{response.StatusCode, "getting the pod from the provider, " + explainBody(body)}
 	}
 	var pod metav1.PartialObjectMetadata
 	if err := json.Unmarshal(body, &pod); err != nil {
 		return fmt.Errorf("reading pod %s/%s of the provider, %w", remoteNamespace, name, err)
 	}
 	if pod.Labels[wire.OriginLabel] != s.config.ClusterID || pod.Labels[wire.NodeNameLabel] != s.config.NodeName {
-		return &refusal{http.StatusForbidden, fmt.Sprintf("pod %s/%s of the provider of node %s does not belong to pod %s/%s: another client created it, rename one of the two",
+		return &httpError{http.StatusForbidden, fmt.Sprintf("pod %s/%s of the provider of node %s does not belong to pod %s/%s: another client created it, rename one of the two",
 			remoteNamespace, name, s.config.NodeName, namespace, name)}
 	}
 	return nil
 }
 
-// explained is the message of a Status object, or else what the provider said.
-func explained(body []byte) string {
+// explainBody returns the message of a Status object, or else the text of the response.
+func explainBody(body []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {
 		return status.Message

@@ -12,29 +12,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// PodSource returns the local pods bound to this node. Implementations are caches:
-// they do not block and are safe for concurrent use; callers must not modify
-// the results.
+// PodSource returns the local pods bound to this node. Implementations are caches: they do not block and are safe for
+// concurrent use. Callers must not modify the results.
 type PodSource interface {
-	// Pods lists all of them that can be read.
+	// Pods lists all readable pods.
 	Pods() []*corev1.Pod
-	// Pod returns one, and whether it is bound to this node.
+	// Pod returns a pod, and reports whether it is bound to this node.
 	Pod(namespace, name string) (*corev1.Pod, bool)
 }
 
 // NamespaceMapper returns the remote namespace of a local namespace.
 type NamespaceMapper interface {
-	// Remote returns the provider's namespace, and whether the local one is
-	// offloaded there at the moment.
+	// Remote returns the provider's namespace, and reports whether the local namespace is currently offloaded.
 	Remote(local string) (string, bool)
 }
 
-// servePods answers /pods with all pods bound to the node.
+// servePods responds to /pods with all pods bound to the node.
 func (s *Server) servePods(w http.ResponseWriter, r *http.Request) {
 	s.writePods(w, r, func(*corev1.Pod) bool { return true })
 }
 
-// serveRunningPods answers /runningpods/ with those that run.
+// serveRunningPods responds to /runningpods/ with the running pods.
 func (s *Server) serveRunningPods(w http.ResponseWriter, r *http.Request) {
 	s.writePods(w, r, isRunning)
 }

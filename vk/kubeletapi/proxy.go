@@ -23,34 +23,34 @@ import (
 
 // Remote is the provider's API server.
 type Remote struct {
-	// URL of the server; a path in it is kept as prefix.
+	// URL of the server. Its path is a prefix of all paths.
 	URL *url.URL
-	// Transport adds the credentials. It must speak HTTP/1.1: streams begin
-	// with an upgrade of the connection, which HTTP/2 does not have.
+	// Transport adds the credentials. It must use HTTP/1.1, because streams begin with an upgrade of the connection,
+	// which HTTP/2 does not support.
 	Transport http.RoundTripper
-	// Unreachable says why the provider counts as down, nil that it is up. Without
-	// it requests wait as long as their callers do.
+	// Unreachable returns the reason why the provider counts as down, or nil if it is up. If the function is nil,
+	// requests wait as long as their callers do.
 	Unreachable func() error
 }
 
-// maxErrorBytes of an error from the provider that are shown to the user.
+// maxErrorBytes is the maximum length of a provider's error that is shown to the user.
 const maxErrorBytes = 64 << 10
 
-// translator makes the query of a pod subresource from that of a kubelet path.
+// translator converts the query of a kubelet path to the query of a pod subresource.
 type translator func(container string, query url.Values) (url.Values, error)
 
-// serveSubresource hands the request to a subresource of the provider's pod.
+// serveSubresource proxies the request to a subresource of the provider's pod.
 func (s *Server) serveSubresource(subresource string, translate translator) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
-		remoteNamespace, err := s.locate(r.Context(), namespace, name)
+		remoteNamespace, err := s.locatePod(r.Context(), namespace, name)
 		if err != nil {
 			s.refuseError(w, r, err)
 			return
 		}
 		query, err := translate(r.PathValue("container"), r.URL.Query())
 		if err != nil {
-			refuse(w, r, http.StatusBadRequest, err.Error())
+			writeRefusal(w, r, http.StatusBadRequest, err.Error())
 			return
 		}
 		target := s.config.Remote.URL.JoinPath("api", "v1", "namespaces", remoteNamespace, "pods", name, subresource)
@@ -59,20 +59,20 @@ func (s *Server) serveSubresource(subresource string, translate translator) http
 	})
 }
 
-// locate finds the provider's namespace of a local pod of this node.
-func (s *Server) locate(ctx context.Context, namespace, name string) (string, error) {
+// locatePod returns the provider's namespace of a local pod of this node.
+func (s *Server) locatePod(ctx context.Context, namespace, name string) (string, error) {
 	if _, found := s.config.Pods.Pod(namespace, name); !found {
-		return "", &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not bound to node %s", namespace, name, s.config.NodeName)}
+		return "", &httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not bound to node %s", namespace, name, s.config.NodeName)}
 	}
 	remote, found := s.config.Namespaces.Remote(namespace)
 	if !found {
-		return "", &refusal{http.StatusNotFound, fmt.Sprintf("namespace %s is not offloaded to the provider of node %s: see its NamespaceOffloading", namespace, s.config.NodeName)}
+		return "", &httpError{http.StatusNotFound, fmt.Sprintf("namespace %s is not offloaded to the provider of node %s: see its NamespaceOffloading", namespace, s.config.NodeName)}
 	}
 	return remote, s.checkOurs(ctx, namespace, remote, name)
 }
 
-// proxyTo copies bytes between the caller and target, upgraded connections
-// included, until either side leaves.
+// proxyTo returns a proxy that copies bytes between the caller and target, including upgraded connections, until either
+// side disconnects.
 func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -80,15 +80,14 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 			r.Out.Host = target.Host
 			r.Out.Header = forwardedHeader(r.Out.Header)
 		},
-		Transport:      giveUp{s.config.Remote},
+		Transport:      unreachableTransport{s.config.Remote},
 		FlushInterval:  -1, // log lines appear when they are written
 		ModifyResponse: adaptResponse,
 		ErrorHandler:   s.refuseError,
 	}
 }
 
-// refuseError says why something was not done; trouble with the provider is
-// logged, too.
+// refuseError responds with the error. Problems with the provider are also logged.
 func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client has disconnected
@@ -98,13 +97,12 @@ func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) 
 		log.FromContext(r.Context()).Error(err, "Cannot call the provider's API server", "path", r.URL.Path)
 		message = fmt.Sprintf("calling the provider's API server for node %s, %v", s.config.NodeName, err)
 	}
-	refuse(w, r, code, message)
+	writeRefusal(w, r, code, message)
 }
 
-// refuse in the form in which the caller shows it: clients of a stream look for a
-// Status object, while the API server shows the body of a failed log request as
-// it is.
-func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
+// writeRefusal responds with an error in the format that the caller displays: clients of a stream expect a Status object,
+// while the API server shows the body of a failed log request unchanged.
+func writeRefusal(w http.ResponseWriter, r *http.Request, code int, message string) {
 	message = printable.Line(message)
 	if r.Header.Get("Upgrade") == "" {
 		http.Error(w, message, code)
@@ -118,7 +116,7 @@ func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
 	})
 }
 
-// reasons as clients know them.
+// reasons has the status reasons for clients.
 var reasons = map[int]metav1.StatusReason{
 	http.StatusBadRequest: metav1.StatusReasonBadRequest,
 	http.StatusNotFound:   metav1.StatusReasonNotFound,
@@ -126,8 +124,8 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusForbidden:  metav1.StatusReasonForbidden,
 }
 
-// forwardedHeader keeps what negotiates the stream and nothing else: the
-// caller's credentials are for this cluster, the provider must not see them.
+// forwardedHeader returns only the headers that negotiate the stream. The caller's credentials are for this cluster, and
+// must not be sent to the provider.
 func forwardedHeader(in http.Header) http.Header {
 	out := http.Header{}
 	for key, values := range in {
@@ -143,10 +141,10 @@ func forwardedHeader(in http.Header) http.Header {
 	return out
 }
 
-// bearerSubprotocol is how browsers send a token when they open a WebSocket.
+// bearerSubprotocol is the prefix of the subprotocol that contains a browser's token when it opens a WebSocket.
 const bearerSubprotocol = "base64url.bearer.authorization.k8s.io."
 
-// withoutBearer drops subprotocols that carry a token.
+// withoutBearer removes subprotocols that contain a token.
 func withoutBearer(values []string) []string {
 	kept := make([]string, 0, len(values))
 	for _, value := range values {
@@ -161,8 +159,7 @@ func withoutBearer(values []string) []string {
 	return kept
 }
 
-// adaptResponse lets upgraded connections deliver all of their output, and
-// makes errors readable.
+// adaptResponse makes upgraded connections deliver all of their output, and errors readable.
 func adaptResponse(response *http.Response) error {
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
 		response.Body = &drainingStream{ReadWriteCloser: stream}
@@ -171,9 +168,8 @@ func adaptResponse(response *http.Response) error {
 	return readableError(response)
 }
 
-// readableError replaces a Status object by its message, except for refused
-// upgrades: clients of a stream parse the object themselves, while the API
-// server shows the body of a failed log request as it is.
+// readableError replaces a Status object by its message, except in refused upgrades. Clients of a stream parse the
+// object themselves, while the API server shows the body of a failed log request unchanged.
 func readableError(response *http.Response) error {
 	if response.StatusCode < http.StatusBadRequest || response.Request.Header.Get("Upgrade") != "" {
 		return nil
@@ -185,7 +181,7 @@ func readableError(response *http.Response) error {
 	if err := response.Body.Close(); err != nil {
 		return fmt.Errorf("reading the provider's error, %w", err)
 	}
-	if message := explained(body); message != string(body) {
+	if message := explainBody(body); message != string(body) {
 		body = []byte(message)
 		response.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	}

@@ -18,7 +18,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Metrics of /metrics/resource, by the names of a kubelet: what metrics-server, and through it autoscalers and kubectl top, read.
+// Metrics of /metrics/resource with the names of a kubelet. metrics-server reads them, and through it autoscalers and
+// kubectl top.
 var (
 	containerLabels = []string{"container", "namespace", "pod"}
 	podLabels       = []string{"namespace", "pod"}
@@ -33,7 +34,7 @@ var (
 	resourceError   = prometheus.NewDesc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-// Metrics of /metrics/cadvisor, by the names of cAdvisor: those of its metrics that the metrics API measures, too.
+// Metrics of /metrics/cadvisor with the names of cAdvisor, as far as the metrics API measures them, too.
 var (
 	cadvisorLabels = []string{"container", "image", "namespace", "pod"}
 
@@ -42,26 +43,27 @@ var (
 	cadvisorError  = prometheus.NewDesc("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-// serveResource answers /metrics/resource from the provider's metrics API. That has the cores that a container uses, and a kubelet reports
-// the seconds used since its start: they are summed up here, from one request to the next, with the times of the
-// provider's measurements. Differences of these give what the provider has measured.
+// serveResource responds to /metrics/resource with data of the provider's metrics API. The API has the current CPU usage
+// of a container, in cores, while a kubelet reports the total CPU time in seconds. So the total is computed here, from
+// one request to the next, with the times of the provider's measurements. The rate of the total equals the provider's
+// measurements.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
-	serveMetrics(w, r, s.read(r.Context()).resource())
+	serveMetrics(w, r, s.readCounters(r.Context()).resourceMetrics())
 }
 
-// serveCAdvisor answers /metrics/cadvisor where the provider's kubelets are not asked, from the same measurements.
+// serveCAdvisor responds to /metrics/cadvisor from the same measurements if the provider's kubelets are not scraped.
 func (s *Server) serveCAdvisor(w http.ResponseWriter, r *http.Request) {
-	serveMetrics(w, r, s.read(r.Context()).cadvisor())
+	serveMetrics(w, r, s.readCounters(r.Context()).cadvisorMetrics())
 }
 
-// serveNone answers with no metrics at all.
+// serveNone responds without any metrics.
 func serveNone(w http.ResponseWriter, r *http.Request) { serveMetrics(w, r, nil) }
 
-// read the counters, after they have counted what the provider has measured since.
-func (s *Server) read(ctx context.Context) readings {
+// readCounters updates the counters with the provider's latest measurements, and returns their values.
+func (s *Server) readCounters(ctx context.Context) readings {
 	pods := s.config.Pods.Pods()
 	measured, complete := s.metricsOf(ctx, pods)
-	all := s.counters.count(pods, measured, complete)
+	all := s.counters.countUsage(pods, measured, complete)
 	all.complete = complete
 	return all
 }
@@ -72,7 +74,7 @@ func serveMetrics(w http.ResponseWriter, r *http.Request, metrics []prometheus.M
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
-// collector of metrics that are there already.
+// collector exports existing metrics.
 type collector []prometheus.Metric
 
 // Describe implements prometheus.Collector. It sends nothing: the collector is unchecked.
@@ -85,15 +87,16 @@ func (c collector) Collect(into chan<- prometheus.Metric) {
 	}
 }
 
-// counter of the cpu time of something.
+// counter counts the CPU time of a container or node.
 type counter struct {
 	seconds float64
-	// since when it counts, and when it was measured last.
+	// since is the start of the count, and at the time of the last measurement.
 	since, at time.Time
 }
 
-// add a measurement: so many cores, on average over a window that ended at a moment. One that is not newer changes nothing.
-func (c *counter) add(cores float64, at time.Time, window time.Duration) {
+// addMeasurement adds a measurement: the average number of cores in the window that ended at the given time. Measurements that are
+// not newer are ignored.
+func (c *counter) addMeasurement(cores float64, at time.Time, window time.Duration) {
 	switch {
 	case c.at.IsZero():
 		c.since, c.seconds = at.Add(-window), cores*window.Seconds()
@@ -105,7 +108,7 @@ func (c *counter) add(cores float64, at time.Time, window time.Duration) {
 	c.at = at
 }
 
-// counters are those of a node. Safe for concurrent use.
+// counters has the counters of a node. Safe for concurrent use.
 type counters struct {
 	clock clock.PassiveClock
 
@@ -114,20 +117,20 @@ type counters struct {
 	node       counter
 }
 
-// containerKey is one container of one pod: the next pod of the name has another UID.
+// containerKey identifies one container of one pod. A recreated pod has another UID.
 type containerKey struct {
 	pod  types.UID
 	name string
 }
 
-// readings has the values of all counters of a node. It is complete if the provider has answered for all namespaces.
+// readings has the values of all counters of a node. It is complete if the provider has responded for all namespaces.
 type readings struct {
 	pods     []podReading
 	node     reading
 	complete bool
 }
 
-// reading of something: the cpu time that it has used since a moment, and its memory. Each was measured at a moment of its own.
+// reading has the CPU time since a point in time, and the memory usage. Each was measured at its own time.
 type reading struct {
 	seconds          float64
 	since, countedAt time.Time
@@ -146,12 +149,12 @@ type containerReading struct {
 	reading
 }
 
-// count adds measurements to the counters, and returns their values. Containers of pods that are gone are forgotten. If the
+// countUsage adds measurements to the counters, and returns their values. Containers of deleted pods are dropped. If the
 // measurements are complete and no pod is running, the usage of the node is zero.
-func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics, complete bool) (all readings) {
+func (c *counters) countUsage(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics, complete bool) (all readings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(pods)
+	c.dropDeleted(pods)
 	var total usage
 	var window time.Duration
 	for _, pod := range pods {
@@ -163,30 +166,30 @@ func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]p
 		now := podReading{Pod: pod}
 		for _, container := range m.Containers {
 			used := usageOf(container, m.Timestamp)
-			counted := c.container(containerKey{pod.UID, container.Name})
-			counted.add(float64(used.nanoCores)/nano, m.Timestamp.Time, m.Window.Duration)
-			now.containers = append(now.containers, containerReading{container.Name, counted.read(used)})
+			counted := c.containerCounter(containerKey{pod.UID, container.Name})
+			counted.addMeasurement(float64(used.nanoCores)/nano, m.Timestamp.Time, m.Window.Duration)
+			now.containers = append(now.containers, containerReading{container.Name, counted.readValue(used)})
 			now.seconds += counted.seconds
-			of.add(used)
+			of.addUsage(used)
 		}
 		now.bytes, now.measuredAt, now.countedAt = of.bytes, m.Timestamp.Time, m.Timestamp.Time
 		all.pods = append(all.pods, now)
-		total.add(of)
+		total.addUsage(of)
 		window = max(window, m.Window.Duration)
 	}
 	if total.at.IsZero() && complete && !slices.ContainsFunc(pods, isRunning) {
 		total.at.Time = c.clock.Now()
 	}
 	if !total.at.IsZero() {
-		c.node.add(float64(total.nanoCores)/nano, total.at.Time, window)
-		all.node = c.node.read(total)
+		c.node.addMeasurement(float64(total.nanoCores)/nano, total.at.Time, window)
+		all.node = c.node.readValue(total)
 		all.node.measuredAt = c.node.at
 	}
 	return all
 }
 
-// container returns the counter of a container, a new one if there is none. c.mu is held.
-func (c *counters) container(key containerKey) *counter {
+// containerCounter returns the counter of a container, and creates it if there is none. c.mu must be held.
+func (c *counters) containerCounter(key containerKey) *counter {
 	known, found := c.containers[key]
 	if !found {
 		known = &counter{}
@@ -195,25 +198,25 @@ func (c *counters) container(key containerKey) *counter {
 	return known
 }
 
-// read the counter, beside the memory that was measured last.
-func (c *counter) read(used usage) reading {
+// readValue returns the value of the counter, with the last measured memory usage.
+func (c *counter) readValue(used usage) reading {
 	return reading{seconds: c.seconds, since: c.since, countedAt: c.at, bytes: used.bytes, measuredAt: used.at.Time}
 }
 
-// resource returns the metrics of /metrics/resource.
-func (r readings) resource() (metrics []prometheus.Metric) {
+// resourceMetrics returns the metrics of /metrics/resource.
+func (r readings) resourceMetrics() (metrics []prometheus.Metric) {
 	for _, pod := range r.pods {
 		for _, container := range pod.containers {
 			labels := []string{container.name, pod.Namespace, pod.Name}
-			metrics = append(metrics, container.cpu(containerCPU, labels...), container.memory(containerMemory, labels...), container.start(labels...))
+			metrics = append(metrics, container.cpuMetric(containerCPU, labels...), container.memoryMetric(containerMemory, labels...), container.startMetric(labels...))
 		}
-		metrics = append(metrics, pod.cpu(podCPU, pod.Namespace, pod.Name), pod.memory(podMemory, pod.Namespace, pod.Name))
+		metrics = append(metrics, pod.cpuMetric(podCPU, pod.Namespace, pod.Name), pod.memoryMetric(podMemory, pod.Namespace, pod.Name))
 	}
 	metrics = append(metrics, r.scrapeError(resourceError))
 	if r.node.countedAt.IsZero() {
 		return metrics
 	}
-	return append(metrics, r.node.cpu(nodeCPU), r.node.memory(nodeMemory))
+	return append(metrics, r.node.cpuMetric(nodeCPU), r.node.memoryMetric(nodeMemory))
 }
 
 // scrapeError distinguishes a provider without metrics from a node without running pods.
@@ -225,32 +228,32 @@ func (r readings) scrapeError(desc *prometheus.Desc) prometheus.Metric {
 	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, failed)
 }
 
-// cadvisor returns the metrics of /metrics/cadvisor.
-func (r readings) cadvisor() (metrics []prometheus.Metric) {
+// cadvisorMetrics returns the metrics of /metrics/cadvisor.
+func (r readings) cadvisorMetrics() (metrics []prometheus.Metric) {
 	for _, pod := range r.pods {
-		image := maps.Collect(images(pod.Pod))
+		image := maps.Collect(containerImages(pod.Pod))
 		for _, container := range pod.containers {
 			labels := []string{container.name, image[container.name], pod.Namespace, pod.Name}
-			metrics = append(metrics, container.cpu(cadvisorCPU, append(labels, "total")...), container.memory(cadvisorMemory, labels...))
+			metrics = append(metrics, container.cpuMetric(cadvisorCPU, append(labels, "total")...), container.memoryMetric(cadvisorMemory, labels...))
 		}
 	}
 	return append(metrics, r.scrapeError(cadvisorError))
 }
 
-func (r reading) cpu(desc *prometheus.Desc, labels ...string) prometheus.Metric {
-	return at(r.countedAt, prometheus.MustNewConstMetric(desc, prometheus.CounterValue, r.seconds, labels...))
+func (r reading) cpuMetric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
+	return withTime(r.countedAt, prometheus.MustNewConstMetric(desc, prometheus.CounterValue, r.seconds, labels...))
 }
 
-func (r reading) memory(desc *prometheus.Desc, labels ...string) prometheus.Metric {
-	return at(r.measuredAt, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(r.bytes), labels...))
+func (r reading) memoryMetric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
+	return withTime(r.measuredAt, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(r.bytes), labels...))
 }
 
-func (r reading) start(labels ...string) prometheus.Metric {
-	return at(r.countedAt, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(r.since.UnixNano())/nano, labels...))
+func (r reading) startMetric(labels ...string) prometheus.Metric {
+	return withTime(r.countedAt, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(r.since.UnixNano())/nano, labels...))
 }
 
-// forget the containers of pods that are gone. A pod that has not been measured this time is not gone.
-func (c *counters) forget(pods []*corev1.Pod) {
+// dropDeleted drops the containers of deleted pods. A pod without a measurement is not necessarily deleted.
+func (c *counters) dropDeleted(pods []*corev1.Pod) {
 	present := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
 		present[pod.UID] = true
@@ -260,12 +263,13 @@ func (c *counters) forget(pods []*corev1.Pod) {
 
 func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
-// mostSkew of the provider's clock. A measurement dated further ahead would stop the counters until then.
+// mostSkew is the maximum skew of the provider's clock. A measurement with a later time would stop the counters until
+// then.
 const mostSkew = time.Minute
 
-// nano of anything.
+// nano converts nanocores to cores.
 const nano = 1e9
 
-func at(when time.Time, metric prometheus.Metric) prometheus.Metric {
+func withTime(when time.Time, metric prometheus.Metric) prometheus.Metric {
 	return prometheus.NewMetricWithTimestamp(when, metric)
 }

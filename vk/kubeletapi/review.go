@@ -22,22 +22,22 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The reviews are requested here and not by k8s.io/apiserver's webhook packages, which link gRPC, OpenTelemetry and CEL: 40 MB of
-// program, half of it resident, for two calls.
+// The reviews are requested without k8s.io/apiserver's webhook packages, which link gRPC, OpenTelemetry and CEL: 40 MB
+// of program, half of it resident, for two calls.
 
-// How long answers of the API server are remembered: the defaults of a kubelet. Shorter means more reviews, longer that a
-// withdrawn right lives on.
+// Caching times of the API server's responses, with the defaults of a kubelet. Shorter times cost more reviews; with
+// longer ones, revoked permissions stay valid for longer.
 const (
 	tokenCacheTTL   = 2 * time.Minute
 	allowedCacheTTL = 5 * time.Minute
 	deniedCacheTTL  = 30 * time.Second
-	// remembered answers about permissions, the least used of which are forgotten.
-	answersKept = 4096
-	// reviewTimeout of one attempt.
+	// maxCachedReviews is the maximum number of cached responses about permissions. The least recently used are evicted.
+	maxCachedReviews = 4096
+	// reviewTimeout limits one attempt.
 	reviewTimeout = 10 * time.Second
 )
 
-// reviewBackoff is how a review is asked for again when the API server cannot answer: a kubelet's.
+// reviewBackoff is the backoff between attempts while the API server cannot respond, the same as in a kubelet.
 var reviewBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 
 // reviewer sends TokenReviews and SubjectAccessReviews. Safe for concurrent use.
@@ -47,14 +47,14 @@ type reviewer struct {
 }
 
 func newReviewer(client kubernetes.Interface) *reviewer {
-	return &reviewer{client: client, answers: cache.NewLRUExpireCache(answersKept)}
+	return &reviewer{client: client, answers: cache.NewLRUExpireCache(maxCachedReviews)}
 }
 
 // AuthenticateToken implements authenticator.Token.
 func (r *reviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	asked := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	var answer *authenticationv1.TokenReview
-	err := persist(ctx, func(ctx context.Context) (err error) {
+	err := retryCall(ctx, func(ctx context.Context) (err error) {
 		answer, err = r.client.AuthenticationV1().TokenReviews().Create(ctx, asked, metav1.CreateOptions{})
 		return err
 	})
@@ -74,8 +74,8 @@ func (r *reviewer) AuthenticateToken(ctx context.Context, token string) (*authen
 	return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, true, nil
 }
 
-// allows reports whether the API server's authorizers allow what is asked for.
-func (r *reviewer) allows(ctx context.Context, asked authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+// isAllowed reports whether the API server's authorizers allow the request.
+func (r *reviewer) isAllowed(ctx context.Context, asked authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	key, err := json.Marshal(asked)
 	if err != nil {
 		return false, fmt.Errorf("encoding a SubjectAccessReview, %w", err)
@@ -84,7 +84,7 @@ func (r *reviewer) allows(ctx context.Context, asked authorizationv1.SubjectAcce
 		return known.(bool), nil
 	}
 	var answer *authorizationv1.SubjectAccessReview
-	err = persist(ctx, func(ctx context.Context) (err error) {
+	err = retryCall(ctx, func(ctx context.Context) (err error) {
 		answer, err = r.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: asked}, metav1.CreateOptions{})
 		return err
 	})
@@ -99,8 +99,8 @@ func (r *reviewer) allows(ctx context.Context, asked authorizationv1.SubjectAcce
 	return allowed, nil
 }
 
-// persist calls the API server until it answers, for some seconds.
-func persist(ctx context.Context, call func(context.Context) error) error {
+// retryCall calls the API server until it responds, for a few seconds.
+func retryCall(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	err := wait.ExponentialBackoffWithContext(ctx, reviewBackoff, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
@@ -116,7 +116,7 @@ func persist(ctx context.Context, call func(context.Context) error) error {
 	return err
 }
 
-// mayHeal reports whether an error is of an API server that is starting, busy or out of reach, not one of its answers.
+// mayHeal reports whether an error may be temporary, because the API server is starting, busy or unreachable.
 func mayHeal(err error) bool {
 	return apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsServerTimeout(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err)

@@ -23,25 +23,27 @@ import (
 )
 
 const (
-	// maxScrapeBytes of one answer of the provider: some ten thousand containers.
+	// maxScrapeBytes is the maximum size of a response of the provider: some ten thousand containers.
 	maxScrapeBytes = 256 << 20
-	// maxSampleBytes of one line of it. A longer one ends the answer.
+	// maxSampleBytes is the maximum length of one of its lines. A longer line ends the response.
 	maxSampleBytes = 64 << 10
 	// exposition is the content type of the text format of Prometheus.
 	exposition = "text/plain; version=0.0.4; charset=utf-8"
 )
 
-// errNotScraped is returned if the provider does not scrape its kubelets for other clusters, or does not allow us to request it.
+// errNotScraped is returned if the provider does not scrape its kubelets for other clusters, or does not allow this
+// cluster to request it.
 var errNotScraped = errors.New("the provider does not scrape its kubelets for other clusters")
 
-// serveScrape answers a path below /metrics with what the kubelets of the provider say there about the pods of this node. It needs
-// the API metrics.liqo.io on the provider, which Liqo's metric agent serves: the kubelets themselves would show every pod of their
-// node. The names of its families begin with families. Where there is no such API, otherwise answers.
+// serveScrape responds to a path below /metrics with the metrics of the provider's kubelets about the pods of this node.
+// It needs the API metrics.liqo.io on the provider, which Liqo's metric agent serves, because the kubelets themselves
+// would show every pod of their node. families is the prefix of the metric families. Without this API, the handler
+// otherwise responds.
 func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
 		defer cancel()
-		answer, err := s.scrape(ctx, path)
+		answer, err := s.scrapeProvider(ctx, path)
 		if err != nil {
 			if !errors.Is(err, errNotScraped) {
 				log.FromContext(ctx).V(1).Info("Cannot read kubelet metrics from the provider", "path", path, "err", err)
@@ -57,15 +59,15 @@ func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) 
 	}
 }
 
-// scrape asks the provider for the metrics of this cluster's pods, in which namespaces have the names that they have here.
-func (s *Server) scrape(ctx context.Context, path string) (io.ReadCloser, error) {
+// scrapeProvider requests the metrics of this cluster's pods from the provider. Their namespaces have the names in this cluster.
+func (s *Server) scrapeProvider(ctx context.Context, path string) (io.ReadCloser, error) {
 	target := s.config.Remote.URL.JoinPath("apis", "metrics.liqo.io", "v1beta1", "scrape", s.config.ClusterID, path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Accept", "text/plain, */*;q=0.1")
-	response, err := giveUp{s.config.Remote}.RoundTrip(request)
+	response, err := unreachableTransport{s.config.Remote}.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
@@ -79,15 +81,15 @@ func (s *Server) scrape(ctx context.Context, path string) (io.ReadCloser, error)
 	return nil, fmt.Errorf("%s answered %s", target.Path, response.Status)
 }
 
-// filterSamples copies the samples of pods of this node, as they are, and the comments of their families. The provider chooses what
-// it answers: a sample of another pod, or of none, would be taken for one of this cluster, and one of another family, or with the labels of
-// a target, for one of another job.
+// filterSamples copies the samples of pods of this node unchanged, with the comments of their families. The provider
+// controls the response. A sample of another pod, or of no pod, would pass for a sample of this cluster. A sample of
+// another family, or with the labels of a target, would pass for a sample of another job.
 func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) error {
 	out := bufio.NewWriter(to)
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 4<<10), maxSampleBytes)
-	var comments []byte // of the family, until a sample of it is copied
-	sampled := false    // there were samples since
+	var comments []byte // comments of the family, until one of its samples is copied
+	sampled := false    // there were samples since the comments
 	for lines.Scan() {
 		line := lines.Bytes()
 		switch {
@@ -99,7 +101,7 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) er
 				comments = append(append(comments, line...), '\n')
 			}
 		case s.isOurs(line, families):
-			_, _ = out.Write(comments) // the flush reports what fails
+			_, _ = out.Write(comments) // an error is returned by the flush
 			_, _ = out.Write(line)
 			_ = out.WriteByte('\n')
 			comments, sampled = comments[:0], true
@@ -113,14 +115,16 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) er
 	return errors.Join(lines.Err(), out.Flush())
 }
 
-// isCommentOf reports whether a comment, after its first word, is about a family whose name begins so, and can be shown.
+// isCommentOf reports whether a comment, after its first word, belongs to a family with this prefix and is printable.
 func isCommentOf(line []byte, families string) bool {
 	return bytes.HasPrefix(line[len("# HELP "):], []byte(families)) && printable.IsLine(string(line))
 }
 
-// isOurs reports whether a line of the text format is the sample of a pod that is bound to this node, in a family whose name begins so.
+// isOurs reports whether a line of the text format is a sample of a pod that is bound to this node, in a family with
+// this prefix.
 func (s *Server) isOurs(line []byte, families string) bool {
-	if !bytes.HasPrefix(line, []byte(families)) || !bytes.Contains(line, []byte("pod=")) { // most of what is not ours, and cheaper than to parse it
+	// This check excludes most other lines, and is cheaper than parsing them.
+	if !bytes.HasPrefix(line, []byte(families)) || !bytes.Contains(line, []byte("pod=")) {
 		return false
 	}
 	if !printable.IsLine(string(line)) {
@@ -139,8 +143,8 @@ func (s *Server) isOurs(line []byte, families string) bool {
 	return false
 }
 
-// isPlausible reports whether a sample is of a pod that is bound to this node, was not measured in the future, and has no label that
-// Prometheus gives to targets: with honor_labels it would become one of another target.
+// isPlausible reports whether a sample belongs to a pod that is bound to this node, was not measured in the future, and
+// has no target label of Prometheus. With honor_labels, such a label would assign it to another target.
 func (s *Server) isPlausible(metric *dto.Metric) bool {
 	if time.UnixMilli(metric.GetTimestampMs()).After(s.counters.clock.Now().Add(mostSkew)) {
 		return false
@@ -150,17 +154,17 @@ func (s *Server) isPlausible(metric *dto.Metric) bool {
 			return false
 		}
 	}
-	_, bound := s.config.Pods.Pod(label(metric, "namespace"), label(metric, "pod"))
+	_, bound := s.config.Pods.Pod(labelValue(metric, "namespace"), labelValue(metric, "pod"))
 	return bound
 }
 
-// isTargetLabel reports whether a label says where a sample was scraped. Kubelets set none of them.
+// isTargetLabel reports whether a label identifies the target of a scrape. Kubelets set none of them.
 func isTargetLabel(name string) bool {
 	return name == "job" || name == "instance" || name == "node" || strings.HasPrefix(name, "__")
 }
 
-// label of a metric, "" when it has none of that name.
-func label(metric *dto.Metric, name string) string {
+// labelValue returns the value of a metric's label, or an empty string if it has none with that name.
+func labelValue(metric *dto.Metric, name string) string {
 	for _, pair := range metric.GetLabel() {
 		if pair.GetName() == name {
 			return pair.GetValue()

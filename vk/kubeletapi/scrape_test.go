@@ -36,7 +36,7 @@ func (p boundPods) Pod(namespace, name string) (*corev1.Pod, bool) {
 func kubeletMetrics(t *testing.T, s *Server, path string) string {
 	t.Helper()
 	recorder := httptest.NewRecorder()
-	s.mux().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	s.newMux().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
 	if recorder.Code != http.StatusOK {
 		t.Fatalf("%s is answered by %d %s", path, recorder.Code, recorder.Body)
 	}

@@ -21,29 +21,27 @@ import (
 )
 
 const (
-	// readHeaderTimeout bounds how long a caller may take to say what it wants.
+	// readHeaderTimeout limits how long a caller may take to send the request headers.
 	readHeaderTimeout = 10 * time.Second
-	// idleTimeout of kept-alive connections.
+	// idleTimeout limits idle connections.
 	idleTimeout = 90 * time.Second
-	// drainTimeout is what short requests get to end at shutdown; streams are
-	// cut, as a kubelet cuts them.
+	// drainTimeout is the time for short requests to complete at shutdown. Streams are cut, as in a kubelet.
 	drainTimeout = 3 * time.Second
 )
 
-// Config of a Server; all fields are required.
+// Config is the configuration of a Server. All fields are required.
 type Config struct {
-	// NodeName is the Node of this server, ClusterID the id of the
-	// cluster that it belongs to.
+	// NodeName is the Node of this server, and ClusterID the ID of its cluster.
 	NodeName, ClusterID string
-	// Pods of that Node.
+	// Pods returns the pods of the Node.
 	Pods PodSource
-	// Namespaces of the provider.
+	// Namespaces returns the provider's namespaces.
 	Namespaces NamespaceMapper
-	// Remote is where requests go.
+	// Remote is the API server that requests are proxied to.
 	Remote Remote
 	// Access authenticates and authorizes callers.
 	Access *Access
-	// Certificate is what callers are shown.
+	// Certificate returns the serving certificate.
 	Certificate CertificateSource
 	// Metrics serves the metrics of the process.
 	Metrics http.Handler
@@ -58,20 +56,20 @@ type Server struct {
 // New returns a server; Serve starts it.
 func New(config Config) *Server {
 	if config.Remote.URL.Path == "" {
-		config.Remote.URL = config.Remote.URL.JoinPath("/") // paths are joined to it
+		config.Remote.URL = config.Remote.URL.JoinPath("/") // paths are appended to it
 	}
 	return &Server{config: config, counters: counters{clock: clock.RealClock{}, containers: map[containerKey]*counter{}}}
 }
 
 // Handler returns all routes behind authentication and authorization.
-func (s *Server) Handler() http.Handler { return s.config.Access.guard(s.mux()) }
+func (s *Server) Handler() http.Handler { return s.config.Access.guardHandler(s.newMux()) }
 
-func (s *Server) mux() *http.ServeMux {
+func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	health := http.StripPrefix("/healthz", &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
 	mux.Handle("GET /healthz", health)
 	mux.Handle("GET /healthz/", health)
-	// A kubelet serves both forms, and does not redirect one to the other.
+	// Like a kubelet, the server serves both forms without a redirect.
 	for _, end := range []string{"", "/{$}"} {
 		mux.HandleFunc("GET /pods"+end, s.servePods)
 		mux.HandleFunc("GET /runningpods"+end, s.serveRunningPods)
@@ -87,12 +85,12 @@ func (s *Server) mux() *http.ServeMux {
 		mux.Handle(method+" /attach/{namespace}/{pod}/{container}", s.serveSubresource("attach", streamQuery))
 		mux.Handle(method+" /portForward/{namespace}/{pod}", s.serveSubresource("portforward", portForwardQuery))
 	}
-	mux.HandleFunc("/", s.refuse)
+	mux.HandleFunc("/", s.serveRefusal)
 	return mux
 }
 
-// Serve serves on listener until ctx ends, then closes it. Open streams are
-// cut; other requests get a few seconds.
+// Serve serves on listener until ctx is done, then closes it. Open streams are cut, and other requests get a few seconds
+// to complete.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	streams, cut := context.WithCancel(ctx)
 	defer cut()
@@ -101,7 +99,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		BaseContext:       func(net.Listener) context.Context { return streams },
-		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(log.FromContext(ctx).V(1)), slog.LevelInfo), // scanners fail to shake hands
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(log.FromContext(ctx).V(1)), slog.LevelInfo), // scanners cause failed handshakes
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			ClientAuth:     tls.RequestClientCert, // verified by Access

@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// metricsTimeout bounds all questions to the provider's metrics API that one
-	// summary needs, metricsRequests those at once.
+	// metricsTimeout limits all requests to the provider's metrics API for one summary, and metricsRequests how many run
+	// concurrently.
 	metricsTimeout  = 10 * time.Second
 	metricsRequests = 4
-	// maxMetricsBytes of one answer: some ten thousand pods.
+	// maxMetricsBytes is the maximum size of one response: some ten thousand pods.
 	maxMetricsBytes = 64 << 20
 )
 
-// podMetrics is the part of metrics.k8s.io/v1beta1 PodMetrics that is needed.
+// podMetrics has the relevant part of PodMetrics in metrics.k8s.io/v1beta1.
 type podMetrics struct {
 	Metadata   metav1.ObjectMeta  `json:"metadata"`
 	Timestamp  metav1.Time        `json:"timestamp"`
@@ -45,15 +45,16 @@ type containerMetrics struct {
 	Usage map[corev1.ResourceName]resource.Quantity `json:"usage"`
 }
 
-// serveSummary answers /stats/summary from the provider's metrics API. A pod
-// or a namespace without metrics is left out: what is known is worth showing.
+// serveSummary responds to /stats/summary with data of the provider's metrics API. Pods and namespaces without metrics
+// are omitted, because the other metrics are still useful.
 func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 	pods := s.config.Pods.Pods()
 	measured, _ := s.metricsOf(r.Context(), pods)
-	writeJSON(w, r, summarize(s.config.NodeName, pods, measured))
+	writeJSON(w, r, summarizePods(s.config.NodeName, pods, measured))
 }
 
-// metricsOf returns the provider's metrics of pods, by local name, and whether it has answered for all namespaces.
+// metricsOf returns the provider's metrics of pods, by local name, and reports whether it has responded for all
+// namespaces.
 func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[types.NamespacedName]podMetrics, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
@@ -68,7 +69,7 @@ func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[t
 		}
 		asked[pod.Namespace][pod.Name] = pod
 	}
-	for local, remote := range s.offloaded(pods) {
+	for local, remote := range s.offloadedNamespaces(pods) {
 		group.Go(func() error {
 			items, err := s.remoteMetrics(ctx, remote, asked[local])
 			if err != nil {
@@ -85,8 +86,8 @@ func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[t
 	return found, group.Wait() == nil
 }
 
-// offloaded lists the namespaces of pods, each with the provider's.
-func (s *Server) offloaded(pods []*corev1.Pod) map[string]string {
+// offloadedNamespaces returns the namespaces of pods, each with its remote namespace.
+func (s *Server) offloadedNamespaces(pods []*corev1.Pod) map[string]string {
 	namespaces := map[string]string{}
 	for _, pod := range pods {
 		if remote, offloaded := s.config.Namespaces.Remote(pod.Namespace); offloaded {
@@ -96,8 +97,8 @@ func (s *Server) offloaded(pods []*corev1.Pod) map[string]string {
 	return namespaces
 }
 
-// remoteMetrics returns, by name, the metrics of those pods in one namespace of the provider. What was read before an error
-// is worth showing.
+// remoteMetrics returns the metrics of pods in one namespace of the provider, by name. If an error occurs, it also
+// returns the metrics that were read before.
 func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[string]*corev1.Pod) (map[string]podMetrics, error) {
 	target := s.config.Remote.URL.JoinPath("apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods")
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -109,7 +110,7 @@ func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[s
 	if err != nil {
 		return nil, err
 	}
-	defer response.Body.Close() //nolint:errcheck // nothing is lost when closing what was read fails
+	defer response.Body.Close() //nolint:errcheck // an error when closing is harmless, because the body was read
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the metrics API answered %s", response.Status)
 	}
@@ -125,10 +126,11 @@ func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[s
 	return found, nil
 }
 
-// eachItem reads a list one item after another: a provider chooses how long it is, and most of it may be about pods of others.
+// eachItem decodes a list item by item, because the provider controls its length, and most items may belong to other
+// pods.
 func eachItem(list io.Reader, do func(podMetrics)) error {
 	decoder := json.NewDecoder(list)
-	if err := expect(decoder, json.Delim('{')); err != nil {
+	if err := expectDelim(decoder, json.Delim('{')); err != nil {
 		return err
 	}
 	for decoder.More() {
@@ -146,7 +148,8 @@ func eachItem(list io.Reader, do func(podMetrics)) error {
 		switch token, err := decoder.Token(); {
 		case err != nil:
 			return err
-		case token == nil: // an empty list, as Go writes it
+		// Go encodes an empty list as null.
+		case token == nil:
 			continue
 		case token != json.Delim('['):
 			return fmt.Errorf("%v where [ was expected", token)
@@ -158,14 +161,14 @@ func eachItem(list io.Reader, do func(podMetrics)) error {
 			}
 			do(item)
 		}
-		if err := expect(decoder, json.Delim(']')); err != nil {
+		if err := expectDelim(decoder, json.Delim(']')); err != nil {
 			return err
 		}
 	}
-	return expect(decoder, json.Delim('}'))
+	return expectDelim(decoder, json.Delim('}'))
 }
 
-func expect(decoder *json.Decoder, want json.Delim) error {
+func expectDelim(decoder *json.Decoder, want json.Delim) error {
 	token, err := decoder.Token()
 	if err == nil && token != want {
 		err = fmt.Errorf("%v where %v was expected", token, want)
@@ -173,10 +176,10 @@ func expect(decoder *json.Decoder, want json.Delim) error {
 	return err
 }
 
-// containersOf are the measured containers that the pod has, each once.
+// containersOf returns the measured containers that belong to the pod, without duplicates.
 func containersOf(pod *corev1.Pod, measured []containerMetrics) []containerMetrics {
 	var kept []containerMetrics
-	for name := range images(pod) {
+	for name := range containerImages(pod) {
 		if at := slices.IndexFunc(measured, func(m containerMetrics) bool { return m.Name == name }); at >= 0 {
 			kept = append(kept, measured[at])
 		}
@@ -184,8 +187,8 @@ func containersOf(pod *corev1.Pod, measured []containerMetrics) []containerMetri
 	return kept
 }
 
-// images yields the containers of a pod in the order in which they start, each with its image.
-func images(pod *corev1.Pod) iter.Seq2[string, string] {
+// containerImages yields the name and image of each container of a pod, in the order in which the containers start.
+func containerImages(pod *corev1.Pod) iter.Seq2[string, string] {
 	return func(yield func(name, image string) bool) {
 		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range containers {
@@ -202,8 +205,8 @@ func images(pod *corev1.Pod) iter.Seq2[string, string] {
 	}
 }
 
-// summarize joins the local pods with their metrics; the node is their sum.
-func summarize(nodeName string, pods []*corev1.Pod, metrics map[types.NamespacedName]podMetrics) *stats.Summary {
+// summarizePods combines the local pods with their metrics. The node's usage is their sum.
+func summarizePods(nodeName string, pods []*corev1.Pod, metrics map[types.NamespacedName]podMetrics) *stats.Summary {
 	summary := &stats.Summary{Node: stats.NodeStats{NodeName: nodeName}, Pods: []stats.PodStats{}}
 	var total usage
 	for _, pod := range pods {
@@ -216,9 +219,9 @@ func summarize(nodeName string, pods []*corev1.Pod, metrics map[types.Namespaced
 		}
 		podStats, used := summarizePod(pod, measured)
 		summary.Pods = append(summary.Pods, podStats)
-		total.add(used)
+		total.addUsage(used)
 	}
-	summary.Node.CPU, summary.Node.Memory = total.stats()
+	summary.Node.CPU, summary.Node.Memory = total.statsOf()
 	return summary
 }
 
@@ -232,15 +235,15 @@ func summarizePod(pod *corev1.Pod, measured podMetrics) (stats.PodStats, usage) 
 	for _, container := range measured.Containers {
 		used := usageOf(container, measured.Timestamp)
 		containerStats := stats.ContainerStats{Name: container.Name, StartTime: pod.CreationTimestamp}
-		containerStats.CPU, containerStats.Memory = used.stats()
+		containerStats.CPU, containerStats.Memory = used.statsOf()
 		podStats.Containers = append(podStats.Containers, containerStats)
-		total.add(used)
+		total.addUsage(used)
 	}
-	podStats.CPU, podStats.Memory = total.stats()
+	podStats.CPU, podStats.Memory = total.statsOf()
 	return podStats, total
 }
 
-// usage of CPU (nanocores) and memory (bytes) at a moment.
+// usage is the usage of CPU (nanocores) and memory (bytes) at a point in time.
 type usage struct {
 	at        metav1.Time
 	nanoCores uint64
@@ -252,8 +255,8 @@ func usageOf(container containerMetrics, at metav1.Time) usage {
 	return usage{at: at, nanoCores: uint64(max(0, cpu.ScaledValue(resource.Nano))), bytes: uint64(max(0, memory.Value()))}
 }
 
-// add sums up; the moment is the latest one.
-func (u *usage) add(other usage) {
+// addUsage adds another usage. The time is the later one.
+func (u *usage) addUsage(other usage) {
 	u.nanoCores += other.nanoCores
 	u.bytes += other.bytes
 	if u.at.Before(&other.at) {
@@ -261,8 +264,8 @@ func (u *usage) add(other usage) {
 	}
 }
 
-// stats is nothing when nothing was measured: that is not a usage of zero.
-func (u *usage) stats() (*stats.CPUStats, *stats.MemoryStats) {
+// statsOf returns nil if nothing was measured, because this is different from a usage of zero.
+func (u *usage) statsOf() (*stats.CPUStats, *stats.MemoryStats) {
 	if u.at.IsZero() {
 		return nil, nil
 	}

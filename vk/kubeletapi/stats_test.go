@@ -26,7 +26,7 @@ func TestSummaryLeavesOutWhatIsNotKnown(t *testing.T) {
 	usage := func(cpu, memory string) map[corev1.ResourceName]resource.Quantity {
 		return map[corev1.ResourceName]resource.Quantity{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
 	}
-	got := summarize("milan", []*corev1.Pod{pod("web"), pod("new")}, map[types.NamespacedName]podMetrics{
+	got := summarizePods("milan", []*corev1.Pod{pod("web"), pod("new")}, map[types.NamespacedName]podMetrics{
 		{Namespace: "shop", Name: "web"}: {Timestamp: measured, Containers: []containerMetrics{
 			{Name: "app", Usage: usage("250m", "1Mi")}, {Name: "sidecar", Usage: usage("1500n", "1Ki")},
 		}},
@@ -44,7 +44,7 @@ func TestSummaryLeavesOutWhatIsNotKnown(t *testing.T) {
 
 func TestNothingMeasuredIsNoUsage(t *testing.T) {
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}}
-	if got := summarize("milan", pods, nil); got.Node.CPU != nil || got.Node.Memory != nil || len(got.Pods) != 0 {
+	if got := summarizePods("milan", pods, nil); got.Node.CPU != nil || got.Node.Memory != nil || len(got.Pods) != 0 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -72,7 +72,7 @@ func TestSummaryHoldsPodsOfThisNodeOnly(t *testing.T) {
 	if len(metrics) != 1 {
 		t.Errorf("kept the metrics of %d pods, want those of one", len(metrics))
 	}
-	got := summarize("milan", pods, metrics)
+	got := summarizePods("milan", pods, metrics)
 	if len(got.Pods) != 1 || len(got.Pods[0].Containers) != 1 || *got.Node.CPU.UsageNanoCores != 1_000_000 {
 		t.Errorf("got %+v", got.Pods)
 	}

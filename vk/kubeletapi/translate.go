@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The API server and a kubelet name the same options differently.
+// Names of kubelet options that differ from the API server's names.
 const (
 	kubeletStdin  = "input"
 	kubeletStdout = "output"
@@ -19,8 +19,8 @@ const (
 	kubeletPort   = "port"
 )
 
-// logQuery keeps all options: both sides call them the same, also those that
-// are invented tomorrow. "tail" is the deprecated name of tailLines.
+// logQuery keeps all options, because both sides use the same names, also for future options. "tail" is the deprecated
+// name of tailLines.
 func logQuery(container string, query url.Values) (url.Values, error) {
 	if tail := query.Get("tail"); tail != "" && tail != "all" {
 		query.Set("tailLines", tail)
@@ -31,7 +31,7 @@ func logQuery(container string, query url.Values) (url.Values, error) {
 	return query, nil
 }
 
-// execQuery is streamQuery with the command to run.
+// execQuery is like streamQuery, with the command to run.
 func execQuery(container string, query url.Values) (url.Values, error) {
 	if len(query["command"]) == 0 {
 		return nil, fmt.Errorf("no command given: the parameter \"command\" is missing")
@@ -44,24 +44,24 @@ func execQuery(container string, query url.Values) (url.Values, error) {
 	return translated, nil
 }
 
-// streamQuery names the streams that the caller wants.
+// streamQuery translates the requested streams.
 func streamQuery(container string, query url.Values) (url.Values, error) {
 	translated := url.Values{"container": {container}}
 	for from, to := range map[string]string{
 		kubeletStdin: "stdin", kubeletStdout: "stdout", kubeletStderr: "stderr", kubeletTTY: "tty",
 	} {
-		set, err := flag(query, from)
+		set, err := parseFlag(query, from)
 		if err != nil {
 			return nil, err
 		}
-		// The API server's own defaults are stdout and stderr: say false too.
+		// The API server defaults stdout and stderr to true, so false must be explicit.
 		translated.Set(to, strconv.FormatBool(set))
 	}
 	return translated, nil
 }
 
-// flag reads a boolean parameter; absent is false.
-func flag(query url.Values, name string) (bool, error) {
+// parseFlag parses a boolean parameter. The default is false.
+func parseFlag(query url.Values, name string) (bool, error) {
 	value := query.Get(name)
 	if value == "" {
 		return false, nil
@@ -73,8 +73,8 @@ func flag(query url.Values, name string) (bool, error) {
 	return parsed, nil
 }
 
-// portForwardQuery passes the ports that WebSocket clients of the former
-// protocol name up front; the others name them stream by stream.
+// portForwardQuery passes the ports that WebSocket clients of the older protocol specify in the query. Other clients
+// specify them for each stream.
 func portForwardQuery(_ string, query url.Values) (url.Values, error) {
 	translated := url.Values{}
 	for _, list := range query[kubeletPort] {

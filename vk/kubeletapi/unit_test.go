@@ -56,7 +56,7 @@ func TestWhatCallersNeed(t *testing.T) {
 	for _, test := range tests {
 		request := httptest.NewRequest(test.method, test.path, nil)
 		var got []string
-		for _, a := range attributes("milan", &user.DefaultInfo{Name: "me"}, request) {
+		for _, a := range requiredAccess("milan", &user.DefaultInfo{Name: "me"}, request) {
 			r := a.ResourceAttributes
 			got = append(got, r.Verb+" "+r.Resource+"/"+r.Subresource)
 			if r.Name != "milan" || a.User != "me" || a.NonResourceAttributes != nil {

@@ -10,27 +10,25 @@ import (
 )
 
 const (
-	// unreachableGrace is given to a provider that counts as unreachable and may be back.
+	// unreachableGrace is how long a request to an unreachable provider waits for its return.
 	unreachableGrace = 3 * time.Second
-	// unreachableCheck is how often it is asked meanwhile whether it still does.
+	// unreachableCheck is how often the state of the provider is checked in the meantime.
 	unreachableCheck = time.Second
 )
 
-// giveUp sends requests, and gives up those that wait for the first byte of an
-// answer while the provider counts as unreachable. A provider that accepts
-// connections and says nothing would hold them forever otherwise: there is no
-// time after which an answer must have begun, as the log of a silent container
-// begins with its first line.
-type giveUp struct{ Remote }
+// unreachableTransport cancels requests that wait for the first byte of a response while the provider counts as unreachable. Otherwise
+// a provider that accepts connections without responding would block them forever. A fixed timeout is not possible,
+// because the response with the log of a silent container begins with its first line.
+type unreachableTransport struct{ Remote }
 
 // RoundTrip implements http.RoundTripper.
-func (g giveUp) RoundTrip(r *http.Request) (*http.Response, error) {
+func (g unreachableTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if g.Unreachable == nil {
 		return g.Transport.RoundTrip(r)
 	}
-	ctx, cancel := context.WithCancelCause(r.Context()) // ends with the request
+	ctx, cancel := context.WithCancelCause(r.Context()) // canceled with the request
 	answered := make(chan struct{})
-	go g.watch(ctx, cancel, answered)
+	go g.watchProvider(ctx, cancel, answered)
 	response, err := g.Transport.RoundTrip(r.WithContext(ctx))
 	close(answered)
 	if err != nil && r.Context().Err() == nil && ctx.Err() != nil {
@@ -39,8 +37,8 @@ func (g giveUp) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// watch cancels when there is no hope, until the answer has begun.
-func (g giveUp) watch(ctx context.Context, cancel context.CancelCauseFunc, answered <-chan struct{}) {
+// watchProvider cancels the request if the provider stays unreachable, until the response has begun.
+func (g unreachableTransport) watchProvider(ctx context.Context, cancel context.CancelCauseFunc, answered <-chan struct{}) {
 	wait := time.NewTimer(unreachableGrace)
 	defer wait.Stop()
 	for {

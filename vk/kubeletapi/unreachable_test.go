@@ -32,7 +32,7 @@ func TestSilentProviderIsGivenUpOnceItCountsAsDown(t *testing.T) {
 			return down
 		}}
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://milan/", nil)
-		if _, err := (giveUp{remote}).RoundTrip(request); !errors.Is(err, down) {
+		if _, err := (unreachableTransport{remote}).RoundTrip(request); !errors.Is(err, down) {
 			t.Errorf("got %v, want %v", err, down)
 		}
 		if took := time.Since(begin); took > time.Minute+unreachableCheck {
@@ -49,7 +49,7 @@ func TestSilentProviderIsNotAskedForLongWhosePodItIs(t *testing.T) {
 		if answer.Code != http.StatusBadGateway || !strings.Contains(answer.Body.String(), "does not answer within 10s") {
 			t.Errorf("got %d %q", answer.Code, answer.Body)
 		}
-		if took := time.Since(begin); took > lookTimeout {
+		if took := time.Since(begin); took > ownershipTimeout {
 			t.Errorf("that took %s", took)
 		}
 	})

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespaces follows the NamespaceMap of one provider and notifies the reflection engine which namespaces are
-// offloaded to it, and of the names of their remote namespaces.
+// Package namespaces follows the NamespaceMap of one provider, and notifies the reflection engine of the offloaded
+// namespaces and of the names of their remote namespaces.
 //
 // Reflection of a namespace starts when the provider has accepted its remote namespace, and stops when the map no
 // longer has it. Stopping deletes nothing on the provider, whose own controller deletes the remote namespace. An

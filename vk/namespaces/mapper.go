@@ -29,29 +29,30 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// InvalidReason is the reason of the Events about maps that are invalid.
+// InvalidReason is the reason of the Events about invalid maps.
 const InvalidReason = "InvalidNamespaceMap"
 
-// Handler is called when namespaces start and stop. Calls come one at a time and must not block on the provider.
+// Handler is called when the reflection of a namespace starts or stops. Calls are sequential and must not block on the
+// provider.
 type Handler interface {
 	StartNamespace(local, remote string)
 	StopNamespace(local string)
-	// NamespacesChanged is called after each change of the map, when the calls above are done.
+	// NamespacesChanged is called after the other calls for a change of the map.
 	NamespacesChanged()
 }
 
-// Options of a Mapper; all but Log are required.
+// Options are the options of a Mapper. All except Log are required.
 type Options struct {
-	Client          dynamic.Interface // of this cluster
+	Client          dynamic.Interface // client of this cluster
 	TenantNamespace string
 	RemoteClusterID string
 	Handler         Handler
 	Events          record.EventRecorder
 	Log             *slog.Logger
-	// Grace is how long the silence of a new map about a namespace means nothing: a map that was deleted and made
-	// again is filled over time. 0 = one minute.
+	// Grace is how long a new map is ignored for namespaces that it lacks, because a recreated map is filled over time.
+	// 0 stands for one minute.
 	Grace time.Duration
-	Clock clock.Clock // nil = the real one
+	Clock clock.Clock // nil stands for the real clock
 }
 
 // Mapper follows the NamespaceMap. Safe for concurrent use.
@@ -60,21 +61,21 @@ type Mapper struct {
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
 
-	mu       sync.RWMutex
-	known    bool // there is exactly one usable map
-	table    table
-	uid      types.UID       // of that map
-	born     time.Time       // of that map
-	spoken   map[string]bool // the namespaces that this map has named
-	running  map[string]string
-	reported map[types.UID]string
-	// evaluated are the versions of the maps that the namespaces which run are taken from
+	mu        sync.RWMutex
+	known     bool // there is exactly one usable map
+	table     table
+	uid       types.UID       // UID of the current map
+	createdAt time.Time       // creation time of the current map
+	named     map[string]bool // namespaces that the current map has contained
+	running   map[string]string
+	reported  map[types.UID]string
+	// evaluated has the versions of the maps that determined the running namespaces
 	evaluated map[types.UID]string
 
-	timers chan time.Duration // after which the grace of a new map ends
+	timers chan time.Duration // delay until the grace period of a new map ends
 }
 
-// New returns a mapper; Run starts it.
+// New returns a mapper, which Run starts.
 func New(options Options) (*Mapper, error) {
 	if options.Log == nil {
 		options.Log = slog.Default()
@@ -86,13 +87,13 @@ func New(options Options) (*Mapper, error) {
 		options.Clock = clock.RealClock{}
 	}
 	informer := dynamicinformer.NewFilteredDynamicInformer(options.Client, offloadingv1beta1.NamespaceMapGVR, options.TenantNamespace, 0,
-		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector(options.RemoteClusterID) }).Informer()
-	m := &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}, spoken: map[string]bool{}, timers: make(chan time.Duration, 1)}
+		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = mapSelector(options.RemoteClusterID) }).Informer()
+	m := &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}, named: map[string]bool{}, timers: make(chan time.Duration, 1)}
 	var err error
 	m.handled, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { m.evaluate() },
-		UpdateFunc: func(any, any) { m.evaluate() },
-		DeleteFunc: func(any) { m.evaluate() },
+		AddFunc:    func(any) { m.evaluateMaps() },
+		UpdateFunc: func(any, any) { m.evaluateMaps() },
+		DeleteFunc: func(any) { m.evaluateMaps() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching NamespaceMaps, %w", err)
@@ -100,7 +101,7 @@ func New(options Options) (*Mapper, error) {
 	return m, nil
 }
 
-// Run follows the map until ctx ends.
+// Run follows the map until ctx is done.
 func (m *Mapper) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -108,7 +109,7 @@ func (m *Mapper) Run(ctx context.Context) {
 	m.informer.RunWithContext(ctx)
 }
 
-// endGraces evaluates the silence of a map again when the grace of the newest one ends.
+// endGraces evaluates the map again when the grace period of the newest map ends.
 func (m *Mapper) endGraces(ctx context.Context) {
 	var end <-chan time.Time
 	for {
@@ -127,7 +128,7 @@ func (m *Mapper) endGraces(ctx context.Context) {
 // Synced reports whether the map has been read and processed.
 func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
 
-// SyncedChecker is done when Synced.
+// SyncedChecker returns a checker that is done when Synced returns true.
 func (m *Mapper) SyncedChecker() cache.DoneChecker { return m.handled.HasSyncedChecker() }
 
 // Remote returns the remote namespace of a running namespace.
@@ -145,46 +146,48 @@ func (m *Mapper) Running() map[string]string {
 	return maps.Clone(m.running)
 }
 
-// State returns the state of a namespace, Unknown before the map has been read.
+// State returns the state of a namespace. It is Unknown before the map has been read.
 func (m *Mapper) State(local string) State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	switch {
 	case m.running[local] != "":
 		return Mapped
-	case m.Synced() && m.certain(local):
+	case m.Synced() && m.isCertain(local):
 		return NotOffloaded
 	default:
 		return Unknown
 	}
 }
 
-// Names asks the API server whether a map names the namespace, or may do so. Use it before an irreversible action because
-// the cached map lacks a namespace: after etcd was restored, the cache is outdated for some seconds.
+// Names reads the maps from the API server, and reports whether one of them contains the namespace or may contain it.
+// Use it before an irreversible action for a namespace that the cached map lacks, because after etcd was restored, the
+// cache is outdated for some seconds.
 func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
-	maps, err := m.stored(ctx)
+	maps, err := m.listStored(ctx)
 	if err != nil {
 		return false, err
 	}
 	for i := range maps.Items {
-		if parsed, _, err := parse(&maps.Items[i]); err != nil || parsed.named[local] {
+		if parsed, _, err := parseMap(&maps.Items[i]); err != nil || parsed.named[local] {
 			return true, nil //nolint:nilerr // the intent of an invalid map is unknown
 		}
 	}
 	return false, nil
 }
 
-func (m *Mapper) stored(ctx context.Context) (*unstructured.UnstructuredList, error) {
-	maps, err := m.options.Client.Resource(offloadingv1beta1.NamespaceMapGVR).Namespace(m.options.TenantNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector(m.options.RemoteClusterID)})
+func (m *Mapper) listStored(ctx context.Context) (*unstructured.UnstructuredList, error) {
+	maps, err := m.options.Client.Resource(offloadingv1beta1.NamespaceMapGVR).Namespace(m.options.TenantNamespace).List(ctx, metav1.ListOptions{LabelSelector: mapSelector(m.options.RemoteClusterID)})
 	if err != nil {
 		return nil, fmt.Errorf("listing NamespaceMaps in %s, %w", m.options.TenantNamespace, err)
 	}
 	return maps, nil
 }
 
-// Behind lists the maps from the API server, and returns the name of one whose stored version was not evaluated; "" if all were.
+// Behind reads the maps from the API server, and returns the name of one whose stored version was not evaluated, or an
+// empty string.
 func (m *Mapper) Behind(ctx context.Context) (string, error) {
-	maps, err := m.stored(ctx)
+	maps, err := m.listStored(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -206,37 +209,37 @@ func (m *Mapper) Report() {
 	m.mu.Lock()
 	clear(m.reported)
 	m.mu.Unlock()
-	if object, _ := m.choose(); object != nil {
-		_, _ = m.read(object)
+	if object, _ := m.chooseMap(); object != nil {
+		_, _ = m.readMap(object)
 	}
 }
 
-// read parses a map, and reports what is wrong with it.
-func (m *Mapper) read(object *unstructured.Unstructured) (table, error) {
-	parsed, problems, err := parse(object)
+// readMap parses a map and reports problems with it.
+func (m *Mapper) readMap(object *unstructured.Unstructured) (table, error) {
+	parsed, problems, err := parseMap(object)
 	if err != nil {
 		problems = []string{err.Error()}
 	}
-	m.report(object, problems)
+	m.reportProblems(object, problems)
 	return parsed, err
 }
 
-// selector selects the NamespaceMap that goes to the provider. Those that come from it are in the same namespace if it is a consumer of this
-// cluster, too.
-func selector(remoteClusterID string) string {
+// mapSelector selects the NamespaceMap for the provider. If the provider is also a consumer of this cluster, its maps are
+// in the same namespace.
+func mapSelector(remoteClusterID string) string {
 	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID, wire.RemoteIDLabel: remoteClusterID, wire.ReplicationLabel: "true"}.String()
 }
 
-// certain reports whether the map's silence about a namespace is final. The caller holds the lock.
-func (m *Mapper) certain(local string) bool {
-	return m.known && !m.table.named[local] && (m.spoken[local] || m.options.Clock.Since(m.born) > m.options.Grace)
+// isCertain reports whether it is final that the map lacks a namespace. m.mu must be held.
+func (m *Mapper) isCertain(local string) bool {
+	return m.known && !m.table.named[local] && (m.named[local] || m.options.Clock.Since(m.createdAt) > m.options.Grace)
 }
 
-// evaluate compares what the store holds now with what runs. The informer calls it from one goroutine.
-func (m *Mapper) evaluate() {
+// evaluateMaps compares the maps in the store with the running namespaces. The informer calls it from one goroutine.
+func (m *Mapper) evaluateMaps() {
 	defer m.options.Handler.NamespacesChanged()
-	defer m.noteEvaluated(m.versions())
-	object, absent := m.choose()
+	defer m.noteEvaluated(m.storedVersions())
+	object, absent := m.chooseMap()
 	if object == nil && !absent {
 		m.mu.Lock()
 		m.known = false
@@ -245,7 +248,7 @@ func (m *Mapper) evaluate() {
 	}
 	next, known := table{}, false
 	if object != nil {
-		parsed, err := m.read(object)
+		parsed, err := m.readMap(object)
 		if err != nil {
 			m.mu.Lock()
 			m.known = false
@@ -257,21 +260,21 @@ func (m *Mapper) evaluate() {
 	m.mu.Lock()
 	m.table, m.known = next, known
 	if object != nil {
-		m.remember(object, next)
+		m.recordNamed(object, next)
 	}
-	todo := diff(m.running, next)
+	todo := diffTable(m.running, next)
 	for _, local := range todo.stop {
 		delete(m.running, local)
 	}
 	maps.Copy(m.running, todo.start)
 	m.mu.Unlock()
-	m.notify(todo)
+	m.notifyHandler(todo)
 }
 
-// versions of the maps in the store.
-func (m *Mapper) versions() map[types.UID]string {
+// storedVersions returns the versions of the maps in the store.
+func (m *Mapper) storedVersions() map[types.UID]string {
 	versions := map[types.UID]string{}
-	for _, object := range m.all() {
+	for _, object := range m.storedMaps() {
 		versions[object.GetUID()] = object.GetResourceVersion()
 	}
 	return versions
@@ -283,8 +286,8 @@ func (m *Mapper) noteEvaluated(versions map[types.UID]string) {
 	m.evaluated = versions
 }
 
-// all returns the maps in the store.
-func (m *Mapper) all() (all []*unstructured.Unstructured) {
+// storedMaps returns the maps in the store.
+func (m *Mapper) storedMaps() (all []*unstructured.Unstructured) {
 	for _, item := range m.informer.GetStore().List() {
 		if object, ok := item.(*unstructured.Unstructured); ok {
 			all = append(all, object)
@@ -293,30 +296,31 @@ func (m *Mapper) all() (all []*unstructured.Unstructured) {
 	return all
 }
 
-// remember notes which namespaces a map has named. The age of one that was there before us is that of its timestamp; one
-// that comes later is born when it is seen, whatever the API server's clock says. When the grace of a new map ends, its
-// silence is evaluated again.
-func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
+// recordNamed records which namespaces a map has contained. The age of an initial map is determined by its creation
+// timestamp. A map that appears later counts as new, regardless of the API server's clock. When the grace period of a
+// new map ends, it is evaluated again.
+func (m *Mapper) recordNamed(object *unstructured.Unstructured, next table) {
 	if object.GetUID() != m.uid {
-		if m.born = m.options.Clock.Now(); !m.Synced() {
-			m.born = object.GetCreationTimestamp().Time
+		if m.createdAt = m.options.Clock.Now(); !m.Synced() {
+			m.createdAt = object.GetCreationTimestamp().Time
 		}
 		m.uid = object.GetUID()
-		clear(m.spoken)
-		if left := m.options.Grace - m.options.Clock.Since(m.born); left > 0 {
+		clear(m.named)
+		if left := m.options.Grace - m.options.Clock.Since(m.createdAt); left > 0 {
 			select {
-			case <-m.timers: // that of a map before
+			// Drop the timer of a previous map.
+			case <-m.timers:
 			default:
 			}
 			m.timers <- left + time.Second
 		}
 	}
 	for local := range next.named {
-		m.spoken[local] = true
+		m.named[local] = true
 	}
 }
 
-func (m *Mapper) notify(todo change) {
+func (m *Mapper) notifyHandler(todo namespaceChanges) {
 	for _, local := range todo.stop {
 		m.options.Log.Info("Namespace is no longer offloaded", "namespace", local)
 		m.options.Handler.StopNamespace(local)
@@ -327,9 +331,10 @@ func (m *Mapper) notify(todo change) {
 	}
 }
 
-// choose picks the map to follow: the one that bears the provider's id. Without it: nil, and absent reports whether there is none at all.
-func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
-	all := m.all()
+// chooseMap returns the map with the name of the provider. If there is no such map, it returns nil, and absent reports
+// whether there is no map at all.
+func (m *Mapper) chooseMap() (chosen *unstructured.Unstructured, absent bool) {
+	all := m.storedMaps()
 	for _, object := range all {
 		if object.GetName() == m.options.RemoteClusterID {
 			chosen = object
@@ -337,14 +342,14 @@ func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
 	}
 	for _, object := range all {
 		if object != chosen {
-			m.report(object, []string{fmt.Sprintf("ignored: only the NamespaceMap named %s is followed; delete this one", m.options.RemoteClusterID)})
+			m.reportProblems(object, []string{fmt.Sprintf("ignored: only the NamespaceMap named %s is followed; delete this one", m.options.RemoteClusterID)})
 		}
 	}
 	return chosen, len(all) == 0
 }
 
-// report writes one Event for the same problems on the same map, however often it is evaluated.
-func (m *Mapper) report(object *unstructured.Unstructured, problems []string) {
+// reportProblems writes one Event for the same problems of the same map, however often it is evaluated.
+func (m *Mapper) reportProblems(object *unstructured.Unstructured, problems []string) {
 	text := strings.Join(problems, "; ")
 	m.mu.Lock()
 	repeated := m.reported[object.GetUID()] == text

@@ -72,7 +72,7 @@ func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string
 	object.SetUID(types.UID(uid))
 	object.SetCreationTimestamp(metav1.NewTime(born))
 	require.NoError(t, m.informer.GetStore().Replace([]any{object}, ""))
-	m.evaluate()
+	m.evaluateMaps()
 }
 
 // The silence of a map means nothing while the map is young, unless it has named the namespace before.
@@ -81,7 +81,7 @@ func TestSilenceOfANewMap(t *testing.T) {
 	certain := func(namespace string) bool {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
-		return m.certain(namespace)
+		return m.isCertain(namespace)
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); m.endGraces(t.Context()) }()

@@ -18,27 +18,27 @@ import (
 type State int
 
 const (
-	// Unknown: there is no map, or what it says of this namespace is not final: the remote namespace is not there yet, or is going, or
-	// the map is new and does not name the namespace yet.
+	// Unknown is the state of a namespace without a map, or with a map that is not final: the remote namespace does not
+	// exist yet or is being deleted, or a new map does not contain the namespace yet.
 	Unknown State = iota
-	// NotOffloaded: there is a map and it does not name the namespace.
+	// NotOffloaded is the state of a namespace that the map does not contain.
 	NotOffloaded
-	// Mapped: the remote namespace exists and may be used.
+	// Mapped is the state of a namespace whose remote namespace exists and may be used.
 	Mapped
 )
 
-// table is what a NamespaceMap says.
+// table is the content of a NamespaceMap.
 type table struct {
 	remoteNamespaces map[string]string // accepted: local to remote
-	named            map[string]bool   // every entry, accepted or not, and what the consumer asks for
-	doubtful         map[string]bool   // entries that are invalid: their namespaces stay as they are
+	named            map[string]bool   // every entry, accepted or not, and every request of the consumer
+	doubtful         map[string]bool   // invalid entries, whose namespaces stay unchanged
 }
 
-// parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
-// A namespace is mapped when this cluster asks for it, in the spec, and the provider has accepted it, in the status. The
-// problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one remote namespace
-// nothing here shows whose it is; what has started with it continues.
-func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
+// parseMap reads a map without typed decoding, so that a malformed entry does not affect the others. A namespace is mapped
+// if this cluster requests it in the spec and the provider has accepted it in the status. The problems are sentences for
+// users in a stable order. If the provider has accepted two namespaces for one remote namespace, it is unclear which of
+// them owns it, and a running namespace continues.
+func parseMap(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{remoteNamespaces: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
 	desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping")
 	if err != nil {
@@ -105,22 +105,24 @@ func parseEntry(value any) (remote string, accepted bool, problem string) {
 	return remote, true, ""
 }
 
-// change is what a new table asks for: each stop comes before the starts, because a remote namespace that changed its name does both.
-type change struct {
+// namespaceChanges has the differences between two tables. Stops come before starts, because a changed remote namespace causes
+// both.
+type namespaceChanges struct {
 	stop  []string
 	start map[string]string
 }
 
-// diff compares the namespaces that run with what the table says.
-func diff(running map[string]string, next table) change {
-	result := change{start: map[string]string{}}
+// diffTable compares the running namespaces with the table.
+func diffTable(running map[string]string, next table) namespaceChanges {
+	result := namespaceChanges{start: map[string]string{}}
 	for local, remote := range running {
 		if now, ok := next.remoteNamespaces[local]; now != remote && (ok || !next.doubtful[local]) {
 			result.stop = append(result.stop, local)
 		}
 	}
 	slices.Sort(result.stop)
-	held := map[string]bool{} // by namespaces whose own entry is invalid and that therefore go on
+	// Namespaces with an invalid entry continue, and hold their remote namespaces.
+	held := map[string]bool{}
 	for local, remote := range running {
 		held[remote] = next.doubtful[local]
 	}

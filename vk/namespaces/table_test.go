@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 		"pair-1":    entry("same", "Accepted"),
 		"pair-2":    entry("same", "Accepted"),
 	}}}}
-	got, problems, err := parse(object)
+	got, problems, err := parseMap(object)
 	require.NoError(t, err)
 	if diff := cmp.Diff(map[string]string{"shop": "shop-a"}, got.remoteNamespaces); diff != "" {
 		t.Errorf("remote namespaces (-want +got):\n%s", diff)
@@ -57,7 +57,7 @@ func TestParseWhole(t *testing.T) {
 		"mapping is a list":       {map[string]any{"status": map[string]any{"currentMapping": []any{}}}, true},
 		"mapping is null is fine": {map[string]any{"status": map[string]any{"currentMapping": nil}}, false},
 	} {
-		if _, _, err := parse(&unstructured.Unstructured{Object: tc.object}); (err != nil) != tc.fails {
+		if _, _, err := parseMap(&unstructured.Unstructured{Object: tc.object}); (err != nil) != tc.fails {
 			t.Errorf("%s: error %v, want one: %t", name, err, tc.fails)
 		}
 	}
@@ -66,8 +66,8 @@ func TestParseWhole(t *testing.T) {
 func TestDiff(t *testing.T) {
 	running := map[string]string{"same": "same-a", "moved": "moved-a", "gone": "gone-a", "doubtful": "doubtful-a"}
 	next := table{remoteNamespaces: map[string]string{"same": "same-a", "moved": "moved-b", "new": "new-a"}, doubtful: map[string]bool{"doubtful": true}}
-	want := change{stop: []string{"gone", "moved"}, start: map[string]string{"moved": "moved-b", "new": "new-a"}}
-	if got := diff(running, next); !cmp.Equal(want, got, cmp.AllowUnexported(change{})) {
+	want := namespaceChanges{stop: []string{"gone", "moved"}, start: map[string]string{"moved": "moved-b", "new": "new-a"}}
+	if got := diffTable(running, next); !cmp.Equal(want, got, cmp.AllowUnexported(namespaceChanges{})) {
 		t.Errorf("diff = %+v, want %+v", got, want)
 	}
 }

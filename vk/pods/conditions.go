@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// gatesNotReady is why a kubelet calls a pod not ready whose containers are.
+// gatesNotReady is the reason of a kubelet for a pod that is not ready although its containers are.
 const gatesNotReady = "ReadinessGatesNotReady"
 
-// ofKubelets are the conditions that a kubelet writes, here the provider's. All others belong to their writers.
-// (Kubernetes: conditions owned by the kubelet.)
+// ofKubelets has the conditions that a kubelet writes, here the provider's. Other conditions belong to their writers
+// (Kubernetes: conditions owned by the kubelet).
 var ofKubelets = []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady,
 	corev1.PodReadyToStartContainers, corev1.PodResizeInProgress, corev1.PodResizePending, corev1.AllContainersRestarting}
 
@@ -29,35 +29,38 @@ func ofKubelet(condition map[string]any) bool {
 	return slices.Contains(ofKubelets, corev1.PodConditionType(kind))
 }
 
-// Conditions merges the conditions of a pod that a kubelet does not write: readiness gates, evictions, preemptions, and custom
-// ones. Conditions written by clients of this cluster are never changed; those written on the provider are followed. The note
-// distinguishes the two: it lists the conditions that were taken over from the provider, with their content at that time.
+// Conditions merges the conditions of a pod that no kubelet writes: readiness gates, evictions, preemptions, and custom
+// conditions. Conditions written by clients of this cluster are never changed. Conditions written on the provider are
+// reflected. The note distinguishes the two: it contains the conditions that were reflected from the provider, with
+// their content at that time.
 //
-// next is the status from the provider, local the one shown, gates are the pod's readiness gates in their order, and followed
-// those of them, or "*", for which the provider's value is used: the others can be set only in this cluster. The
-// results are the status to show and the note to keep with it; now is for a condition that changes because of that.
+// next is the status from the provider, local the current local status, gates are the pod's readiness gates in order,
+// and followed contains the gates that use the provider's value, or "*" for all. Other gates can be set only in this
+// cluster. The results are the status to write and the note to store with it. now is the transition time of changed
+// conditions.
 func Conditions(next, local map[string]any, gates, followed []string, note string, now time.Time) (map[string]any, string) {
 	ignored := gates
 	if slices.Contains(followed, "*") {
 		ignored = nil
 	}
 	ignored = slices.DeleteFunc(slices.Clone(ignored), func(gate string) bool { return slices.Contains(followed, gate) })
-	next = without(next, ignored)
-	types := contested(next, local, gates)
+	next = withoutConditions(next, ignored)
+	types := contestedTypes(next, local, gates)
 	if len(types) == 0 && note == "" {
 		return next, ""
 	}
 	taken := map[string]string{}
-	_ = json.Unmarshal([]byte(note), &taken) // what is no note says nothing
+	// An invalid note is ignored.
+	_ = json.Unmarshal([]byte(note), &taken)
 	following, kept, judged := map[string]string{}, map[string]map[string]any{}, len(ignored) > 0
 	for _, kind := range types {
-		own, theirs := condition(local, kind), condition(next, kind)
+		own, theirs := findCondition(local, kind), findCondition(next, kind)
 		switch {
-		case own != nil && taken[kind] != said(own) && said(own) != said(theirs):
+		case own != nil && taken[kind] != conditionContent(own) && conditionContent(own) != conditionContent(theirs):
 			kept[kind] = own
 			judged = judged || slices.Contains(gates, kind)
 		case theirs != nil:
-			following[kind] = said(theirs)
+			following[kind] = conditionContent(theirs)
 		}
 	}
 	text, err := json.Marshal(following)
@@ -69,16 +72,16 @@ func Conditions(next, local map[string]any, gates, followed []string, note strin
 	}
 	merged := maps.Clone(next)
 	if len(kept) > 0 {
-		merged["conditions"] = merge(next, local, kept)
+		merged["conditions"] = mergeConditions(next, local, kept)
 	}
 	if judged {
-		judge(merged, local, gates, now)
+		judgeReadiness(merged, local, gates, now)
 	}
 	return merged, string(text)
 }
 
-// without returns the status without the conditions of some types.
-func without(status map[string]any, types []string) map[string]any {
+// withoutConditions returns the status without the conditions of the given types.
+func withoutConditions(status map[string]any, types []string) map[string]any {
 	conditions := listOf(status["conditions"])
 	strikes := func(item any) bool {
 		found, _ := item.(map[string]any)
@@ -93,8 +96,8 @@ func without(status map[string]any, types []string) map[string]any {
 	return status
 }
 
-// contested are the types of the conditions that both sides may write.
-func contested(next, local map[string]any, gates []string) []string {
+// contestedTypes returns the types of the conditions that both sides may write.
+func contestedTypes(next, local map[string]any, gates []string) []string {
 	types := slices.Clone(gates)
 	for _, status := range []map[string]any{next, local} {
 		for _, item := range listOf(status["conditions"]) {
@@ -108,36 +111,37 @@ func contested(next, local map[string]any, gates []string) []string {
 	return types
 }
 
-// merge returns the conditions of next with those kept, in the order of local: another one would be a change.
-func merge(next, local map[string]any, kept map[string]map[string]any) (merged []any) {
+// mergeConditions returns the conditions of next with the kept ones, in the order of local, because another order would be a
+// change.
+func mergeConditions(next, local map[string]any, kept map[string]map[string]any) (merged []any) {
 	for _, item := range listOf(local["conditions"]) {
 		own, _ := item.(map[string]any)
 		kind, _ := own["type"].(string)
 		if kept[kind] != nil {
 			merged = append(merged, own)
-		} else if theirs := condition(next, kind); theirs != nil {
+		} else if theirs := findCondition(next, kind); theirs != nil {
 			merged = append(merged, theirs)
 		}
 	}
 	for _, item := range listOf(next["conditions"]) {
-		if theirs, _ := item.(map[string]any); condition(local, fmt.Sprint(theirs["type"])) == nil {
+		if theirs, _ := item.(map[string]any); findCondition(local, fmt.Sprint(theirs["type"])) == nil {
 			merged = append(merged, item)
 		}
 	}
 	return merged
 }
 
-// judge makes a pod ready, or not, because of its gates, as a kubelet does that sees all of them. The provider's sees only
-// those on the provider.
-func judge(status, local map[string]any, gates []string, now time.Time) {
-	ready := condition(status, string(corev1.PodReady))
-	closed := slices.IndexFunc(gates, func(gate string) bool { return !isTrue(condition(status, gate)) })
+// judgeReadiness sets the readiness of a pod from its gates, like a kubelet that knows all of them. The provider's kubelet knows
+// only the gates on the provider.
+func judgeReadiness(status, local map[string]any, gates []string, now time.Time) {
+	ready := findCondition(status, string(corev1.PodReady))
+	closed := slices.IndexFunc(gates, func(gate string) bool { return !isTrue(findCondition(status, gate)) })
 	judged := maps.Clone(ready)
 	switch {
 	case isTrue(ready) && closed >= 0:
 		judged["status"], judged["reason"] = string(corev1.ConditionFalse), gatesNotReady
 		judged["message"] = fmt.Sprintf("the condition of readiness gate %q is not True", gates[closed])
-	case ready["reason"] == gatesNotReady && closed < 0 && isTrue(condition(status, string(corev1.ContainersReady))):
+	case ready["reason"] == gatesNotReady && closed < 0 && isTrue(findCondition(status, string(corev1.ContainersReady))):
 		judged["status"] = string(corev1.ConditionTrue)
 		delete(judged, "reason")
 		delete(judged, "message")
@@ -145,18 +149,18 @@ func judge(status, local map[string]any, gates []string, now time.Time) {
 		return
 	}
 	judged["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
-	if before := condition(local, string(corev1.PodReady)); before["status"] == judged["status"] && before["lastTransitionTime"] != nil {
+	if before := findCondition(local, string(corev1.PodReady)); before["status"] == judged["status"] && before["lastTransitionTime"] != nil {
 		judged["lastTransitionTime"] = before["lastTransitionTime"]
 	}
-	status["conditions"] = put(listOf(status["conditions"]), judged)
+	status["conditions"] = putCondition(listOf(status["conditions"]), judged)
 }
 
-// Condition returns the condition of that type, nil when there is none.
+// Condition returns the condition of the given type, or nil if none exists.
 func Condition(status map[string]any, kind corev1.PodConditionType) map[string]any {
-	return condition(status, string(kind))
+	return findCondition(status, string(kind))
 }
 
-func condition(status map[string]any, kind string) map[string]any {
+func findCondition(status map[string]any, kind string) map[string]any {
 	for _, item := range listOf(status["conditions"]) {
 		if found, _ := item.(map[string]any); found["type"] == kind {
 			return found
@@ -169,8 +173,8 @@ func isTrue(condition map[string]any) bool {
 	return condition["status"] == string(corev1.ConditionTrue)
 }
 
-// put returns the conditions with one replaced or added.
-func put(conditions []any, one map[string]any) []any {
+// putCondition returns the conditions with one condition replaced or added.
+func putCondition(conditions []any, one map[string]any) []any {
 	conditions = slices.Clone(conditions)
 	for i, item := range conditions {
 		if found, _ := item.(map[string]any); found["type"] == one["type"] {
@@ -181,8 +185,8 @@ func put(conditions []any, one map[string]any) []any {
 	return append(conditions, one)
 }
 
-// said distinguishes statements of a condition, "" of none. Fields that an API server may add say nothing.
-func said(condition map[string]any) string {
+// conditionContent returns the relevant content of a condition, or an empty string for nil. Unknown fields are ignored.
+func conditionContent(condition map[string]any) string {
 	if condition == nil {
 		return ""
 	}

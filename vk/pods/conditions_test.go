@@ -57,8 +57,8 @@ func TestGates(t *testing.T) {
 				followed = nil
 			}
 			got, note := Conditions(next, local, tc.types, followed, "", now)
-			ready := condition(got, "Ready")
-			found := []any{condition(got, "a")["status"], condition(got, "b")["status"], ready["status"], ready["lastTransitionTime"]}
+			ready := findCondition(got, "Ready")
+			found := []any{findCondition(got, "a")["status"], findCondition(got, "b")["status"], ready["status"], ready["lastTransitionTime"]}
 			for i, want := range []string{tc.wantA, tc.wantB, tc.want, tc.wantSince} {
 				if found[i] != want && !(found[i] == nil && want == "") {
 					t.Errorf("%v, want %s of [a b Ready since]", found, want)
@@ -96,7 +96,7 @@ func followsWhoeverWrites(t *testing.T, types ...string) {
 	ours := conditions(t, "True", "", `, {type: a, status: "False", reason: Draining}`)
 	for range 2 {
 		shown, note = Conditions(conditions(t, "True", "", gate("a", "True")), ours, types, types, note, now)
-		if condition(shown, "a")["reason"] != "Draining" || isTrue(condition(shown, "Ready")) != (types == nil) {
+		if findCondition(shown, "a")["reason"] != "Draining" || isTrue(findCondition(shown, "Ready")) != (types == nil) {
 			t.Errorf("what was written here became %v", shown)
 		}
 		ours = shown

@@ -10,18 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// containersOf are the fields of a spec whose containers the fields of a status are about.
+// containersOf maps the fields of a status to the fields of the spec with the same containers.
 var containersOf = map[string]string{"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 
-// ephemeralStatuses is the field of a status with the containers for debugging.
+// ephemeralStatuses is the status field of the ephemeral containers.
 const ephemeralStatuses = "ephemeralContainerStatuses"
 
-// Settle makes a status of the provider acceptable to this cluster's API server, which applies rules
-// that were not meant for a status from another cluster: the quality-of-service class is immutable (the provider may
-// compute another one), a nominated node is refused on a bound pod, and a container that has ended may run again only if
-// its policy says so (the provider's pod may have been re-created). Statuses of containers that the pod does not have here, such as sidecars that
-// the provider injects, are removed, because clients compare their number with the spec. local is the present status of the pod, spec the
-// spec of the pod in this cluster.
+// Settle adapts a status of the provider to the validation of this cluster's API server, which does not expect a status
+// from another cluster. The quality-of-service class is immutable, but the provider may compute another one. A nominated
+// node is refused on a bound pod. A terminated container may run again only if its policy permits it, but the provider's
+// pod may have been recreated. Statuses of containers that the local pod lacks, such as sidecars that the provider
+// injects, are removed, because clients compare their number with the spec. local is the current status of the pod, and
+// spec its spec in this cluster.
 func Settle(next, local, spec map[string]any) map[string]any {
 	settled := maps.Clone(next)
 	delete(settled, "nominatedNodeName")
@@ -40,7 +40,7 @@ func Settle(next, local, spec map[string]any) map[string]any {
 	return settled
 }
 
-// dropUndeclared removes from a list the statuses of containers that the spec does not have.
+// dropUndeclared removes the statuses of containers that the spec does not contain from a list.
 func dropUndeclared(settled, spec map[string]any, list string) {
 	field := containersOf[list]
 	if list == ephemeralStatuses {
@@ -88,7 +88,7 @@ func keepEnded(settled, local, spec map[string]any, list string) {
 	settled[list] = kept
 }
 
-// endedForGood returns the containers of a list that have ended and may not run again.
+// endedForGood returns the containers of a list that have terminated and may not run again.
 func endedForGood(local, spec map[string]any, list string) map[string]map[string]any {
 	policy, _ := spec["restartPolicy"].(string)
 	containers := byName(spec[containersOf[list]])
@@ -101,16 +101,17 @@ func endedForGood(local, spec map[string]any, list string) map[string]map[string
 	return ended
 }
 
-// mayRestart reports whether a container that ended with the code may run again: by the first of its rules that the code
-// matches, else by its own policy, else by the pod's. One for debugging, which is nil here, may not.
+// mayRestart reports whether a container that terminated with the code may run again. The first rule that matches the
+// code decides, otherwise the policy of the container, otherwise the policy of the pod. An ephemeral container, which is
+// nil here, may not.
 func mayRestart(container map[string]any, policy string, code int64) bool {
 	if container == nil {
 		return false
 	}
 	if own, _ := container["restartPolicy"].(string); own != "" {
 		for _, item := range listOf(container["restartPolicyRules"]) {
-			if rule, _ := item.(map[string]any); matches(rule, code) {
-				if restarts(rule) {
+			if rule, _ := item.(map[string]any); matchesCode(rule, code) {
+				if isRestart(rule) {
 					return true
 				}
 				break
@@ -127,10 +128,10 @@ func mayRestart(container map[string]any, policy string, code int64) bool {
 	return true
 }
 
-func matches(rule map[string]any, code int64) bool {
+func matchesCode(rule map[string]any, code int64) bool {
 	codes, _ := rule["exitCodes"].(map[string]any)
 	listed := slices.ContainsFunc(listOf(codes["values"]), func(value any) bool {
-		n, ok := number(value)
+		n, ok := wholeNumber(value)
 		return ok && n == code
 	})
 	switch codes["operator"] {
@@ -142,11 +143,12 @@ func matches(rule map[string]any, code int64) bool {
 	return false
 }
 
-func restarts(rule map[string]any) bool {
+func isRestart(rule map[string]any) bool {
 	return rule["action"] == string(corev1.ContainerRestartRuleActionRestart) || rule["action"] == string(corev1.ContainerRestartRuleActionRestartAllContainers)
 }
 
-// restartsAll reports whether the end of some container may have all of them run again, whatever their own policies.
+// restartsAll reports whether the termination of some container may restart all containers, regardless of their own
+// policies.
 func restartsAll(spec map[string]any) bool {
 	for _, list := range containersOf {
 		for _, item := range listOf(spec[list]) {
@@ -177,19 +179,19 @@ func byName(value any) map[string]map[string]any {
 	return named
 }
 
-// exitCode is nil while a container has not ended.
+// exitCode returns the exit code of a container, or nil if it has not terminated.
 func exitCode(container map[string]any) *int64 {
 	state, _ := container["state"].(map[string]any)
 	terminated, ok := state["terminated"].(map[string]any)
 	if !ok {
 		return nil
 	}
-	code, _ := number(terminated["exitCode"])
+	code, _ := wholeNumber(terminated["exitCode"])
 	return &code
 }
 
-// number reads a whole number as unstructured objects hold them.
-func number(value any) (int64, bool) {
+// wholeNumber returns the value of a whole number in an unstructured object.
+func wholeNumber(value any) (int64, bool) {
 	switch n := value.(type) {
 	case int64:
 		return n, true

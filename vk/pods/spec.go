@@ -10,25 +10,25 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// containerSpecs are the lists whose images and resources may change while a pod lives.
+// containerSpecs are the container lists whose images and resources may change in a running pod.
 var containerSpecs = []string{"containers", "initContainers"}
 
-// mutable are the other fields of a pod's spec that may change while it lives.
+// mutable are the other fields of a pod's spec that may change in a running pod.
 var mutable = []string{"activeDeadlineSeconds", "tolerations"}
 
-// ephemeralContainers are added to a pod that lives, and then stay.
+// ephemeralContainers is the list of containers that may be added to a running pod, but not removed.
 const ephemeralContainers = "ephemeralContainers"
 
-// SpecChanged reports whether want differs from the present spec in what may still change: the image and the resources of a container of
-// the same name, the pod's own resources, activeDeadlineSeconds, tolerations, a further ephemeral container. Everything else was
-// decided when the pod was created. It reads the document without materialising it.
+// SpecChanged reports whether want differs from the present spec in a mutable field: the image and the resources of a
+// container with the same name, the pod's own resources, activeDeadlineSeconds, tolerations, or an additional ephemeral
+// container. All other fields are immutable. It reads the document without materializing it.
 func SpecChanged(want document.View, have map[string]any) bool {
 	for _, field := range mutable {
 		if !sameField(want.Field(field), have[field]) {
 			return true
 		}
 	}
-	if resized(want, have) {
+	if isResized(want, have) {
 		return true
 	}
 	for _, list := range containerSpecs {
@@ -42,7 +42,8 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	return len(furtherEphemeral(want, have)) > 0
 }
 
-// Changeable returns the fields of a spec that SpecChanged compares. It shares them with spec, and does not modify it.
+// Changeable returns the fields of a spec that SpecChanged compares. The result shares memory with spec, which is not
+// modified.
 func Changeable(spec map[string]any) map[string]any {
 	kept := map[string]any{}
 	for _, field := range append([]string{"resources"}, mutable...) {
@@ -73,13 +74,15 @@ func Changeable(spec map[string]any) map[string]any {
 	return kept
 }
 
-// resized reports whether the sizes of a pod, or of a container, changed. Those it has may change; none appear that it had not, and none go.
-func resized(want document.View, have map[string]any) bool {
+// isResized reports whether the resources of a pod, or of a container, have changed. Existing resources may change, but
+// none can be added or removed.
+func isResized(want document.View, have map[string]any) bool {
 	sizes, present := want.Field("resources"), have["resources"]
 	return !sameField(sizes, nil) && !isNothing(present) && !sameField(sizes, present)
 }
 
-// StartsContainer reports whether want has a container start that the present spec has not: one with another image, or a further ephemeral one.
+// StartsContainer reports whether want would start a container that the present spec lacks: one with another image, or
+// an additional ephemeral container.
 func StartsContainer(want document.View, have map[string]any) bool {
 	for _, list := range containerSpecs {
 		for i, item := range listOf(have[list]) {
@@ -92,12 +95,12 @@ func StartsContainer(want document.View, have map[string]any) bool {
 }
 
 func containerChanged(desired document.View, i int, present map[string]any) bool {
-	container, ok := find(desired, i, present["name"])
-	return ok && resized(container, present) || imageChanged(desired, i, present)
+	container, ok := findContainer(desired, i, present["name"])
+	return ok && isResized(container, present) || imageChanged(desired, i, present)
 }
 
 func imageChanged(desired document.View, i int, present map[string]any) bool {
-	container, ok := find(desired, i, present["name"])
+	container, ok := findContainer(desired, i, present["name"])
 	if !ok {
 		return false
 	}
@@ -105,7 +108,7 @@ func imageChanged(desired document.View, i int, present map[string]any) bool {
 	return ok && image != present["image"]
 }
 
-// furtherEphemeral returns the ephemeral containers that are not there yet.
+// furtherEphemeral returns the ephemeral containers that the present spec lacks.
 func furtherEphemeral(want document.View, have map[string]any) (further []any) {
 	desired := want.Field(ephemeralContainers)
 	if desired.Kind() != document.List {
@@ -125,7 +128,7 @@ func furtherEphemeral(want document.View, have map[string]any) (further []any) {
 	return further
 }
 
-// sameField treats an absent field, null, an empty list and an empty map alike.
+// sameField compares two values. An absent field, null, an empty list and an empty map are equal.
 func sameField(want document.View, have any) bool {
 	switch want.Kind() {
 	case document.Absent, document.Null:
@@ -150,20 +153,20 @@ func isNothing(value any) bool {
 	return false
 }
 
-// find returns a container, looking first where it is expected, then by name.
-func find(containers document.View, i int, name any) (document.View, bool) {
-	if container, ok := named(containers, i, name); ok {
+// findContainer returns the container with the given name. It first checks the expected index.
+func findContainer(containers document.View, i int, name any) (document.View, bool) {
+	if container, ok := containerAt(containers, i, name); ok {
 		return container, true
 	}
 	for j := range containers.Len() {
-		if container, ok := named(containers, j, name); ok {
+		if container, ok := containerAt(containers, j, name); ok {
 			return container, true
 		}
 	}
 	return document.View{}, false
 }
 
-func named(containers document.View, i int, name any) (container document.View, ok bool) {
+func containerAt(containers document.View, i int, name any) (container document.View, ok bool) {
 	if i >= containers.Len() {
 		return container, false
 	}
@@ -174,8 +177,8 @@ func named(containers document.View, i int, name any) (container document.View, 
 
 // UpdateSpec returns the present spec with the mutable fields of want.
 func UpdateSpec(want document.View, have map[string]any) map[string]any {
-	updated := update(want, have, true)
-	if resized(want, have) {
+	updated := updateSpec(want, have, true)
+	if isResized(want, have) {
 		updated["resources"] = want.Field("resources").Value()
 	}
 	if further := furtherEphemeral(want, have); len(further) > 0 {
@@ -184,12 +187,12 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 	return updated
 }
 
-// UpdatePlain is UpdateSpec without the fields that need a subresource: resources and ephemeral containers.
+// UpdatePlain is like UpdateSpec, but omits the fields that need a subresource: resources and ephemeral containers.
 func UpdatePlain(want document.View, have map[string]any) map[string]any {
-	return update(want, have, false)
+	return updateSpec(want, have, false)
 }
 
-func update(want document.View, have map[string]any, sizes bool) map[string]any {
+func updateSpec(want document.View, have map[string]any, sizes bool) map[string]any {
 	updated := maps.Clone(have)
 	for _, field := range mutable {
 		if value := want.Field(field).Value(); value != nil {
@@ -217,11 +220,11 @@ func update(want document.View, have map[string]any, sizes bool) map[string]any 
 
 func updateContainer(desired document.View, i int, present map[string]any, sizes bool) map[string]any {
 	updated := maps.Clone(present)
-	container, _ := find(desired, i, present["name"])
+	container, _ := findContainer(desired, i, present["name"])
 	if image, ok := container.Field("image").Text(); ok {
 		updated["image"] = image
 	}
-	if sizes && resized(container, present) {
+	if sizes && isResized(container, present) {
 		updated["resources"] = container.Field("resources").Value()
 	}
 	return updated

@@ -15,13 +15,13 @@ import (
 // containerLists are the fields of a status that list containers.
 var containerLists = []string{"initContainerStatuses", "containerStatuses", ephemeralStatuses}
 
-// Phase returns the phase of a status, "" when there is none.
+// Phase returns the phase of a status, or an empty string if it has none.
 func Phase(status map[string]any) corev1.PodPhase {
 	phase, _ := status["phase"].(string)
 	return corev1.PodPhase(phase)
 }
 
-// Reason returns the reason of a status, "" when there is none.
+// Reason returns the reason of a status, or an empty string if it has none.
 func Reason(status map[string]any) string {
 	reason, _ := status["reason"].(string)
 	return reason
@@ -40,9 +40,9 @@ func Untouched(status map[string]any) bool {
 	return true
 }
 
-// Reject returns the status with the given phase and reason: no condition of a kubelet is True any more, no container is
-// ready, and in a final phase every container has ended. The IP, what containers had already said about their end, and the
-// conditions of others stay: a Job wants to know that its pod was evicted. (Liqo: rejected pods.)
+// Reject returns the status with the given phase and reason. No condition of a kubelet is True any more, no container is
+// ready, and in a final phase every container has terminated. The IP, the results of terminated containers, and the
+// conditions of other writers stay, because a Job needs to know that its pod was evicted. (Liqo: rejected pods.)
 func Reject(status map[string]any, phase corev1.PodPhase, reason, message string, now time.Time) map[string]any {
 	rejected := maps.Clone(status)
 	if rejected == nil {
@@ -55,18 +55,18 @@ func Reject(status map[string]any, phase corev1.PodPhase, reason, message string
 	}
 	stamp := now.UTC().Format(time.RFC3339)
 	if conditions, ok := status["conditions"].([]any); ok {
-		rejected["conditions"] = each(conditions, func(condition map[string]any) { falsify(condition, reason, stamp) })
+		rejected["conditions"] = editEach(conditions, func(condition map[string]any) { falsifyCondition(condition, reason, stamp) })
 	}
 	for _, list := range containerLists {
 		if items, ok := status[list].([]any); ok {
-			rejected[list] = each(items, func(container map[string]any) { end(container, phase, reason, stamp) })
+			rejected[list] = editEach(items, func(container map[string]any) { endContainer(container, phase, reason, stamp) })
 		}
 	}
 	return rejected
 }
 
-// Interrupt returns the status of a running pod that is temporarily not running: the phase and what the
-// containers are doing stay, the pod is not ready. A pod that is not running is unchanged.
+// Interrupt returns the status of a running pod that is temporarily not running. The phase and the states of the
+// containers stay, but the pod is not ready. The status of other pods is not changed.
 func Interrupt(status map[string]any, reason, message string, now time.Time) map[string]any {
 	if Phase(status) != corev1.PodRunning {
 		return status
@@ -75,7 +75,7 @@ func Interrupt(status map[string]any, reason, message string, now time.Time) map
 	stamp := now.UTC().Format(time.RFC3339)
 	conditions := listOf(status["conditions"])
 	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
-		before := condition(status, string(kind))
+		before := findCondition(status, string(kind))
 		if before["status"] == string(corev1.ConditionFalse) && before["reason"] == reason && before["message"] == message {
 			continue
 		}
@@ -83,12 +83,12 @@ func Interrupt(status map[string]any, reason, message string, now time.Time) map
 		if since := before["lastTransitionTime"]; since != nil && before["status"] == after["status"] {
 			after["lastTransitionTime"] = since
 		}
-		conditions = put(conditions, after)
+		conditions = putCondition(conditions, after)
 	}
 	interrupted["conditions"] = conditions
 	for _, list := range containerLists {
 		if items, ok := status[list].([]any); ok {
-			interrupted[list] = each(items, func(container map[string]any) {
+			interrupted[list] = editEach(items, func(container map[string]any) {
 				if state, _ := container["state"].(map[string]any); state["running"] != nil {
 					container["ready"] = false
 				}
@@ -98,8 +98,8 @@ func Interrupt(status map[string]any, reason, message string, now time.Time) map
 	return interrupted
 }
 
-// each returns the list with a changed copy of each of its maps.
-func each(list []any, edit func(map[string]any)) []any {
+// editEach returns the list with an edited copy of each of its maps.
+func editEach(list []any, edit func(map[string]any)) []any {
 	edited := make([]any, len(list))
 	for i, item := range list {
 		entry, ok := item.(map[string]any)
@@ -114,14 +114,14 @@ func each(list []any, edit func(map[string]any)) []any {
 	return edited
 }
 
-func falsify(condition map[string]any, reason, stamp string) {
+func falsifyCondition(condition map[string]any, reason, stamp string) {
 	if !isTrue(condition) || !ofKubelet(condition) {
 		return
 	}
 	condition["status"], condition["reason"], condition["lastTransitionTime"] = string(corev1.ConditionFalse), reason, stamp
 }
 
-func end(container map[string]any, phase corev1.PodPhase, reason, stamp string) {
+func endContainer(container map[string]any, phase corev1.PodPhase, reason, stamp string) {
 	container["ready"] = false
 	state, _ := container["state"].(map[string]any)
 	if !podend.Finished(phase) || state["terminated"] != nil {

@@ -26,7 +26,7 @@ const (
 	Get   = "get"
 )
 
-// Port that the server listens on, and what its answers and its log begin with.
+// Port is the port of the server. The other constants are prefixes of its responses and its log.
 const (
 	Port     = 8080
 	Greeting = "refract connectivity test, pod "
@@ -34,23 +34,25 @@ const (
 
 const timeout = 5 * time.Second
 
-// NewCommand returns the subcommand, which help does not show.
+// NewCommand returns the subcommand, which is hidden in the help.
 func NewCommand() *cobra.Command {
 	command := &cobra.Command{Use: Name, Short: "Serve and ask, in the pods of refractctl test", Hidden: true, Args: cobra.NoArgs}
 	command.AddCommand(
 		&cobra.Command{
 			Use: Serve, Short: fmt.Sprintf("Answer on port %d with the name of the pod", Port), Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), cmd.OutOrStdout()) },
+			RunE: func(cmd *cobra.Command, _ []string) error { return serveName(cmd.Context(), cmd.OutOrStdout()) },
 		},
 		&cobra.Command{
 			Use: Get + " URL", Short: "Print what a URL answers", Args: cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error { return get(cmd.Context(), cmd.OutOrStdout(), args[0]) },
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return getURL(cmd.Context(), cmd.OutOrStdout(), args[0])
+			},
 		},
 	)
 	return command
 }
 
-func serve(ctx context.Context, out io.Writer) error {
+func serveName(ctx context.Context, out io.Writer) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
@@ -68,7 +70,7 @@ func serve(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-func get(ctx context.Context, out io.Writer, url string) error {
+func getURL(ctx context.Context, out io.Writer, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -79,7 +81,7 @@ func get(ctx context.Context, out io.Writer, url string) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // nothing is lost when closing what was read fails
+	defer response.Body.Close() //nolint:errcheck // an error when closing is harmless, because the body was read
 	_, err = io.Copy(out, io.LimitReader(response.Body, 1<<10))
 	return err
 }

@@ -27,7 +27,7 @@ const enterScript = `while read -r group; do echo $$ >"$group/cgroup.procs"; don
 pid=$1; shift
 exec nsenter -t "$pid" --mount --cgroup --uts --ipc --net --pid -- "$@"`
 
-// startTimeout is many times what a machine needs to start.
+// startTimeout limits the start of a machine. It is many times the usual time.
 const startTimeout = 2 * time.Minute
 
 // Machine is one of a Network. Its methods are safe for concurrent use.

@@ -18,13 +18,13 @@ import (
 	"github.com/refract-project/refract/internal/testenv/internal/process"
 )
 
-// ErrNotHere is returned if this computer cannot create machines. Its text names what is missing.
+// ErrNotHere is returned if this computer cannot create machines. Its text names the missing requirement.
 var ErrNotHere = errors.New("machines cannot be made here")
 
 // Addresses of the network: TEST-NET-2 of RFC 5737, which is otherwise unused.
 const (
 	prefix = "198.51.100."
-	// ownHost is that of the bridge, where Network.Listen serves.
+	// ownHost is the host number of the bridge, where Network.Listen serves.
 	ownHost, lastHost = 1, 254
 	// bridgeAddress is set because a bridge otherwise takes the lowest address of its ports, which changes when one comes or goes:
 	// machines would send to the former address until their neighbor tables expire.

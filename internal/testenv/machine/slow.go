@@ -26,7 +26,7 @@ type detour struct {
 const (
 	// frameSize is the largest that a socket returns: segments are cut and sums are computed behind it.
 	frameSize = 64<<10 + vnetHeader
-	// vnetHeader is what the kernel puts before a frame about that (virtio_net_hdr).
+	// vnetHeader is the length of the header that the kernel prepends to a frame (virtio_net_hdr).
 	vnetHeader = 10
 	// framesWaiting is how many frames are on the way in each direction. More are lost, as on any line.
 	framesWaiting = 1 << 12

@@ -3,8 +3,8 @@
 
 // Package policies installs the admission policies of the chart in a control plane under test.
 //
-// Controllers and virtual kubelets are tested with them, because a policy that denies what a controller must write is a
-// fault that neither shows alone.
+// Controllers and virtual kubelets are tested with them, because a policy that denies a necessary write of a controller
+// is a bug that tests of either alone do not show.
 package policies
 
 import (
@@ -38,13 +38,14 @@ func ManagerUser(namespace string) string {
 // inForceTimeout limits the wait for the API server to enforce new policies. It compiles them within some seconds.
 const inForceTimeout = time.Minute
 
-// Options say how the policies are installed.
+// Options are the settings of the policies.
 type Options struct {
 	// Namespace of the release.
 	Namespace string
 	// ClusterID is the id of the cluster.
 	ClusterID string
-	// ExemptAdministrators excludes system:masters, so that the administrator of a test can create what the policies deny to consumers.
+	// ExemptAdministrators excludes system:masters, so that the administrator of a test can create objects that the
+	// policies deny to consumers.
 	ExemptAdministrators bool
 }
 
@@ -104,7 +105,7 @@ func render(options Options) (policies []*admissionv1.ValidatingAdmissionPolicy,
 	return policies, bindings, nil
 }
 
-// allEnabled are values with which the chart has every policy.
+// allEnabled returns values that enable every policy of the chart.
 func allEnabled(clusterID string) map[string]any {
 	return map[string]any{
 		"discovery":         map[string]any{"config": map[string]any{"clusterID": clusterID}},

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// serving is the answer to a health check, as gRPC frames it: not compressed, two bytes, of which the message has the field status: SERVING.
-// (gRPC: gRPC over HTTP2, Health Checking Protocol.)
+// serving is the response to a health check in gRPC framing: not compressed, two bytes long, with a message whose field
+// status is SERVING (gRPC: gRPC over HTTP2, Health Checking Protocol).
 const serving = "\x00\x00\x00\x00\x02\x08\x01"
 
-// health answers those of any service. A library would be many times the program.
+// health responds to the health checks of any service. A library would be many times the size of the program.
 func health(args []string) error {
 	address := ":9090"
 	if len(args) > 0 {

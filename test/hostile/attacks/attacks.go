@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attacks lists what a hostile consumer tries to write in the cluster of its provider, for tests that try it on real control planes.
+// Package attacks lists objects that a hostile consumer tries to write in the cluster of its provider, for tests on real
+// control planes.
 package attacks
 
 import (
@@ -20,7 +21,8 @@ import (
 type Attack struct {
 	Name     string
 	Resource schema.GroupVersionResource
-	// Tenant says that the object is for the tenant namespace of the consumer, others are for a remote namespace.
+	// Tenant is true if the object is for the tenant namespace of the consumer. Other objects are for a remote
+	// namespace.
 	Tenant bool
 	// Refusal is part of the provider's answer.
 	Refusal  string

@@ -32,10 +32,10 @@ for cgroup in $cgroups; do # its processes end in their own time
 done
 rm -rf "$1"`
 
-// Launcher starts processes that do not outlive this one. Two nets hold them: the kernel kills each when its parent thread
-// ends (Pdeathsig; hence all are started from one thread, kept for as long as the launcher is open: the runtime ends other
-// threads at will), and a watchdog outside kills their process groups, so that what they started goes too.
-// Safe for concurrent use.
+// Launcher starts processes that do not outlive this one. Two mechanisms ensure it. The kernel kills each process when
+// its parent thread ends (Pdeathsig). Therefore all are started from one thread, which is kept while the launcher is
+// open, because the runtime may end other threads at any time. A watchdog process also kills their process groups, so
+// that their children end, too. Safe for concurrent use.
 type Launcher struct {
 	requests chan request
 	watchdog *exec.Cmd

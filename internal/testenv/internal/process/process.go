@@ -18,7 +18,7 @@ const tailLines = 8
 
 // Process is a running component of a cluster. Its methods are safe for concurrent use.
 type Process struct {
-	// Name is that of the component, Log the file that holds what it prints, of all runs under the name.
+	// Name is the name of the component, and Log the file with the output of all its runs.
 	Name, Log string
 	// Ended is closed when the process has ended and was waited for.
 	Ended chan struct{}
@@ -48,14 +48,14 @@ func Start(l *Launcher, dir, name string, cmd *exec.Cmd) (*Process, error) {
 // Pid is the process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Terminate asks the process to end (SIGTERM).
+// Terminate sends SIGTERM to the process.
 func (p *Process) Terminate() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 
-// Succeeded says whether the process, which has ended, has done so with 0.
+// Succeeded reports whether the process has ended with exit code 0.
 func (p *Process) Succeeded() bool { return p.cmd.ProcessState.Success() }
 
-// Kill ends the process and what it started, and returns when it is gone. There is nothing to lose: all state is in etcd's
-// folder, which is removed or, on a restart of the API server alone, in the hands of an etcd that runs on.
+// Kill kills the process and its children, and returns when it is gone. No data is lost: all state is in etcd's folder,
+// which is removed or, if only the API server is restarted, used by a running etcd.
 func (p *Process) Kill() {
 	if !p.HasEnded() {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
@@ -63,7 +63,7 @@ func (p *Process) Kill() {
 	<-p.Ended
 }
 
-// HasEnded says whether it has.
+// HasEnded reports whether the process has ended.
 func (p *Process) HasEnded() bool {
 	select {
 	case <-p.Ended:
