@@ -56,7 +56,7 @@ func (c *Certificate) Start(ctx context.Context) error {
 	return c.source.Start(logr.NewContext(ctx, log.Log.WithName("webhook-certificate")))
 }
 
-// NeedLeaderElection: every replica serves.
+// NeedLeaderElection returns false: every replica serves.
 func (c *Certificate) NeedLeaderElection() bool { return false }
 
 // GetCertificate implements tls.Config.GetCertificate.

@@ -30,6 +30,7 @@ func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
 		raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 }
 
+// SameMetadata reports whether the remote object has the desired labels and annotations.
 func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
 	return equals(x.labels, x.r.added, kind.Copy.DropLabels, kind.Copy.KeepLabels, raw.Labels(remote.Object)) &&
