@@ -45,7 +45,7 @@ func hasSection(changelog, version string) bool {
 	return strings.Contains(changelog, "\n## "+version+" (2")
 }
 
-// git returns what a command of git prints.
+// git runs a command of git in the checkout and returns its output.
 func (r *release) git(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, r.source, nil, "git", args...)
 }

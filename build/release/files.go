@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// links are the names under which kubectl finds refractctl as its plugin.
+// links are the names of refractctl as a plugin of kubectl.
 var links = []string{"kubectl-refract", "kubectl_complete-refract"}
 
 // member is a file of an archive, or a link in it.

@@ -182,6 +182,7 @@ func (o *Options) validateReflection() error {
 	return errors.Join(append(faults, err, err2, err3, err4)...)
 }
 
+// RemoteIPs returns the table that translates addresses of the provider, from the pod ranges and remaps of the flags.
 func (o *Options) RemoteIPs() (*ipmap.Table, error) {
 	return ipmap.New(ipmap.Config{PodCIDRs: o.PodCIDRs, PodCIDRRemaps: o.PodCIDRRemaps,
 		ExternalCIDRs: o.ExternalCIDRs, ExternalCIDRRemaps: o.ExternalCIDRRemaps})

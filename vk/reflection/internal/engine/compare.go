@@ -30,7 +30,8 @@ func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
 		raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 }
 
-// SameMetadata reports whether a copy that is wholly ours has the desired labels and annotations, with the decisions of the provider's admission about them.
+// SameMetadata reports whether a copy that is wholly ours has the desired labels and annotations, with the decisions of
+// the provider's admission about them.
 func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
 	if record := x.r.recordOf(remote); record != nil {
