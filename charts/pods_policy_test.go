@@ -228,6 +228,9 @@ func TestPoliciesAndControllersAgreeOnPods(t *testing.T) {
 		namespace := common
 		if r.limits != nil {
 			namespace = h.remote(fmt.Sprintf("limited-%d-rome", i), r.limits)
+			if r.limits[ofNode] != "" {
+				namespace.Labels[tenancy.EnforceLabel] = "privileged"
+			}
 		}
 		pod := parse(t, r.pod, namespace.Name)
 		h.attempt(r.name+" "+r.pod, r.says, func() error { return h.admin.Create(t.Context(), shadowOf(namespace.Name, pod), client.DryRunAll) })

@@ -12,12 +12,15 @@ import (
 const local = "nodeName\nnodeSelector\nschedulerName" +
 	"\npriority\npriorityClassName\npreemptionPolicy\noverhead" +
 	"\nschedulingGates\nworkloadRef\nschedulingGroup" +
-	"\nhostNetwork\nhostPID\nhostIPC"
+	"\n" + hostNetwork
 
 // schedule replaces the consumer's scheduling constraints by those that the
 // virtual node asks for.
 func (o *offloading) schedule() {
 	o.spec.Remove(local)
+	if !o.keepsHostNamespaces() {
+		o.spec.Remove("hostPID\nhostIPC")
+	}
 	if selector := o.patch.Get("nodeSelector"); selector.Len("") > 0 {
 		o.spec.Copy("nodeSelector", selector)
 	}
