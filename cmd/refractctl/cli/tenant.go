@@ -60,8 +60,8 @@ func newCordonTenantCommand(access *clusterAccess) *cobra.Command {
 	return consumerCommand(access, &cobra.Command{
 		Use:   "tenant CONSUMER...",
 		Short: "Refuse new pods of consumers",
-		Long: "Refuse new pods of consumers of this cluster, and requests for more resources. Running pods are not affected. Consumers that joined with\n" +
-			"Liqo's protocol have a Tenant, whose spec.tenantCondition is set; of others the Quota is cordoned.",
+		Long: "Refuse new pods of consumers of this cluster, and requests for more resources. Running pods are not affected. Sets\n" +
+			"spec.tenantCondition of their Tenants, and cordons the Quotas of those that joined with refractctl peer.",
 		Example:           "  refractctl cordon tenant rome --context=milan",
 		ValidArgsFunction: access.completePeers,
 	}, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
