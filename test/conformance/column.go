@@ -36,17 +36,20 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 		return nil, err
 	}
 	c.total = len(tests)
+	var slow [][]test
 	var together, alone []test
 	for _, t := range tests {
 		switch _, done := c.results[t.name]; {
 		case done:
 		case t.serial():
 			alone = append(alone, t)
+		case t.slow():
+			slow = append(slow, []test{t})
 		default:
 			together = append(together, t)
 		}
 	}
-	if len(together)+len(alone) == 0 {
+	if len(slow)+len(together)+len(alone) == 0 {
 		return c.results, nil
 	}
 	watching, stop := context.WithCancel(ctx)
@@ -61,7 +64,7 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 	}
 	// Few tests are spread over all processes.
 	batch := max(1, min(o.batch, len(together)/o.parallel))
-	if err := c.runBatches(ctx, slices.Collect(slices.Chunk(together, batch)), o.parallel); err != nil {
+	if err := c.runBatches(ctx, slices.AppendSeq(slow, slices.Chunk(together, batch)), o.parallel); err != nil {
 		return nil, err
 	}
 	return c.results, c.runBatches(ctx, slices.Collect(slices.Chunk(alone, o.batch)), 1)

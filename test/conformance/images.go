@@ -20,14 +20,14 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// debianPrograms are what the images of the suite have beside busybox, from Debian's packages of this computer (`make conformance-tools`).
+// debianPrograms lists the programs that the images contain besides busybox, with their names there. `make conformance-tools` installs them from Debian's packages.
 var debianPrograms = map[string]string{
 	"bash": "bash", "curl": "curl", "dig": "dig", "getent": "getent", "ipcs": "ipcs", "nc.openbsd": "nc", "nslookup": "nslookup", "ss": "ss",
 }
 
-// suiteImages have the contents of agnhost and differ in what they run. Images of other programs are missing, such as perl, etcd, sample-apiserver,
-// resource-consumer, the servers of NFS and iSCSI and the drivers of storage, and so are those of private registries; tests that run them fail on
-// both nodes.
+// suiteImages lists the images of the suite that the lab provides. All contain the files of agnhost and differ in their command. Images of other programs
+// (perl, etcd, sample-apiserver, resource-consumer, NFS and iSCSI servers, storage drivers) and of private registries are missing: tests that need them
+// fail on both nodes.
 var suiteImages = map[string]v1.Config{
 	"e2e-test-images/agnhost:2.63.0":          {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
 	"e2e-test-images/agnhost:2.55":            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
@@ -43,7 +43,7 @@ var suiteImages = map[string]v1.Config{
 	"pause:3.10.2":                            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
 }
 
-// addedFiles tell images with the same program apart.
+// addedFiles distinguishes images with the same program.
 var addedFiles = map[string]image.File{
 	"e2e-test-images/kitten:1.8":   {Path: "data.json", Mode: 0o644, Content: []byte(`{"image": "kitten.jpg"}`)},
 	"e2e-test-images/nautilus:1.8": {Path: "data.json", Mode: 0o644, Content: []byte(`{"image": "nautilus.jpg"}`)},
@@ -51,7 +51,7 @@ var addedFiles = map[string]image.File{
 
 var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 
-// pushImages makes the images of the suite from the binaries in tools and stores them under the names that the suite asks for, without the registry.
+// pushImages builds the images of the suite from the binaries in tools and stores them under the names that the suite uses, without the registry.
 func pushImages(ctx context.Context, registry *testenv.Registry, tools string) error {
 	files, err := imageFiles(ctx, tools)
 	if err != nil {
@@ -79,7 +79,7 @@ func pushImages(ctx context.Context, registry *testenv.Registry, tools string) e
 	return nil
 }
 
-// checkImages fails if the suite has stopped to use an image: its version has changed with that of Kubernetes.
+// checkImages returns an error if the suite no longer uses an image: image versions change with the version of Kubernetes.
 func checkImages(ctx context.Context, suite string) error {
 	list := exec.CommandContext(ctx, suite, "--list-images")
 	out, err := list.Output()
@@ -112,7 +112,7 @@ func appendFile(base v1.Image, file image.File) (v1.Image, error) {
 	return mutate.AppendLayers(base, layers...)
 }
 
-// imageFiles returns what the Dockerfile of agnhost puts into its image, as far as Debian has it.
+// imageFiles returns the files of the agnhost image, as far as its sources and Debian provide them.
 func imageFiles(ctx context.Context, tools string) ([]image.File, error) {
 	files, err := testenv.BusyboxFiles(ctx)
 	if err != nil {

@@ -42,11 +42,11 @@ const runLabel = "e2e-run"
 //go:embed untaint.yaml
 var untaintPolicy []byte
 
-// lab is two joined clusters, of which the consumer has a plain node and a virtual one.
+// lab is a pair of joined clusters. The consumer has a plain node and a virtual one.
 type lab struct {
 	*nodelab.Lab
 	client client.WithWatch
-	// suite and kubectl are binaries, kubeconfig is that of the consumer.
+	// suite and kubectl are paths of binaries, kubeconfig is the path of the consumer's kubeconfig.
 	suite, kubectl, kubeconfig string
 }
 

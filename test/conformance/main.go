@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// The columns of the table, in the order in which they are filled.
+// The columns of the table, in this order.
 const (
 	plainColumn   = "plain"
 	virtualColumn = "virtual"
@@ -32,7 +32,7 @@ const (
 
 // options are the flags.
 type options struct {
-	focus           *regexp.Regexp
+	focus, skip     *regexp.Regexp
 	columns         []string
 	parallel, batch int
 	timeout         time.Duration
@@ -46,7 +46,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "conformance: %v; see --help\n", err)
 		os.Exit(2)
 	}
-	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
+	ctrllog.SetLogger(logr.Discard()) // controller-runtime requires a logger; the returned errors contain the same messages
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, o); err != nil {
@@ -56,12 +56,18 @@ func main() {
 	}
 }
 
+// selects reports whether to run the test of a name.
+func (o options) selects(name string) bool {
+	return o.focus.MatchString(name) && (o.skip == nil || !o.skip.MatchString(name))
+}
+
 func parseOptions() (o options, err error) {
 	focus := flag.String("focus", "", "run only the tests whose names match this regular expression")
+	skip := flag.String("skip", "", `leave out the tests whose names match this regular expression; those with [Slow] wait for five minutes and more`)
 	column := flag.String("column", "", "run on one node only: plain or virtual (default: both, and compare)")
 	flag.IntVar(&o.parallel, "parallel", 4, "how many tests run at once; those that must be alone are")
 	flag.IntVar(&o.batch, "batch", 8, "how many tests one process of the suite runs, one after the other; it takes some seconds to start")
-	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time limit of a test; a batch has the sum of those of its tests")
+	flag.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit of a test; a batch has the sum of those of its tests")
 	flag.StringVar(&o.results, "results", "dist/conformance", "folder of the JUnit reports and logs; only --resume keeps what it has")
 	flag.BoolVar(&o.resume, "resume", false, "run only the tests that have no result in the folder yet")
 	flag.Parse()
@@ -80,7 +86,10 @@ func parseOptions() (o options, err error) {
 	if o.results, err = filepath.Abs(o.results); err != nil {
 		return o, err
 	}
-	o.focus, err = regexp.Compile(*focus)
+	if o.focus, err = regexp.Compile(*focus); err != nil || *skip == "" {
+		return o, err
+	}
+	o.skip, err = regexp.Compile(*skip)
 	return o, err
 }
 
@@ -101,7 +110,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Stop()) }()
-	tests, err := listTests(ctx, l.suite, l.Path(""), o.focus)
+	tests, err := listTests(ctx, l.suite, l.Path(""), o.selects)
 	if err != nil {
 		return err
 	}

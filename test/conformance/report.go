@@ -48,7 +48,7 @@ func newTable(tests []test, columns []string, results map[string]map[string]resu
 	return &table{tests: tests, columns: columns, results: results, reasons: reasons}
 }
 
-// print how many tests of each group pass on each node, and the tests that do not. The error says how many differences are not expected.
+// print writes how many tests of each group pass on each node, and lists the others. It returns an error if a difference is not expected.
 func (t *table) print(w io.Writer) error {
 	_, _ = fmt.Fprintf(w, "\n%-10s", "group")
 	for _, name := range t.columns {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// groups are Kubernetes' special interest groups whose tests are about pods, in the order in which they run.
+// groups lists the special interest groups of Kubernetes whose tests run, in this order.
 var groups = []string{"storage", "node", "apps", "cli", "network"}
 
 // test is one spec of the suite.
@@ -31,8 +31,11 @@ func (t test) serial() bool {
 	return strings.Contains(t.name, "[Serial]") || strings.Contains(t.name, "[Disruptive]")
 }
 
-// listTests asks the binary of the suite for the tests of the groups that every conformant cluster and every node passes.
-func listTests(ctx context.Context, binary, dir string, focus *regexp.Regexp) ([]test, error) {
+// slow reports whether the test waits for minutes.
+func (t test) slow() bool { return strings.Contains(t.name, "[Slow]") }
+
+// listTests returns the selected tests of the groups that are tagged Conformance or NodeConformance.
+func listTests(ctx context.Context, binary, dir string, selects func(name string) bool) ([]test, error) {
 	report := filepath.Join(dir, "tests.json")
 	list := exec.CommandContext(ctx, binary, "--ginkgo.dry-run", "--ginkgo.label-filter=Conformance || NodeConformance", "--ginkgo.json-report="+report)
 	if out, err := list.CombinedOutput(); err != nil {
@@ -58,14 +61,14 @@ func listTests(ctx context.Context, binary, dir string, focus *regexp.Regexp) ([
 		for _, suite := range suites {
 			for _, spec := range suite.SpecReports {
 				name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), " ")
-				if spec.LeafNodeType == "It" && spec.State == "passed" && strings.HasPrefix(name, "[sig-"+group+"]") && focus.MatchString(name) {
+				if spec.LeafNodeType == "It" && spec.State == "passed" && strings.HasPrefix(name, "[sig-"+group+"]") && selects(name) {
 					tests = append(tests, test{group: group, name: name})
 				}
 			}
 		}
 	}
 	if len(tests) == 0 {
-		return nil, fmt.Errorf("no test of the groups %s matches %s", strings.Join(groups, ", "), focus)
+		return nil, fmt.Errorf("no test of the groups %s is selected", strings.Join(groups, ", "))
 	}
 	return tests, nil
 }
@@ -122,7 +125,7 @@ func readResults(path string) (map[string]result, error) {
 	return results, nil
 }
 
-// withoutLabels removes the list of labels that the report appends to the name of a test: tests have at least that of their group.
+// withoutLabels removes the list of labels that the report appends to the name of a test. Every test has the label of its group.
 func withoutLabels(name string) string {
 	if i := strings.LastIndex(name, " ["); i > 0 && strings.Contains(name[i:], "sig-") {
 		return name[:i]
