@@ -26,7 +26,7 @@ MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
 func TestDeclaredPlugins(t *testing.T) {
 	given := values(t, "pair")
 	given["plugins"] = map[string]any{"enabled": true, "insecureRegistries": []any{"a.svc:5000", "b.svc"}, "trust": map[string]any{
-		"default": "Off", "prefixes": []any{map[string]any{"prefix": "registry.example.com/plugins", "mode": "Require", "keys": []any{publicKey}}},
+		"default": false, "prefixes": []any{map[string]any{"prefix": "registry.example.com/plugins", "mode": "Require", "keys": []any{publicKey}}},
 	}}
 	installed := objects(t, given)
 	policy, err := signature.ParsePolicy([]byte(get[*corev1.ConfigMap](t, installed, "refract-plugin-trust").Data["policy.yaml"]))

@@ -45,7 +45,7 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (i
 	}
 	known := sourceStatus(p, decision)
 	if wait := c.untilNextTry(p, known); wait > 0 {
-		return false, wait, nil
+		return false, min(wait, c.options.Recheck), nil
 	}
 	revision, err := c.candidate(ctx, p, known, decision)
 	if errors.Is(err, errNotStored) {
@@ -146,7 +146,7 @@ func (c *Controller) stop(p *plugins.ReflectionPlugin, err error) (again time.Du
 	message := err.Error()
 	again = c.options.Recheck
 	if step.condition != plugins.AcceptedCondition {
-		again = c.retryLater(p)
+		again = min(c.retryLater(p), c.options.Recheck)
 		message += fmt.Sprintf("; next try at %s", p.Status.Source.NextTry.UTC().Format(time.RFC3339))
 	}
 	c.setFailed(p, step.condition, metav1.ConditionFalse, reason, message)

@@ -214,20 +214,22 @@ func TestADamagedModuleIsReplaced(t *testing.T) {
 	})
 	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 	key := client.ObjectKey{Name: plugins.PluginModuleName(pluginsource.Digest(wasm), 0)}
-	damage := func() {
+	damage := func() (whole []byte) {
 		module := &plugins.PluginModule{}
 		cluster.Get(t, module, "", key.Name)
 		damaged := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: key.Name}, Spec: module.Spec}
 		cluster.Delete(t, module)
 		damaged.Spec.Data = append([]byte{}, module.Spec.Data[:len(module.Spec.Data)-20]...)
 		cluster.Create(t, damaged)
+		return module.Spec.Data
 	}
-	damage()
+	whole := damage()
 	cluster.Patch(t, p, `{"spec":{"config":{"size":1}}}`)
 	now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 	assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
 	mended := &plugins.PluginModule{}
 	cluster.Get(t, mended, "", key.Name)
+	assert.Equal(t, whole, mended.Spec.Data)
 	damage()
 	// Without the source nothing is accepted, and what is active stays.
 	cluster.Patch(t, now, `{"spec":{"config":{"size":2},"source":{"oci":{"image":"`+i.host+`/plugins/absent:1"}}}}`)

@@ -6,6 +6,7 @@ package signature
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -104,6 +105,15 @@ func ParsePolicy(text []byte) (*Policy, error) {
 		}
 	}
 	return p, nil
+}
+
+// UnmarshalJSON also reads false: in YAML, that is what Off without quotes stands for.
+func (m *Mode) UnmarshalJSON(text []byte) error {
+	if string(text) == "false" {
+		*m = Off
+		return nil
+	}
+	return json.Unmarshal(text, (*string)(m))
 }
 
 func (m Mode) check(field string) error {
