@@ -196,9 +196,13 @@ func release(i int) metav1.LabelSelector {
 
 // costlySelectors are what consumers could write to keep this cluster busy, each expensive in another way.
 func costlySelectors() map[string][]metav1.LabelSelector {
+	exists := metav1.LabelSelectorRequirement{Key: "a", Operator: metav1.LabelSelectorOpExists}
+	same := metav1.LabelSelector{MatchExpressions: slices.Repeat([]metav1.LabelSelectorRequirement{exists}, 21_000)}
 	return map[string][]metav1.LabelSelector{
 		"more than can be read":           {labelled("a", 100_000)},
 		"many alternatives":               {labelled("a", 20_000)},
+		"values of one expression":        {valued("a", metav1.LabelSelectorOpNotIn, 1, 100_000)},
+		"the same again and again":        {same, same},
 		"alternatives of alternatives":    {labelled("a", 300), labelled("b", 300), labelled("c", 3000)},
 		"comparisons of long ones":        {labelled("a", 1200)},
 		"comparisons of long expressions": {valued("a", metav1.LabelSelectorOpIn, 700, 60)},
