@@ -33,7 +33,7 @@ func TestCreatorsHoldWithoutTheWebhook(t *testing.T) {
 	for user, groups := range map[string][]string{
 		"rome": {"rome"}, "rome:gpu@x": {"rome"}, ":x_": {"rome"}, long: {"rome"}, "é": {"rome"}, "system:serviceaccount:liqo-tenant-rome:refract-consumer": nil,
 	} {
-		consumer, escaped := h.as(user, groups...), quota.Escape(wire.ConsumerUser(user))
+		consumer, escaped := h.as(user, groups...), quota.EscapeUser(wire.ConsumerUser(user))
 		h.refused(consumer, shadow(remoteNamespace, by("milan")), "is not the user of the request")
 		h.refused(consumer, shadow(remoteNamespace, by("Q"+escaped[min(1, len(escaped)):])), "is not the user of the request")
 		h.must(consumer.Create(t.Context(), shadow(remoteNamespace, by(escaped)), client.DryRunAll))

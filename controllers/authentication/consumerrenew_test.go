@@ -65,7 +65,7 @@ func newKey(t *testing.T) crypto.Signer {
 // first has the provider sign the certificate that the command gives out.
 func (c *joined) first() *auth.AuthParams {
 	c.Helper()
-	signed, err := clientcert.Sign(c.Context(), provider.Client, provider.Client, clientcert.Request{PEM: c.csr(c.id, c.id), GenerateName: "test-", Reason: "Test", Message: "test", Patience: time.Minute})
+	signed, err := clientcert.Sign(c.Context(), provider.Client, provider.Client, clientcert.Request{PEM: c.csr(c.id, c.id), GenerateName: "test-", Reason: "Test", Message: "test", Timeout: time.Minute})
 	require.NoError(c, err)
 	return c.params(signed)
 }

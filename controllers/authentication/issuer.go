@@ -205,7 +205,7 @@ func (i *Issuer) issue(ctx context.Context, o order) (*auth.AuthParams, error) {
 func (i *Issuer) sign(ctx context.Context, consumer string, request []byte) ([]byte, error) {
 	signed, err := clientcert.Sign(ctx, i.client, i.live, clientcert.Request{
 		PEM: request, GenerateName: "refract-" + consumer + "-", Labels: map[string]string{wire.RemoteClusterIDLabel: consumer},
-		Reason: "RefractAuthentication", Message: fmt.Sprintf("Consumer %s is entitled to it", consumer), Patience: signTimeout,
+		Reason: "RefractAuthentication", Message: fmt.Sprintf("Consumer %s is entitled to it", consumer), Timeout: signTimeout,
 	})
 	if errors.Is(err, clientcert.ErrNotSigned) {
 		return nil, &refusal{reason: notSignedReason, again: signAgain, message: err.Error() + ". If it signs none, join this consumer with refractctl peer --credentials=token"}

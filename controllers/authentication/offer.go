@@ -18,18 +18,18 @@ func (c *ResourceSlices) grant(ctx context.Context, tenant *auth.Tenant, slice *
 	decision := slice.Status.Decision(auth.ResourcesCondition)
 	switch {
 	case tenant.Spec.TenantCondition == auth.TenantDrained:
-		offer.Deny(slice, "consumer "+string(tenant.Spec.ClusterID)+" is drained: an administrator of the provider sets spec.tenantCondition of its Tenant to Active")
+		offer.DenyResources(slice, "consumer "+string(tenant.Spec.ClusterID)+" is drained: an administrator of the provider sets spec.tenantCondition of its Tenant to Active")
 		return nil
 	case tenant.Spec.TenantCondition == auth.TenantCordoned && decision == auth.ResourceSliceAccepted:
 		return nil
 	case tenant.Spec.TenantCondition == auth.TenantCordoned:
-		offer.Deny(slice, "consumer "+string(tenant.Spec.ClusterID)+" is cordoned: an administrator of the provider sets spec.tenantCondition of its Tenant to Active")
+		offer.DenyResources(slice, "consumer "+string(tenant.Spec.ClusterID)+" is cordoned: an administrator of the provider sets spec.tenantCondition of its Tenant to Active")
 		return nil
-	case !c.publisher.Offer.Decides(slice):
+	case !c.publisher.Offer.IsResponsibleFor(slice):
 		return nil // somebody else's
 	}
 	desired := corev1.ResourceList{}
 	maps.Copy(desired, c.publisher.Offer.Resources)
 	maps.Copy(desired, slice.Spec.Resources)
-	return c.publisher.Publish(ctx, slice, desired)
+	return c.publisher.PublishOffer(ctx, slice, desired)
 }

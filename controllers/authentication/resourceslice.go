@@ -75,14 +75,14 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 		return reconcile.Result{RequeueAfter: refused.again}, nil
 	case refused != nil:
 		c.report.Warn(slice, refused.reason, offer.DecideAction, refused.message)
-		offer.Decide(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
+		offer.SetCondition(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
 		if desired.Status.Condition(auth.ResourcesCondition) != nil { // nobody may use the grant any more
-			offer.Deny(desired, refused.message)
+			offer.DenyResources(desired, refused.message)
 		}
 	case err != nil:
 		return reconcile.Result{}, err
 	default:
-		offer.Decide(desired, auth.AuthenticationCondition, auth.ResourceSliceAccepted, authenticationAcceptedReason, "The certificate was signed")
+		offer.SetCondition(desired, auth.AuthenticationCondition, auth.ResourceSliceAccepted, authenticationAcceptedReason, "The certificate was signed")
 		if err := c.grant(ctx, tenant, desired); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -95,7 +95,7 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	if refused == nil { // which has its own Event
-		offer.Tell(c.report, slice, desired)
+		offer.ReportDecisions(c.report, slice, desired)
 	}
 	return reconcile.Result{}, nil
 }
@@ -126,11 +126,11 @@ func (c *ResourceSlices) Register(_ context.Context, mgr manager.Manager) error 
 		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(answers))).
 		// Status updates included: they follow the admission of the consumer.
 		Watches(&auth.Tenant{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, tenant client.Object) []reconcile.Request {
-			return offer.Requests(ctx, c.client, answers, client.InNamespace(tenant.GetNamespace()))
+			return offer.RequestsForSlices(ctx, c.client, answers, client.InNamespace(tenant.GetNamespace()))
 		}))
 	if c.options.Offer.Storage {
 		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-			return offer.Requests(ctx, c.client, answers)
+			return offer.RequestsForSlices(ctx, c.client, answers)
 		}), builder.WithPredicates(changed))
 	}
 	return b.Complete(report.Failures(c, c.options.Failed))

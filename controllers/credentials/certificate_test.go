@@ -65,7 +65,7 @@ func certified(t *testing.T, id string, renewed bool) *peering {
 	p.awaitRenewalAllowed(true)
 	csr, err := clientcert.New(clientcert.Consumer("rome"), key)
 	require.NoError(t, err)
-	signed, err := clientcert.Sign(t.Context(), provider.Client, provider.Client, clientcert.Request{PEM: csr, GenerateName: "test-", Reason: "Test", Message: "test", Patience: time.Minute})
+	signed, err := clientcert.Sign(t.Context(), provider.Client, provider.Client, clientcert.Request{PEM: csr, GenerateName: "test-", Reason: "Test", Message: "test", Timeout: time.Minute})
 	require.NoError(t, err)
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	require.NoError(t, err)

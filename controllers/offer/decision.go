@@ -23,14 +23,14 @@ const (
 	DecideAction   = "Decide"
 )
 
-// Deny writes that the resources of a slice are not granted. The previous grant stays in its status, for pods that are
+// DenyResources writes that the resources of a slice are not granted. The previous grant stays in its status, for pods that are
 // still running.
-func Deny(slice *auth.ResourceSlice, message string) {
-	Decide(slice, auth.ResourcesCondition, auth.ResourceSliceDenied, DeniedReason, message)
+func DenyResources(slice *auth.ResourceSlice, message string) {
+	SetCondition(slice, auth.ResourcesCondition, auth.ResourceSliceDenied, DeniedReason, message)
 }
 
-// Decide writes a condition of a slice.
-func Decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, decision auth.ResourceSliceConditionStatus, reason, message string) {
+// SetCondition writes a condition of a slice.
+func SetCondition(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, decision auth.ResourceSliceConditionStatus, reason, message string) {
 	condition := slice.Status.Condition(what)
 	if condition == nil {
 		slice.Status.Conditions = append(slice.Status.Conditions, auth.ResourceSliceCondition{Type: what})
@@ -42,8 +42,8 @@ func Decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, dec
 	condition.Status, condition.Reason, condition.Message = decision, reason, printable.Message(message)
 }
 
-// Tell writes an Event for each changed condition.
-func Tell(reporter *report.Reporter, before, now *auth.ResourceSlice) {
+// ReportDecisions writes an Event for each changed condition.
+func ReportDecisions(reporter *report.Reporter, before, now *auth.ResourceSlice) {
 	for _, condition := range now.Status.Conditions {
 		if known := before.Status.Condition(condition.Type); known != nil && known.Status == condition.Status && known.Message == condition.Message {
 			continue
@@ -56,9 +56,9 @@ func Tell(reporter *report.Reporter, before, now *auth.ResourceSlice) {
 	}
 }
 
-// Requests returns requests for the ResourceSlices that match answers, such as the slices of a namespace, after a change
+// RequestsForSlices returns requests for the ResourceSlices that match answers, such as the slices of a namespace, after a change
 // of their inputs.
-func Requests(ctx context.Context, c client.Reader, answers func(client.Object) bool, options ...client.ListOption) (requests []reconcile.Request) {
+func RequestsForSlices(ctx context.Context, c client.Reader, answers func(client.Object) bool, options ...client.ListOption) (requests []reconcile.Request) {
 	list := &auth.ResourceSliceList{}
 	if err := c.List(ctx, list, options...); err != nil {
 		log.FromContext(ctx).Error(err, "Cannot list ResourceSlices")

@@ -42,8 +42,8 @@ type Offer struct {
 	Labels map[string]string
 }
 
-// Decides reports whether the controllers of this cluster decide on the resources of a slice.
-func (o *Offer) Decides(slice *auth.ResourceSlice) bool {
+// IsResponsibleFor reports whether the controllers of this cluster decide on the resources of a slice.
+func (o *Offer) IsResponsibleFor(slice *auth.ResourceSlice) bool {
 	return !o.OtherClasses && (slice.Spec.Class == "" || slice.Spec.Class == auth.DefaultResourceSliceClass)
 }
 
@@ -57,9 +57,9 @@ type Publisher struct {
 	Client, Live client.Reader
 }
 
-// Publish decides on the resources of a slice, and sets the offer in its status without storing it. A request that
+// PublishOffer decides on the resources of a slice, and sets the offer in its status without storing it. A request that
 // exceeds the limit is denied, or keeps the former grant.
-func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) error {
+func (p *Publisher) PublishOffer(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) error {
 	refused, err := p.excessReasons(ctx, slice, desired)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desi
 	message := "All requested resources were granted"
 	switch {
 	case refused != "" && slice.Status.Decision(auth.ResourcesCondition) != auth.ResourceSliceAccepted:
-		Deny(slice, refused)
+		DenyResources(slice, refused)
 		return nil
 	case refused != "":
 		message = refused + ". The previous grant is kept"
@@ -79,7 +79,7 @@ func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desi
 	}
 	offer := &p.Offer
 	slice.Status.IngressClasses, slice.Status.LoadBalancerClasses, slice.Status.NodeLabels = offer.IngressClasses, offer.LoadBalancerClasses, offer.Labels
-	Decide(slice, auth.ResourcesCondition, auth.ResourceSliceAccepted, AcceptedReason, message)
+	SetCondition(slice, auth.ResourcesCondition, auth.ResourceSliceAccepted, AcceptedReason, message)
 	return nil
 }
 

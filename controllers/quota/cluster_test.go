@@ -69,8 +69,8 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		return label
 	}
 	run("first", "400m")
-	if label := creator("first"); label != quota.Escape(lab.RemoteUser) {
-		t.Fatalf("the creator of the ShadowPod is %q, want %q", label, quota.Escape(lab.RemoteUser))
+	if label := creator("first"); label != quota.EscapeUser(lab.RemoteUser) {
+		t.Fatalf("the creator of the ShadowPod is %q, want %q", label, quota.EscapeUser(lab.RemoteUser))
 	}
 
 	config, err := l.Provider.ConfigFor(lab.RemoteUser, lab.ConsumerID)
@@ -86,7 +86,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 			_, err = consumer.Update(ctx, shadow, metav1.UpdateOptions{})
 			return err
 		}))
-		if label := creator("first"); label != quota.Escape(lab.RemoteUser) {
+		if label := creator("first"); label != quota.EscapeUser(lab.RemoteUser) {
 			t.Errorf("after it was set to %q the creator is %q", forged, label)
 		}
 	}

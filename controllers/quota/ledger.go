@@ -121,10 +121,10 @@ func (l *Ledger) IsLimited(ctx context.Context, labels map[string]string) (bool,
 	return len(quotas) > 0, err
 }
 
-// Take returns a Refusal if the request exceeds a Quota. Otherwise the larger of the current and the new size of the pod
-// is reserved until Settle or Release. If the outcome of the write is unknown, call neither: the next Take for this pod
+// ReserveResources returns a Refusal if the request exceeds a Quota. Otherwise the larger of the current and the new size of the pod
+// is reserved until SettleReservation or ReleaseReservation. If the outcome of the write is unknown, call neither: the next ReserveResources for this pod
 // decides.
-func (l *Ledger) Take(ctx context.Context, request Request) (*Refusal, error) {
+func (l *Ledger) ReserveResources(ctx context.Context, request Request) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	refusal, limited, err := l.judgeRequest(ctx, request, false)
@@ -144,8 +144,8 @@ func (l *Ledger) Take(ctx context.Context, request Request) (*Refusal, error) {
 	return nil, nil //nolint:nilnil // not refused
 }
 
-// Settle ends the reservation of a written pod as soon as the cache shows this version of it.
-func (l *Ledger) Settle(pod *corev1.Pod) {
+// SettleReservation ends the reservation of a written pod as soon as the cache shows this version of it.
+func (l *Ledger) SettleReservation(pod *corev1.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if entry := l.reserved[client.ObjectKeyFromObject(pod)]; entry != nil {
@@ -153,8 +153,8 @@ func (l *Ledger) Settle(pod *corev1.Pod) {
 	}
 }
 
-// Release ends the reservation of a write that did not happen.
-func (l *Ledger) Release(key types.NamespacedName) {
+// ReleaseReservation ends the reservation of a write that did not happen.
+func (l *Ledger) ReleaseReservation(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	entry := l.reserved[key]
@@ -166,16 +166,16 @@ func (l *Ledger) Release(key types.NamespacedName) {
 	}
 }
 
-// Forget drops the reservation of a pod whose ShadowPod is deleted, so that it cannot be created or changed any more.
-func (l *Ledger) Forget(key types.NamespacedName) {
+// DropReservation drops the reservation of a pod whose ShadowPod is deleted, so that it cannot be created or changed any more.
+func (l *Ledger) DropReservation(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.reserved, key)
 }
 
-// Announce returns a Refusal if the request exceeds a Quota, also together with recently announced requests. It reserves
+// AnnounceRequest returns a Refusal if the request exceeds a Quota, also together with recently announced requests. It reserves
 // nothing, because the API server may still refuse the request, and the controller makes the decision.
-func (l *Ledger) Announce(ctx context.Context, request Request, dryRun bool) (*Refusal, error) {
+func (l *Ledger) AnnounceRequest(ctx context.Context, request Request, dryRun bool) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, a := range l.announced {

@@ -136,12 +136,12 @@ func TestDeclared(t *testing.T) {
 
 func TestEscape(t *testing.T) {
 	for user, want := range map[string]string{"milan": "milan", "system:serviceaccount:a:b": "system-serviceaccount-a-b", "jane@example.com": "jane-example.com", ":x:": "x", "": ""} {
-		if got := Escape(user); got != want {
+		if got := EscapeUser(user); got != want {
 			t.Errorf("%s is %s, want %s", user, got, want)
 		}
 	}
 	long := strings.Repeat("u", 70)
-	if a, b := Escape(long+"1"), Escape(long+"2"); a == b || len(validation.IsValidLabelValue(a)) > 0 {
+	if a, b := EscapeUser(long+"1"), EscapeUser(long+"2"); a == b || len(validation.IsValidLabelValue(a)) > 0 {
 		t.Errorf("two long names are %s and %s", a, b)
 	}
 }
@@ -223,7 +223,7 @@ func quotaFor(user, cpu string) offloading.Quota {
 
 func take(t *testing.T, l *Ledger, request Request, fits bool) {
 	t.Helper()
-	if refusal, err := l.Take(t.Context(), request); err != nil || (refusal == nil) != fits {
+	if refusal, err := l.ReserveResources(t.Context(), request); err != nil || (refusal == nil) != fits {
 		t.Errorf("pod %s: %v, %v, want it to fit: %t", request.Key.Name, refusal, err, fits)
 	}
 }
@@ -271,7 +271,7 @@ func TestPendingPodsCount(t *testing.T) {
 	take(t, l, first, true)
 	take(t, l, first, true) // the same one, tried again
 	take(t, l, second, false)
-	l.Release(first.Key)
+	l.ReleaseReservation(first.Key)
 	take(t, l, second, true)
 }
 
@@ -285,20 +285,20 @@ func TestReservations(t *testing.T) {
 	take(t, l, resized(second, "100m"), false)
 
 	// A write that failed gives it back, one that succeeded keeps it until the cache shows this version.
-	l.Release(first.Key)
+	l.ReleaseReservation(first.Key)
 	take(t, l, resized(second, "100m"), true)
-	l.Settle(podOf(second, "5"))
+	l.SettleReservation(podOf(second, "5"))
 	take(t, l, resized(first, "100m"), false)
 	cache.pods[1].ResourceVersion = "4" // of another change
 	take(t, l, resized(first, "100m"), false)
 	cache.pods[1] = *podOf(sized("second", "rome", "200m"), "6")
 	take(t, l, resized(first, "100m"), true)
-	l.Settle(podOf(first, "7"))
+	l.SettleReservation(podOf(first, "7"))
 
 	// What shrinks counts with what it had until the cache shows that it has shrunk.
 	take(t, l, resized(sized("first", "rome", "100m"), "1300m"), true)
 	take(t, l, resized(second, "200m"), false)
-	l.Settle(podOf(sized("first", "rome", "100m"), "8"))
+	l.SettleReservation(podOf(sized("first", "rome", "100m"), "8"))
 	cache.pods[0] = *podOf(first, "7")
 	take(t, l, resized(second, "200m"), false)
 	cache.pods[0] = *podOf(sized("first", "rome", "100m"), "8")
@@ -327,7 +327,7 @@ func TestPodsWithoutACreator(t *testing.T) {
 	take(t, l, sized("a", "rome", "1400m"), true)
 	take(t, l, sized("b", "rome-gpu", "500m"), false)
 	take(t, l, sized("b", "", "400m"), false)
-	l.Release(sized("a", "rome", "1").Key)
+	l.ReleaseReservation(sized("a", "rome", "1").Key)
 	take(t, l, sized("b", "", "400m"), true)
 	again := sized("old", "", "2")
 	again.Returns = true
@@ -343,7 +343,7 @@ func TestAnnouncements(t *testing.T) {
 	l.now = func() time.Time { return now }
 	announce := func(name string, dryRun, fits bool) {
 		t.Helper()
-		if refusal, err := l.Announce(t.Context(), sized(name, "rome", "1300m"), dryRun); err != nil || (refusal == nil) != fits {
+		if refusal, err := l.AnnounceRequest(t.Context(), sized(name, "rome", "1300m"), dryRun); err != nil || (refusal == nil) != fits {
 			t.Errorf("pod %s: %v, %v, want it to fit: %t", name, refusal, err, fits)
 		}
 	}
@@ -352,7 +352,7 @@ func TestAnnouncements(t *testing.T) {
 	announce("third", false, false)
 	announce("second", false, true)
 	take(t, l, sized("fourth", "rome", "1300m"), true)
-	l.Release(sized("fourth", "rome", "1").Key)
+	l.ReleaseReservation(sized("fourth", "rome", "1").Key)
 	now = now.Add(announcementPeriod)
 	announce("third", false, true)
 }

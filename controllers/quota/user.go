@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Escape converts a user name to a label value, in the same way as Liqo. A name that is too long for a label, which Liqo
+// EscapeUser converts a user name to a label value, in the same way as Liqo. A name that is too long for a label, which Liqo
 // does not support, is cut and made unique by a hash.
-func Escape(user string) string {
+func EscapeUser(user string) string {
 	escaped := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':

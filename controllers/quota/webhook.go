@@ -111,7 +111,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	if before != nil {
 		change.Present, change.Replaces = &corev1.Pod{Spec: before.Spec.Pod}, !sameButForSize(&before.Spec.Pod, &shadow.Spec.Pod)
 	}
-	refusal, err := w.ledger.Announce(ctx, change, ptr.Deref(request.DryRun, false))
+	refusal, err := w.ledger.AnnounceRequest(ctx, change, ptr.Deref(request.DryRun, false))
 	switch {
 	case err != nil:
 		return admission.Errored(http.StatusInternalServerError, err)
@@ -129,13 +129,13 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 // creatorOf returns the creator of a ShadowPod: the user of the request, or the recorded one. If none is recorded, the
 // next request of the consumer records it.
 func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod) string {
-	user := Escape(wire.ConsumerUser(request.UserInfo.Username))
+	user := EscapeUser(wire.ConsumerUser(request.UserInfo.Username))
 	switch {
 	case before == nil:
 		return user
 	case before.Labels[wire.CreatorUserLabel] != "":
 		return before.Labels[wire.CreatorUserLabel]
-	case user != Escape(request.UserInfo.Username), slices.Contains(request.UserInfo.Groups, shadow.Labels[wire.OriginLabel]):
+	case user != EscapeUser(request.UserInfo.Username), slices.Contains(request.UserInfo.Groups, shadow.Labels[wire.OriginLabel]):
 		return user
 	}
 	return shadow.Labels[wire.CreatorUserLabel] // set by an administrator of this cluster

@@ -81,7 +81,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if slice.DeletionTimestamp != nil || !requestsOffer(slice) || !c.options.Offer.Decides(slice) {
+	if slice.DeletionTimestamp != nil || !requestsOffer(slice) || !c.options.Offer.IsResponsibleFor(slice) {
 		return reconcile.Result{}, nil
 	}
 	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)
@@ -97,7 +97,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := c.publisher.Publish(ctx, desired, granted); err != nil {
+	if err := c.publisher.PublishOffer(ctx, desired, granted); err != nil {
 		return reconcile.Result{}, err
 	}
 	if equality.Semantic.DeepEqual(slice.Status, desired.Status) {
@@ -107,7 +107,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	c.report.Clear(request.NamespacedName)
-	offer.Tell(c.report, slice, desired)
+	offer.ReportDecisions(c.report, slice, desired)
 	return reconcile.Result{}, nil
 }
 
@@ -144,7 +144,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	changed := predicate.Funcs{UpdateFunc: workers.Changed}
 	ofNamespace := func(ctx context.Context, object client.Object) []reconcile.Request {
-		return offer.Requests(ctx, c.client, requestsOffer, client.InNamespace(object.GetNamespace()))
+		return offer.RequestsForSlices(ctx, c.client, requestsOffer, client.InNamespace(object.GetNamespace()))
 	}
 	b := builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
@@ -157,7 +157,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Watches(&offloading.Quota{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(changed))
 	if c.options.Offer.Storage {
 		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-			return offer.Requests(ctx, c.client, requestsOffer)
+			return offer.RequestsForSlices(ctx, c.client, requestsOffer)
 		}), builder.WithPredicates(changed))
 	}
 	return b.Complete(report.Failures(c, c.options.Failed))

@@ -98,7 +98,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		"(if the provider runs Liqo: refractctl peer --virtual-node=%s), and delete this ResourceSlice", provider, slice.Name, provider, slice.Name)
 	denied := slice.DeepCopy()
 	for _, what := range []auth.ResourceSliceConditionType{auth.AuthenticationCondition, auth.ResourcesCondition} {
-		offer.Decide(denied, what, auth.ResourceSliceDenied, notSentReason, message)
+		offer.SetCondition(denied, what, auth.ResourceSliceDenied, notSentReason, message)
 	}
 	c.report.Warn(slice, notSentReason, sendAction, message)
 	if equality.Semantic.DeepEqual(slice.Status, denied.Status) {

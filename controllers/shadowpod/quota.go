@@ -46,7 +46,7 @@ func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructu
 	if err != nil {
 		return err
 	}
-	refusal, err := c.options.Quotas.Take(ctx, quota.Request{Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: spec, Returns: returns(shadow)})
+	refusal, err := c.options.Quotas.ReserveResources(ctx, quota.Request{Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: spec, Returns: returns(shadow)})
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Uns
 		return nil, nil
 	}
 	changed, replaces := changedPod(spec, pod, last)
-	refusal, err := c.options.Quotas.Take(ctx, quota.Request{
+	refusal, err := c.options.Quotas.ReserveResources(ctx, quota.Request{
 		Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: &changed.Spec, Present: pod, Replaces: replaces,
 	})
 	if refusal == nil || err != nil {
@@ -109,14 +109,14 @@ func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Uns
 // settleQuota ends the reservation of a pod that was created or changed.
 func (c *Controller) settleQuota(pod *corev1.Pod) {
 	if c.options.Quotas != nil {
-		c.options.Quotas.Settle(pod)
+		c.options.Quotas.SettleReservation(pod)
 	}
 }
 
 // releaseQuota ends the reservation of a write that was not carried out.
 func (c *Controller) releaseQuota(key types.NamespacedName) {
 	if c.options.Quotas != nil {
-		c.options.Quotas.Release(key)
+		c.options.Quotas.ReleaseReservation(key)
 	}
 }
 
@@ -128,7 +128,7 @@ func isDecided(err error) bool {
 
 func (c *Controller) forgetQuota(key types.NamespacedName) {
 	if c.options.Quotas != nil {
-		c.options.Quotas.Forget(key)
+		c.options.Quotas.DropReservation(key)
 	}
 }
 

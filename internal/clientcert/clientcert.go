@@ -138,8 +138,8 @@ type Request struct {
 	Labels       map[string]string
 	// Reason and Message are set in the condition Approved.
 	Reason, Message string
-	// Patience limits the wait for the signer. The signer of Kubernetes takes less than a second.
-	Patience time.Duration
+	// Timeout limits the wait for the signer. The signer of Kubernetes takes less than a second.
+	Timeout time.Duration
 }
 
 // ErrNotSigned matches the error of Sign, with errors.Is, if the cluster denies the request, its signer fails, or it is
@@ -174,7 +174,7 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	if err := approveRequest(ctx, c, live, csr, request); err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, request.Patience)
+	bounded, cancel := context.WithTimeout(ctx, request.Timeout)
 	defer cancel()
 	begun := time.Now()
 	err = progress.Poll(bounded, func(context.Context) (bool, error) {

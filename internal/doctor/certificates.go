@@ -32,7 +32,7 @@ import (
 )
 
 // checkWebhookAuthority checks the webhook CA in its Secret and in each webhook.
-func (p *Patient) checkWebhookAuthority(ctx context.Context, configuration *admissionregistrationv1.MutatingWebhookConfiguration, installed *release.Installation) error {
+func (p *Examination) checkWebhookAuthority(ctx context.Context, configuration *admissionregistrationv1.MutatingWebhookConfiguration, installed *release.Installation) error {
 	secret := &corev1.Secret{}
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: installed.Namespace, Name: rbac.WebhookName}, secret)
 	if client.IgnoreNotFound(err) != nil {
@@ -46,7 +46,7 @@ func (p *Patient) checkWebhookAuthority(ctx context.Context, configuration *admi
 
 // checkAuthority checks the CA bundle of a webhook against signs, the CA that signs its certificate. signs is empty if the CA
 // is not known.
-func (p *Patient) checkAuthority(webhook *admissionregistrationv1.MutatingWebhook, signs []byte, installed *release.Installation) {
+func (p *Examination) checkAuthority(webhook *admissionregistrationv1.MutatingWebhook, signs []byte, installed *release.Installation) {
 	subject, bundle := "webhook "+webhook.Name, webhook.ClientConfig.CABundle
 	restart := fmt.Sprintf("restart the controller manager, which renews it: kubectl -n %s rollout restart deployment %s-controller-manager", installed.Namespace, installed.Name)
 	certificates, err := cert.ParseCertsPEM(bundle)
@@ -77,7 +77,7 @@ func earliestExpiry(certificates []*x509.Certificate) time.Time {
 func formatDay(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // servingCertificate checks the certificate of a virtual kubelet, which the API server connects to for logs and exec.
-func (p *Patient) servingCertificate(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node) error {
+func (p *Examination) servingCertificate(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node) error {
 	requests := &certificatesv1.CertificateSigningRequestList{}
 	err := p.Client.List(ctx, requests)
 	if err != nil && !apierrors.IsForbidden(err) {
@@ -117,7 +117,7 @@ const signingTime = time.Minute
 
 // certificateRequest checks the request for a serving certificate. A nil request is no problem, because Kubernetes
 // deletes requests an hour after they were signed.
-func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certificatesv1.CertificateSigningRequest) {
+func (p *Examination) certificateRequest(vn *offloading.VirtualNode, request *certificatesv1.CertificateSigningRequest) {
 	if request == nil {
 		return
 	}
@@ -145,7 +145,7 @@ func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certif
 }
 
 // checkCertificate checks the certificate that a virtual kubelet serves.
-func (p *Patient) checkCertificate(vn *offloading.VirtualNode, shown *x509.Certificate) {
+func (p *Examination) checkCertificate(vn *offloading.VirtualNode, shown *x509.Certificate) {
 	restart := fmt.Sprintf("restart its virtual kubelet to request another one: kubectl -n %s rollout restart deployment vk-%s", vn.Namespace, vn.Name)
 	switch left := shown.NotAfter.Sub(p.Now); {
 	case left <= 0:
@@ -181,7 +181,7 @@ func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 }
 
 // checkConnection reports whether the API server has reached a virtual kubelet. The answer is a Status if it has not.
-func (p *Patient) checkConnection(vn *offloading.VirtualNode, answer string, err error) {
+func (p *Examination) checkConnection(vn *offloading.VirtualNode, answer string, err error) {
 	subject, text, status := "node "+vn.Name, fmt.Sprint(err), &metav1.Status{}
 	if json.Unmarshal([]byte(answer), status) == nil && status.Message != "" {
 		text = status.Message

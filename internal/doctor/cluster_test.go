@@ -95,7 +95,7 @@ func newWorld(t *testing.T) *world {
 
 // quotas looks for the Quotas of rome while it is a provider, and then also a consumer.
 func (w *world) quotas(t *testing.T) {
-	look := func(p *Patient) error { return p.checkQuotas(t.Context(), w.installed) }
+	look := func(p *Examination) error { return p.checkQuotas(t.Context(), w.installed) }
 	rome := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"}}, Spec: core.ForeignClusterSpec{ClusterID: "rome"}}
 	require.NoError(t, w.client.Create(t.Context(), rome))
 	t.Cleanup(func() { require.NoError(t, w.client.Delete(context.Background(), rome)) })
@@ -105,7 +105,7 @@ func (w *world) quotas(t *testing.T) {
 		require.NoError(t, w.client.Status().Patch(t.Context(), rome, patch))
 	}
 	is(core.ProviderRole)
-	p := &Patient{Client: w.client, Now: time.Now()}
+	p := &Examination{Client: w.client, Now: time.Now()}
 	require.NoError(t, look(p))
 	require.Empty(t, p.found, "of a provider")
 	is(core.ConsumerAndProviderRole)
@@ -120,10 +120,10 @@ func (w *world) quotas(t *testing.T) {
 }
 
 // finds waits for a finding: an API server takes a while to notice new roles.
-func (w *world) finds(t *testing.T, look func(*Patient) error, want string) {
+func (w *world) finds(t *testing.T, look func(*Examination) error, want string) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
-		p := &Patient{Client: w.client, Now: time.Now()}
+		p := &Examination{Client: w.client, Now: time.Now()}
 		if err := look(p); err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (w *world) finds(t *testing.T, look func(*Patient) error, want string) {
 
 // The permissions of a virtual kubelet are asked for in the whole cluster, in its tenant namespace and in offloaded ones.
 func (w *world) kubelet(t *testing.T) {
-	look := func(p *Patient) error { return p.kubeletRights(t.Context(), w.vn, w.installed) }
+	look := func(p *Examination) error { return p.kubeletRights(t.Context(), w.vn, w.installed) }
 	const lacks, well = "Error|permissions of the virtual kubelet liqo-tenant-milan/milan|ServiceAccount liqo-tenant-milan/milan may not ",
 		"OK|permissions of the virtual kubelet liqo-tenant-milan/milan|ServiceAccount liqo-tenant-milan/milan has them all"
 	w.finds(t, look, lacks)
@@ -160,7 +160,7 @@ func (w *world) kubelet(t *testing.T) {
 
 // What a provider does not keep of the policies of a namespace that is offloaded to it.
 func (w *world) policies(t *testing.T) {
-	look := func(p *Patient) error { return p.checkNamespaces(t.Context(), w.installed) }
+	look := func(p *Examination) error { return p.checkNamespaces(t.Context(), w.installed) }
 	offloaded := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloading.NamespaceOffloadingName},
 		Spec: offloading.NamespaceOffloadingSpec{PodOffloadingStrategy: offloading.RemotePodOffloadingStrategyType, NamespaceMappingStrategy: offloading.DefaultNameMappingStrategyType}}
 	require.NoError(t, w.client.Create(t.Context(), offloaded))
@@ -173,7 +173,7 @@ func (w *world) policies(t *testing.T) {
 
 // The provider is asked with the credentials of the virtual kubelet. That it does not answer here is not wrong.
 func (w *world) provider(t *testing.T) {
-	look := func(p *Patient) error { return p.checkCredentials(t.Context(), w.vn, w.installed) }
+	look := func(p *Examination) error { return p.checkCredentials(t.Context(), w.vn, w.installed) }
 	const subject = "Secret liqo-tenant-milan/kubeconfig|"
 	w.finds(t, look, "Error|"+subject+"cluster milan does not let this cluster ")
 	w.finds(t, look, "upgrade cluster milan with refractctl install and run refractctl peer again, or have its administrator run refractctl generate peering-user rome")
@@ -214,7 +214,7 @@ func (w *world) webhook(t *testing.T) {
 			Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}},
 	}}}
 	require.NoError(t, w.client.Create(t.Context(), configuration))
-	look := func(p *Patient) error { return p.checkWebhook(t.Context(), w.installed) }
+	look := func(p *Examination) error { return p.checkWebhook(t.Context(), w.installed) }
 	w.finds(t, look, "Error|webhook|"+Rejected)
 	configuration.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
 	require.NoError(t, w.client.Update(t.Context(), configuration))
@@ -224,7 +224,7 @@ func (w *world) webhook(t *testing.T) {
 // An installation that cannot be found is not always one that is missing.
 func (w *world) installation(t *testing.T) {
 	found := func(c client.Client) string {
-		found := (&Patient{Client: c}).Examine(t.Context())
+		found := (&Examination{Client: c}).Examine(t.Context())
 		require.Len(t, found, 1)
 		return found[0].Message
 	}

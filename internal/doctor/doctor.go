@@ -52,8 +52,8 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
-// Patient is the examined cluster.
-type Patient struct {
+// Examination is the examined cluster.
+type Examination struct {
 	Client client.Client
 	// Now is the time of the examination. Certificates expire.
 	Now time.Time
@@ -67,7 +67,7 @@ type Patient struct {
 }
 
 // Examine runs all checks. A check that cannot be run is a finding; the others are still run.
-func (p *Patient) Examine(ctx context.Context) []Finding {
+func (p *Examination) Examine(ctx context.Context) []Finding {
 	p.found = nil
 	installed, err := release.Find(ctx, p.Client)
 	if err != nil {
@@ -114,12 +114,12 @@ func describeReadError(err error) string {
 	return err.Error()
 }
 
-func (p *Patient) addFinding(subject string, level Level, format string, arguments ...any) {
+func (p *Examination) addFinding(subject string, level Level, format string, arguments ...any) {
 	p.found = append(p.found, Finding{Subject: subject, Level: level, Message: fmt.Sprintf(format, arguments...)})
 }
 
 // checkDeployments checks the controller manager and the virtual kubelets.
-func (p *Patient) checkDeployments(ctx context.Context, installed *release.Installation) error {
+func (p *Examination) checkDeployments(ctx context.Context, installed *release.Installation) error {
 	managers, kubelets := &appsv1.DeploymentList{}, &appsv1.DeploymentList{}
 	err := errors.Join(
 		p.Client.List(ctx, managers, client.InNamespace(installed.Namespace), client.MatchingLabels{release.InstanceLabel: installed.Name}),
@@ -150,7 +150,7 @@ func (p *Patient) checkDeployments(ctx context.Context, installed *release.Insta
 const startTime = time.Minute
 
 // isStarting reports whether a rollout has recently begun or made progress.
-func (p *Patient) isStarting(d *appsv1.Deployment) bool {
+func (p *Examination) isStarting(d *appsv1.Deployment) bool {
 	for _, condition := range d.Status.Conditions {
 		if condition.Type == appsv1.DeploymentProgressing {
 			// A healthy rollout has another reason only when it is complete.
@@ -161,7 +161,7 @@ func (p *Patient) isStarting(d *appsv1.Deployment) bool {
 	return false
 }
 
-func (p *Patient) checkClusters(ctx context.Context, _ *release.Installation) error {
+func (p *Examination) checkClusters(ctx context.Context, _ *release.Installation) error {
 	clusters := &core.ForeignClusterList{}
 	if err := p.Client.List(ctx, clusters); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (p *Patient) checkClusters(ctx context.Context, _ *release.Installation) er
 	return nil
 }
 
-func (p *Patient) checkCluster(subject string, cluster *core.ForeignCluster) {
+func (p *Examination) checkCluster(subject string, cluster *core.ForeignCluster) {
 	healthy := true
 	for _, condition := range cluster.Status.Conditions {
 		switch condition.Status {
@@ -211,7 +211,7 @@ func clusterRemedy(cluster *core.ForeignCluster, condition core.ConditionType) s
 	return "see kubectl describe foreigncluster " + cluster.Name
 }
 
-func (p *Patient) checkVirtualNodes(ctx context.Context, installed *release.Installation) error {
+func (p *Examination) checkVirtualNodes(ctx context.Context, installed *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (p *Patient) checkVirtualNodes(ctx context.Context, installed *release.Inst
 	return nil
 }
 
-func (p *Patient) checkVirtualNode(vn *offloading.VirtualNode) {
+func (p *Examination) checkVirtualNode(vn *offloading.VirtualNode) {
 	subject, healthy := "VirtualNode "+client.ObjectKeyFromObject(vn).String(), true
 	for _, condition := range vn.Status.Conditions {
 		if condition.Status != offloading.RunningConditionStatus && condition.Message != "" {
@@ -260,7 +260,7 @@ func nodeRemedy(vn *offloading.VirtualNode, condition *offloading.VirtualNodeCon
 	return fmt.Sprintf("see its Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
 }
 
-func (p *Patient) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error {
+func (p *Examination) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error {
 	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
 		return nil
 	}
@@ -278,7 +278,7 @@ func (p *Patient) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error 
 }
 
 // checkNode checks the Node of a virtual node. It is nil if none exists.
-func (p *Patient) checkNode(vn *offloading.VirtualNode, node *corev1.Node) {
+func (p *Examination) checkNode(vn *offloading.VirtualNode, node *corev1.Node) {
 	if node == nil {
 		p.addFinding("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
 		return
@@ -298,7 +298,7 @@ func (p *Patient) checkNode(vn *offloading.VirtualNode, node *corev1.Node) {
 
 // providerVersion compares the Kubernetes versions of provider and consumer. A virtual node reports the version of this
 // cluster as its kubelet version.
-func (p *Patient) providerVersion(node *corev1.Node) {
+func (p *Examination) providerVersion(node *corev1.Node) {
 	provider, own := node.Labels[wire.ProviderVersionLabel], node.Status.NodeInfo.KubeletVersion
 	older, known := serverversion.IsOlder(provider, own)
 	switch {
@@ -327,7 +327,7 @@ func readyRemedy(vn *offloading.VirtualNode, node *corev1.Node) string {
 }
 
 // checkCredentials checks the credentials of this cluster for a provider.
-func (p *Patient) checkCredentials(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
+func (p *Examination) checkCredentials(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
 		return nil
 	}
@@ -351,7 +351,7 @@ func (p *Patient) checkCredentials(ctx context.Context, vn *offloading.VirtualNo
 
 // checkAccess checks the kubeconfig in a Secret, which is nil if none exists. It returns nil if the kubeconfig cannot be
 // used.
-func (p *Patient) checkAccess(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
+func (p *Examination) checkAccess(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
 	if secret == nil {
 		p.addFinding("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)
 		return nil
@@ -381,7 +381,7 @@ func (p *Patient) checkAccess(vn *offloading.VirtualNode, key client.ObjectKey, 
 	return config
 }
 
-func (p *Patient) checkNamespaces(ctx context.Context, _ *release.Installation) error {
+func (p *Examination) checkNamespaces(ctx context.Context, _ *release.Installation) error {
 	extended := &offloading.NamespaceOffloadingList{}
 	if err := p.Client.List(ctx, extended); err != nil {
 		return err
@@ -404,7 +404,7 @@ func (p *Patient) checkNamespaces(ctx context.Context, _ *release.Installation) 
 	return nil
 }
 
-func (p *Patient) checkNamespace(nso *offloading.NamespaceOffloading) {
+func (p *Examination) checkNamespace(nso *offloading.NamespaceOffloading) {
 	subject := "namespace " + nso.Namespace
 	switch phase := nso.Status.OffloadingPhase; phase {
 	case offloading.ReadyOffloadingPhaseType:

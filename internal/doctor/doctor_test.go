@@ -35,9 +35,9 @@ func TestStarting(t *testing.T) {
 		d := &appsv1.Deployment{Status: appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{{
 			Type: appsv1.DeploymentProgressing, Status: test.status, Reason: test.reason, LastUpdateTime: metav1.NewTime(now.Add(-test.age)),
 		}}}}
-		assert.Equal(t, test.want, (&Patient{Now: now}).isStarting(d), "%s %s, %s ago", test.status, test.reason, test.age)
+		assert.Equal(t, test.want, (&Examination{Now: now}).isStarting(d), "%s %s, %s ago", test.status, test.reason, test.age)
 	}
-	assert.False(t, (&Patient{Now: now}).isStarting(&appsv1.Deployment{}))
+	assert.False(t, (&Examination{Now: now}).isStarting(&appsv1.Deployment{}))
 }
 
 // Of several installations one is to be uninstalled, which the error says.

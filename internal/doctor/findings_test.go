@@ -160,149 +160,149 @@ func TestFindings(t *testing.T) {
 	older := map[string]any{"scope": "Namespaced", "versions": []any{map[string]any{"name": "v1beta1", "served": true}}}
 
 	for name, test := range map[string]struct {
-		look func(*Patient)
+		look func(*Examination)
 		want string // level, subject and the beginning of the message, or some words of it; "" for no finding
 	}{
-		"provider in error": {func(p *Patient) {
+		"provider in error": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusError, Reason: "APIServerUnreachable", Message: "check the firewall"}))
 		}, "Error|ForeignCluster milan|APIServerStatus is APIServerUnreachable: check the firewall; check that cluster milan runs, and that the pods of this cluster reach its API server; if it is gone for good, run refractctl unpeer milan --force"},
-		"provider pending": {func(p *Patient) {
+		"provider pending": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.NetworkStatusCondition, Status: core.ConditionStatusPending, Reason: "Connecting", Message: "wait"}))
 		}, "Warning|ForeignCluster milan|NetworkStatus is Connecting: wait; see kubectl -n liqo-tenant-milan get peernetworks, or the gateway of the network, and try it with refractctl network test"},
-		"consumer in error": {func(p *Patient) {
+		"consumer in error": {func(p *Examination) {
 			consumer := foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusError, Reason: "HeartbeatLost", Message: "no heartbeat"})
 			consumer.Status.Role = core.ConsumerRole
 			p.checkCluster("ForeignCluster milan", consumer)
 		}, "Error|ForeignCluster milan|APIServerStatus is HeartbeatLost: no heartbeat; run refractctl doctor in cluster milan; if it is gone for good, revoke its access with refractctl delete peering-user milan"},
-		"condition of others": {func(p *Patient) {
+		"condition of others": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: "Other", Status: core.ConditionStatusError, Reason: "Broken", Message: "it is"}))
 		}, "Other is Broken: it is; see kubectl describe foreigncluster milan"},
-		"tenant in error": {func(p *Patient) {
+		"tenant in error": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.AuthTenantStatusCondition, Status: core.ConditionStatusError, Reason: "Broken", Message: "it is"}))
 		}, "it is; see kubectl -n liqo-tenant-milan describe tenants.authentication.liqo.io,resourceslices.authentication.liqo.io"},
-		"nodes in error": {func(p *Patient) {
+		"nodes in error": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.OffloadingNodeStatusCondition, Status: core.ConditionStatusError, Reason: "Broken", Message: "it is"}))
 		}, "it is; see kubectl -n liqo-tenant-milan describe virtualnodes"},
-		"provider not checked": {func(p *Patient) { p.checkCluster("ForeignCluster milan", foreignCluster()) }, "Warning|ForeignCluster milan|its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it. Check with refractctl doctor there that its virtual kubelet runs; if the peering is over, remove the rest of it with refractctl unpeer or refractctl delete peering-user milan"},
-		"provider well": {func(p *Patient) {
+		"provider not checked": {func(p *Examination) { p.checkCluster("ForeignCluster milan", foreignCluster()) }, "Warning|ForeignCluster milan|its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it. Check with refractctl doctor there that its virtual kubelet runs; if the peering is over, remove the rest of it with refractctl unpeer or refractctl delete peering-user milan"},
+		"provider well": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusEstablished}))
 		}, "OK|ForeignCluster milan|Provider, reachable"},
 
-		"virtual kubelet not running": {func(p *Patient) { p.checkVirtualNode(notRunning) }, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is TemplateNotFound: create the VkOptionsTemplate; see its pods with kubectl -n liqo-tenant-milan describe deployment,pods -l "},
-		"virtual node draining": {func(p *Patient) {
+		"virtual kubelet not running": {func(p *Examination) { p.checkVirtualNode(notRunning) }, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is TemplateNotFound: create the VkOptionsTemplate; see its pods with kubectl -n liqo-tenant-milan describe deployment,pods -l "},
+		"virtual node draining": {func(p *Examination) {
 			p.checkVirtualNode(inState(offloading.NodeConditionType, offloading.DrainingConditionStatus))
 		}, "left; wait until it is drained, or stop that with refractctl uncordon virtualnode milan"},
-		"virtual node deleted": {func(p *Patient) {
+		"virtual node deleted": {func(p *Examination) {
 			p.checkVirtualNode(inState(offloading.NodeConditionType, offloading.DeletingConditionStatus))
 		}, "left; wait until it is deleted, or see what it waits for with kubectl -n liqo-tenant-milan describe virtualnode milan"},
-		"node name taken": {func(p *Patient) {
+		"node name taken": {func(p *Examination) {
 			p.checkVirtualNode(inState(offloading.NodeConditionType, offloading.NoneConditionStatus))
 		}, "left; see its Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
-		"virtual node well":   {func(p *Patient) { p.checkVirtualNode(vn) }, "OK|VirtualNode liqo-tenant-milan/milan|provider milan"},
-		"node not registered": {func(p *Patient) { p.checkNode(vn, nil) }, "Error|node milan|it is not registered: see the Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
-		"node without status": {func(p *Patient) { p.checkNode(vn, node(false)) }, "Error|node milan|its virtual kubelet stopped reporting"},
-		"node unknown": {func(p *Patient) {
+		"virtual node well":   {func(p *Examination) { p.checkVirtualNode(vn) }, "OK|VirtualNode liqo-tenant-milan/milan|provider milan"},
+		"node not registered": {func(p *Examination) { p.checkNode(vn, nil) }, "Error|node milan|it is not registered: see the Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
+		"node without status": {func(p *Examination) { p.checkNode(vn, node(false)) }, "Error|node milan|its virtual kubelet stopped reporting"},
+		"node unknown": {func(p *Examination) {
 			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}))
 		}, "Error|node milan|its virtual kubelet stopped reporting: see kubectl -n liqo-tenant-milan logs deployment/vk-milan"},
-		"node not ready": {func(p *Patient) {
+		"node not ready": {func(p *Examination) {
 			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderUnreachable", Message: "timeout"}))
 		}, "Error|node milan|not ready: ProviderUnreachable, timeout; check that the API server of cluster milan answers, with refractctl info milan, and see kubectl -n liqo-tenant-milan logs deployment/vk-milan"},
-		"node without resources": {func(p *Patient) {
+		"node without resources": {func(p *Examination) {
 			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}))
 		}, "set cpu and memory in spec.resourceQuota.hard of VirtualNode liqo-tenant-milan/milan, or run refractctl peer with --cpu and --memory"},
-		"node without network": {func(p *Patient) {
+		"node without network": {func(p *Examination) {
 			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}))
 		}, "connect the pod networks of the clusters and try them with refractctl network test, or run refractctl peer with --network=none"},
-		"node cordoned": {func(p *Patient) {
+		"node cordoned": {func(p *Examination) {
 			p.checkNode(vn, node(true, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "Warning|node milan|ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode milan"},
-		"node ready": {func(p *Patient) {
+		"node ready": {func(p *Examination) {
 			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "OK|node milan|ready"},
-		"provider older":   {func(p *Patient) { p.providerVersion(versioned("v1.35.2_k3s1")) }, "Warning|node milan|the provider runs Kubernetes v1.35.2_k3s1, this cluster v1.36.3: the provider drops fields"},
-		"provider as new":  {func(p *Patient) { p.providerVersion(versioned("v1.36.0")) }, "OK|node milan|the provider runs Kubernetes v1.36.0"},
-		"provider unknown": {func(p *Patient) { p.providerVersion(versioned("")) }, ""},
+		"provider older":   {func(p *Examination) { p.providerVersion(versioned("v1.35.2_k3s1")) }, "Warning|node milan|the provider runs Kubernetes v1.35.2_k3s1, this cluster v1.36.3: the provider drops fields"},
+		"provider as new":  {func(p *Examination) { p.providerVersion(versioned("v1.36.0")) }, "OK|node milan|the provider runs Kubernetes v1.36.0"},
+		"provider unknown": {func(p *Examination) { p.providerVersion(versioned("")) }, ""},
 
-		"credentials missing":       {func(p *Patient) { p.checkAccess(vn, secret, nil) }, "Error|Secret liqo-tenant-milan/kubeconfig|it is missing: it holds the kubeconfig of cluster milan, recreate it with refractctl peer"},
-		"credentials malformed":     {func(p *Patient) { p.checkAccess(vn, secret, &corev1.Secret{}) }, "Error|Secret liqo-tenant-milan/kubeconfig|data.kubeconfig cannot be read as a kubeconfig"},
-		"credentials expired":       {func(p *Patient) { p.checkAccess(vn, secret, kubeconfig(token(now.Add(-time.Hour)))) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer"},
-		"credentials expiring":      {func(p *Patient) { p.checkAccess(vn, secret, kubeconfig(token(now.Add(24*time.Hour)))) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer"},
-		"credentials well":          {func(p *Patient) { p.checkAccess(vn, secret, kubeconfig(token(now.Add(80*24*time.Hour)))) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20"},
-		"certificate well":          {func(p *Patient) { p.checkAccess(vn, secret, certified(t, now.Add(80*24*time.Hour), true)) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20, renewed by the controller manager before"},
-		"certificate by hand":       {func(p *Patient) { p.checkAccess(vn, secret, certified(t, now.Add(80*24*time.Hour), false)) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20: run refractctl peer again before, nobody else renews this certificate; set authentication.enabled of the chart first if cluster milan runs Refract"},
-		"certificate not renewed":   {func(p *Patient) { p.checkAccess(vn, secret, certified(t, now.Add(-time.Hour), true)) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer --credentials=certificate; the Events CredentialsNotRenewed of VirtualNode"},
-		"certificate to be renewed": {func(p *Patient) { p.checkAccess(vn, secret, certified(t, now.Add(24*time.Hour), false)) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer --credentials=certificate; nobody else renews this certificate, unless cluster milan runs Refract with authentication.enabled when you do"},
-		"credentials of no date":    {func(p *Patient) { p.checkAccess(vn, secret, kubeconfig("opaque")) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan, expiry unknown"},
+		"credentials missing":       {func(p *Examination) { p.checkAccess(vn, secret, nil) }, "Error|Secret liqo-tenant-milan/kubeconfig|it is missing: it holds the kubeconfig of cluster milan, recreate it with refractctl peer"},
+		"credentials malformed":     {func(p *Examination) { p.checkAccess(vn, secret, &corev1.Secret{}) }, "Error|Secret liqo-tenant-milan/kubeconfig|data.kubeconfig cannot be read as a kubeconfig"},
+		"credentials expired":       {func(p *Examination) { p.checkAccess(vn, secret, kubeconfig(token(now.Add(-time.Hour)))) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer"},
+		"credentials expiring":      {func(p *Examination) { p.checkAccess(vn, secret, kubeconfig(token(now.Add(24*time.Hour)))) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer"},
+		"credentials well":          {func(p *Examination) { p.checkAccess(vn, secret, kubeconfig(token(now.Add(80*24*time.Hour)))) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20"},
+		"certificate well":          {func(p *Examination) { p.checkAccess(vn, secret, certified(t, now.Add(80*24*time.Hour), true)) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20, renewed by the controller manager before"},
+		"certificate by hand":       {func(p *Examination) { p.checkAccess(vn, secret, certified(t, now.Add(80*24*time.Hour), false)) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20: run refractctl peer again before, nobody else renews this certificate; set authentication.enabled of the chart first if cluster milan runs Refract"},
+		"certificate not renewed":   {func(p *Examination) { p.checkAccess(vn, secret, certified(t, now.Add(-time.Hour), true)) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer --credentials=certificate; the Events CredentialsNotRenewed of VirtualNode"},
+		"certificate to be renewed": {func(p *Examination) { p.checkAccess(vn, secret, certified(t, now.Add(24*time.Hour), false)) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer --credentials=certificate; nobody else renews this certificate, unless cluster milan runs Refract with authentication.enabled when you do"},
+		"credentials of no date":    {func(p *Examination) { p.checkAccess(vn, secret, kubeconfig("opaque")) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan, expiry unknown"},
 
-		"namespace nowhere":  {func(p *Patient) { p.checkNamespace(extended(offloading.AllFailedOffloadingPhaseType)) }, "Error|namespace shop|not offloaded: see kubectl -n shop describe namespaceoffloading offloading"},
-		"namespace in parts": {func(p *Patient) { p.checkNamespace(extended(offloading.SomeFailedOffloadingPhaseType)) }, `Warning|namespace shop|its phase is "SomeFailed": see kubectl -n shop describe namespaceoffloading offloading`},
-		"namespace well":     {func(p *Patient) { p.checkNamespace(extended(offloading.ReadyOffloadingPhaseType)) }, "OK|namespace shop|offloaded as shop-rome"},
+		"namespace nowhere":  {func(p *Examination) { p.checkNamespace(extended(offloading.AllFailedOffloadingPhaseType)) }, "Error|namespace shop|not offloaded: see kubectl -n shop describe namespaceoffloading offloading"},
+		"namespace in parts": {func(p *Examination) { p.checkNamespace(extended(offloading.SomeFailedOffloadingPhaseType)) }, `Warning|namespace shop|its phase is "SomeFailed": see kubectl -n shop describe namespaceoffloading offloading`},
+		"namespace well":     {func(p *Examination) { p.checkNamespace(extended(offloading.ReadyOffloadingPhaseType)) }, "OK|namespace shop|offloaded as shop-rome"},
 
-		"CRD missing":             {func(p *Patient) { p.checkSchema(crd(spec), nil, true) }, "Error|CRD quotas.offloading.liqo.io|it is missing: run refractctl install"},
-		"CRD older":               {func(p *Patient) { p.checkSchema(crd(spec), crd(older), true) }, "Warning|CRD quotas.offloading.liqo.io|it is not that of this refractctl, spec.versions[0].maxLength differs"},
-		"CRD older, and not ours": {func(p *Patient) { p.checkSchema(crd(spec), crd(older), false) }, ""},
-		"CRD with defaults":       {func(p *Patient) { p.checkSchema(crd(spec), crd(installedSpec), true) }, ""},
-		"CRD with another version": {func(p *Patient) {
+		"CRD missing":             {func(p *Examination) { p.checkSchema(crd(spec), nil, true) }, "Error|CRD quotas.offloading.liqo.io|it is missing: run refractctl install"},
+		"CRD older":               {func(p *Examination) { p.checkSchema(crd(spec), crd(older), true) }, "Warning|CRD quotas.offloading.liqo.io|it is not that of this refractctl, spec.versions[0].maxLength differs"},
+		"CRD older, and not ours": {func(p *Examination) { p.checkSchema(crd(spec), crd(older), false) }, ""},
+		"CRD with defaults":       {func(p *Examination) { p.checkSchema(crd(spec), crd(installedSpec), true) }, ""},
+		"CRD with another version": {func(p *Examination) {
 			p.checkSchema(crd(spec), crd(map[string]any{"scope": "Namespaced", "versions": []any{}}), true)
 		}, "spec.versions differs"},
 
-		"version older":     {func(p *Patient) { p.compareInstalled("0.2.0", "0.1.0") }, "Warning|version|0.1.0 is installed, and this refractctl is of version 0.2.0: upgrade the cluster with refractctl install"},
-		"version newer":     {func(p *Patient) { p.compareInstalled("0.1.0", "0.2.0") }, "Warning|version|0.2.0 is installed, and this refractctl is of version 0.1.0: use refractctl of version 0.2.0"},
-		"version same":      {func(p *Patient) { p.compareInstalled("0.1.0", "0.1.0") }, "OK|version|0.1.0, as refractctl"},
-		"version of theirs": {func(p *Patient) { p.compareInstalled("0.1.0", "mine") }, "OK|version|version mine is installed; it cannot be compared"},
+		"version older":     {func(p *Examination) { p.compareInstalled("0.2.0", "0.1.0") }, "Warning|version|0.1.0 is installed, and this refractctl is of version 0.2.0: upgrade the cluster with refractctl install"},
+		"version newer":     {func(p *Examination) { p.compareInstalled("0.1.0", "0.2.0") }, "Warning|version|0.2.0 is installed, and this refractctl is of version 0.1.0: use refractctl of version 0.2.0"},
+		"version same":      {func(p *Examination) { p.compareInstalled("0.1.0", "0.1.0") }, "OK|version|0.1.0, as refractctl"},
+		"version of theirs": {func(p *Examination) { p.compareInstalled("0.1.0", "mine") }, "OK|version|version mine is installed; it cannot be compared"},
 
-		"clock ahead":   {func(p *Patient) { p.checkSkew(5*time.Minute, true) }, "Warning|clock|the clock of the API server is 5m0s ahead of that of this computer: synchronise them (NTP)"},
-		"clock behind":  {func(p *Patient) { p.checkSkew(-5*time.Minute, true) }, "is 5m0s behind that of this computer"},
-		"clock well":    {func(p *Patient) { p.checkSkew(time.Second, true) }, "OK|clock|in sync with this computer"},
-		"clock unknown": {func(p *Patient) { p.checkSkew(0, false) }, "OK|clock|unknown"},
+		"clock ahead":   {func(p *Examination) { p.checkSkew(5*time.Minute, true) }, "Warning|clock|the clock of the API server is 5m0s ahead of that of this computer: synchronise them (NTP)"},
+		"clock behind":  {func(p *Examination) { p.checkSkew(-5*time.Minute, true) }, "is 5m0s behind that of this computer"},
+		"clock well":    {func(p *Examination) { p.checkSkew(time.Second, true) }, "OK|clock|in sync with this computer"},
+		"clock unknown": {func(p *Examination) { p.checkSkew(0, false) }, "OK|clock|unknown"},
 
-		"network down":             {func(p *Patient) { p.checkNetwork(peerNetwork(plugins.GatewayNetwork, &recent, connected("False"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the network to milan is down, Handshake: no answer from the gateway; try it with refractctl network test"},
-		"network coming up":        {func(p *Patient) { p.checkNetwork(peerNetwork(plugins.GatewayNetwork, nil, connected("Unknown"))) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the network to milan is being set up"},
-		"network not checked":      {func(p *Patient) { p.checkNetwork(peerNetwork(plugins.GatewayNetwork, &stale, connected("True"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the condition Connected was checked last at 2026-05-01T11:00:00Z"},
-		"network up":               {func(p *Patient) { p.checkNetwork(peerNetwork(plugins.GatewayNetwork, &recent, connected("True"))) }, "OK|PeerNetwork liqo-tenant-milan/milan|connected"},
-		"network of nobody":        {func(p *Patient) { p.checkNetwork(peerNetwork(plugins.ReachableNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable; no controller reports whether it is connected"},
-		"no network":               {func(p *Patient) { p.checkNetwork(peerNetwork(plugins.NoNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|spec.mode is None"},
-		"ranges overlap":           {func(p *Patient) { p.checkNetwork(overlap) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the pod ranges overlap, 10.1.0.0/16 here and 10.1.0.0/16 of milan"},
-		"ranges that are remapped": {func(p *Patient) { p.checkNetwork(remapped) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable"},
+		"network down":             {func(p *Examination) { p.checkNetwork(peerNetwork(plugins.GatewayNetwork, &recent, connected("False"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the network to milan is down, Handshake: no answer from the gateway; try it with refractctl network test"},
+		"network coming up":        {func(p *Examination) { p.checkNetwork(peerNetwork(plugins.GatewayNetwork, nil, connected("Unknown"))) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the network to milan is being set up"},
+		"network not checked":      {func(p *Examination) { p.checkNetwork(peerNetwork(plugins.GatewayNetwork, &stale, connected("True"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the condition Connected was checked last at 2026-05-01T11:00:00Z"},
+		"network up":               {func(p *Examination) { p.checkNetwork(peerNetwork(plugins.GatewayNetwork, &recent, connected("True"))) }, "OK|PeerNetwork liqo-tenant-milan/milan|connected"},
+		"network of nobody":        {func(p *Examination) { p.checkNetwork(peerNetwork(plugins.ReachableNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable; no controller reports whether it is connected"},
+		"no network":               {func(p *Examination) { p.checkNetwork(peerNetwork(plugins.NoNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|spec.mode is None"},
+		"ranges overlap":           {func(p *Examination) { p.checkNetwork(overlap) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the pod ranges overlap, 10.1.0.0/16 here and 10.1.0.0/16 of milan"},
+		"ranges that are remapped": {func(p *Examination) { p.checkNetwork(remapped) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable"},
 
-		"webhook's CA unreadable": {func(p *Patient) { p.checkAuthority(webhook([]byte("x")), nil, installed) }, "Error|webhook pods.refract.io|clientConfig.caBundle cannot be read"},
-		"webhook's CA expired":    {func(p *Patient) { p.checkAuthority(webhook(expiredPEM), expiredPEM, installed) }, "Error|webhook pods.refract.io|the CA in clientConfig.caBundle expired on 2026-05-01: restart the controller manager, which renews it: kubectl -n liqo rollout restart deployment refract-controller-manager"},
-		"webhook's CA expiring":   {func(p *Patient) { p.checkAuthority(webhook(expiringPEM), expiringPEM, installed) }, "Warning|webhook pods.refract.io|the CA in clientConfig.caBundle expires on 2026-05-01"},
-		"webhook's CA another":    {func(p *Patient) { p.checkAuthority(webhook(freshPEM), expiringPEM, installed) }, "Warning|webhook pods.refract.io|clientConfig.caBundle is not ca.crt of Secret liqo/refract-webhook"},
-		"webhook's CA well":       {func(p *Patient) { p.checkAuthority(webhook(freshPEM), freshPEM, installed) }, ""},
-		"webhook's CA of theirs":  {func(p *Patient) { p.checkAuthority(webhook(freshPEM), nil, installed) }, ""},
+		"webhook's CA unreadable": {func(p *Examination) { p.checkAuthority(webhook([]byte("x")), nil, installed) }, "Error|webhook pods.refract.io|clientConfig.caBundle cannot be read"},
+		"webhook's CA expired":    {func(p *Examination) { p.checkAuthority(webhook(expiredPEM), expiredPEM, installed) }, "Error|webhook pods.refract.io|the CA in clientConfig.caBundle expired on 2026-05-01: restart the controller manager, which renews it: kubectl -n liqo rollout restart deployment refract-controller-manager"},
+		"webhook's CA expiring":   {func(p *Examination) { p.checkAuthority(webhook(expiringPEM), expiringPEM, installed) }, "Warning|webhook pods.refract.io|the CA in clientConfig.caBundle expires on 2026-05-01"},
+		"webhook's CA another":    {func(p *Examination) { p.checkAuthority(webhook(freshPEM), expiringPEM, installed) }, "Warning|webhook pods.refract.io|clientConfig.caBundle is not ca.crt of Secret liqo/refract-webhook"},
+		"webhook's CA well":       {func(p *Examination) { p.checkAuthority(webhook(freshPEM), freshPEM, installed) }, ""},
+		"webhook's CA of theirs":  {func(p *Examination) { p.checkAuthority(webhook(freshPEM), nil, installed) }, ""},
 
-		"serving certificate expired":  {func(p *Patient) { p.checkCertificate(vn, expired) }, "Warning|node milan|its serving certificate expired on 2026-05-01"},
-		"serving certificate expiring": {func(p *Patient) { p.checkCertificate(vn, expiring) }, "Warning|node milan|its serving certificate expires at 2026-05-01T13:00:00Z"},
-		"serving certificate well":     {func(p *Patient) { p.checkCertificate(vn, fresh) }, ""},
-		"request signed long ago": {func(p *Patient) {
+		"serving certificate expired":  {func(p *Examination) { p.checkCertificate(vn, expired) }, "Warning|node milan|its serving certificate expired on 2026-05-01"},
+		"serving certificate expiring": {func(p *Examination) { p.checkCertificate(vn, expiring) }, "Warning|node milan|its serving certificate expires at 2026-05-01T13:00:00Z"},
+		"serving certificate well":     {func(p *Examination) { p.checkCertificate(vn, fresh) }, ""},
+		"request signed long ago": {func(p *Examination) {
 			p.certificateRequest(vn, csr(time.Hour, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = expiredPEM }))
 		}, "Warning|node milan|its serving certificate expired"},
-		"request denied": {func(p *Patient) { p.certificateRequest(vn, csr(0, condition(certificatesv1.CertificateDenied))) }, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan was not signed (Denied, by policy)"},
-		"request failed": {func(p *Patient) { p.certificateRequest(vn, csr(0, condition(certificatesv1.CertificateFailed))) }, "was not signed (Failed, by policy)"},
-		"request pending": {func(p *Patient) {
+		"request denied": {func(p *Examination) { p.certificateRequest(vn, csr(0, condition(certificatesv1.CertificateDenied))) }, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan was not signed (Denied, by policy)"},
+		"request failed": {func(p *Examination) { p.certificateRequest(vn, csr(0, condition(certificatesv1.CertificateFailed))) }, "was not signed (Failed, by policy)"},
+		"request pending": {func(p *Examination) {
 			p.certificateRequest(vn, csr(time.Hour, func(*certificatesv1.CertificateSigningRequest) {}))
 		}, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan is not approved"},
-		"request unsigned": {func(p *Patient) {
+		"request unsigned": {func(p *Examination) {
 			p.certificateRequest(vn, csr(time.Hour, condition(certificatesv1.CertificateApproved)))
 		}, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan is approved, and not signed: check whether the signer kubernetes.io/kubelet-serving runs"},
-		"request sent now": {func(p *Patient) {
+		"request sent now": {func(p *Examination) {
 			p.certificateRequest(vn, csr(time.Second, func(*certificatesv1.CertificateSigningRequest) {}))
 		}, ""},
-		"no request": {func(p *Patient) { p.certificateRequest(vn, nil) }, ""},
+		"no request": {func(p *Examination) { p.certificateRequest(vn, nil) }, ""},
 
-		"kubelet reached": {func(p *Patient) { p.checkConnection(vn, "ok", nil) }, "OK|node milan|the API server reaches its virtual kubelet"},
-		"kubelet not trusted": {func(p *Patient) {
+		"kubelet reached": {func(p *Examination) { p.checkConnection(vn, "ok", nil) }, "OK|node milan|the API server reaches its virtual kubelet"},
+		"kubelet not trusted": {func(p *Examination) {
 			p.checkConnection(vn, `{"kind":"Status","message":"error trying to reach service: x509: unknown authority"}`, apierrors.NewServiceUnavailable("unable"))
 		}, "Warning|node milan|logs and exec fail, because the API server does not trust its serving certificate (error trying to reach service: x509: unknown authority)"},
-		"kubelet not reached": {func(p *Patient) { p.checkConnection(vn, "", apierrors.NewServiceUnavailable("dial tcp: timeout")) }, "Warning|node milan|logs and exec fail, because the API server does not reach its virtual kubelet (dial tcp: timeout)"},
-		"kubelet not asked": {func(p *Patient) {
+		"kubelet not reached": {func(p *Examination) { p.checkConnection(vn, "", apierrors.NewServiceUnavailable("dial tcp: timeout")) }, "Warning|node milan|logs and exec fail, because the API server does not reach its virtual kubelet (dial tcp: timeout)"},
+		"kubelet not asked": {func(p *Examination) {
 			p.checkConnection(vn, "", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "milan", nil))
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := &Patient{Now: now}
+			p := &Examination{Now: now}
 			test.look(p)
 			var lines []string
 			for _, f := range p.found {

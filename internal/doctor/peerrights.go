@@ -40,7 +40,7 @@ func listMissing(missing []string) string {
 }
 
 // kubeletRights reviews each permission of a virtual kubelet in this cluster.
-func (p *Patient) kubeletRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
+func (p *Examination) kubeletRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
 		return nil // no virtual kubelet can run
 	}
@@ -59,7 +59,7 @@ func (p *Patient) kubeletRights(ctx context.Context, vn *offloading.VirtualNode,
 const mostOffloaded = 5
 
 // offloadedNamespaces returns some of the namespaces that are offloaded to the provider of a virtual node.
-func (p *Patient) offloadedNamespaces(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
+func (p *Examination) offloadedNamespaces(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	maps := &offloading.NamespaceMapList{}
 	if err := p.Client.List(ctx, maps, client.InNamespace(vn.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing NamespaceMaps, %w", err)
@@ -114,7 +114,7 @@ const answerTimeout = 5 * time.Second
 
 // remoteRights reviews each permission of this cluster in its tenant namespace on a provider. It returns only errors of
 // this cluster.
-func (p *Patient) remoteRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation, of *provider) error {
+func (p *Examination) remoteRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation, of *provider) error {
 	// A provider that runs Liqo grants the permissions of Liqo's virtual kubelet.
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: vn.Namespace, Name: peering.KeysSecret}, &corev1.Secret{})
 	if client.IgnoreNotFound(err) != nil {

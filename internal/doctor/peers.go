@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-func (p *Patient) checkClock(ctx context.Context, _ *release.Installation) error {
+func (p *Examination) checkClock(ctx context.Context, _ *release.Installation) error {
 	if p.Cluster == nil {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (p *Patient) checkClock(ctx context.Context, _ *release.Installation) error
 
 // checkSkew reports the difference between the clock of the API server and the clock of this computer. A positive offset
 // means that the API server is ahead.
-func (p *Patient) checkSkew(offset time.Duration, known bool) {
+func (p *Examination) checkSkew(offset time.Duration, known bool) {
 	direction := "ahead of"
 	if offset < 0 {
 		direction = "behind"
@@ -48,7 +48,7 @@ func (p *Patient) checkSkew(offset time.Duration, known bool) {
 	}
 }
 
-func (p *Patient) checkNetworks(ctx context.Context, _ *release.Installation) error {
+func (p *Examination) checkNetworks(ctx context.Context, _ *release.Installation) error {
 	networks := &plugins.PeerNetworkList{}
 	if err := p.Client.List(ctx, networks); meta.IsNoMatchError(err) {
 		return nil // the missing CRD was already reported
@@ -64,7 +64,7 @@ func (p *Patient) checkNetworks(ctx context.Context, _ *release.Installation) er
 // refreshed is how long the condition Connected counts after its last observation, if it has a time.
 const refreshed = time.Minute
 
-func (p *Patient) checkNetwork(network *plugins.PeerNetwork) {
+func (p *Examination) checkNetwork(network *plugins.PeerNetwork) {
 	subject := "PeerNetwork " + client.ObjectKeyFromObject(network).String()
 	if network.Spec.Mode == plugins.NoNetwork {
 		p.addFinding(subject, OK, "spec.mode is None: pods do not reach those of %s by address", network.Spec.ClusterID)
@@ -107,7 +107,7 @@ func overlappingRanges(network *plugins.PeerNetwork) (one, other plugins.CIDR, o
 }
 
 // checkPeer compares this cluster with the given peer.
-func (p *Patient) checkPeer(ctx context.Context, _ *release.Installation) error {
+func (p *Examination) checkPeer(ctx context.Context, _ *release.Installation) error {
 	if p.Cluster == nil || p.Peer == nil {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (p *Patient) checkPeer(ctx context.Context, _ *release.Installation) error 
 }
 
 // checkKnownIn checks that one cluster has a ForeignCluster for the other one.
-func (p *Patient) checkKnownIn(ctx context.Context, in, of *peering.Cluster) error {
+func (p *Examination) checkKnownIn(ctx context.Context, in, of *peering.Cluster) error {
 	clusters := &core.ForeignClusterList{}
 	if err := in.Client.List(ctx, clusters); err != nil {
 		return fmt.Errorf("cluster %s: listing ForeignClusters, %w", in.Name, err)

@@ -23,7 +23,7 @@ import (
 
 // pullSecrets checks that the image pull Secrets of virtual kubelets exist and match their sources. An outdated copy
 // does no harm until a virtual kubelet is started on another node.
-func (p *Patient) pullSecrets(ctx context.Context, installed *release.Installation) error {
+func (p *Examination) pullSecrets(ctx context.Context, installed *release.Installation) error {
 	kubelets := &appsv1.DeploymentList{}
 	if err := p.Client.List(ctx, kubelets, client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent}); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (p *Patient) pullSecrets(ctx context.Context, installed *release.Installati
 	return nil
 }
 
-func (p *Patient) pullSecret(ctx context.Context, key, source client.ObjectKey) error {
+func (p *Examination) pullSecret(ctx context.Context, key, source client.ObjectKey) error {
 	subject := "Secret " + key.String()
 	copied, original := &corev1.Secret{}, &corev1.Secret{}
 	err := p.Client.Get(ctx, key, copied)

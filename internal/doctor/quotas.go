@@ -19,7 +19,7 @@ import (
 
 // checkQuotas checks that the consumers of this cluster have Quotas. A consumer without a Quota is unlimited, or gets no pods
 // if Quotas are required.
-func (p *Patient) checkQuotas(ctx context.Context, _ *release.Installation) error {
+func (p *Examination) checkQuotas(ctx context.Context, _ *release.Installation) error {
 	clusters := &core.ForeignClusterList{}
 	if err := p.Client.List(ctx, clusters); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (p *Patient) checkQuotas(ctx context.Context, _ *release.Installation) erro
 	return nil
 }
 
-func (p *Patient) checkQuotasOf(consumer, tenant string, quotas []offloading.Quota) {
+func (p *Examination) checkQuotasOf(consumer, tenant string, quotas []offloading.Quota) {
 	subject := "Quotas of consumer " + consumer
 	if len(quotas) == 0 {
 		p.addFinding(subject, Warning, "there are none in namespace %s: its pods are not limited, or, where Quotas are required (authentication.enabled), refused. Run refractctl peer or refractctl generate peering-user %s again; "+

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-func (p *Patient) userRights(ctx context.Context, _ *release.Installation) error {
+func (p *Examination) userRights(ctx context.Context, _ *release.Installation) error {
 	if p.Cluster == nil {
 		return nil
 	}
@@ -44,7 +44,7 @@ var optional = map[string]func(rbac.Manager) []rbac.Object{
 }
 
 // managerRights reviews each permission of the controller manager, because its roles may be incomplete or not bound.
-func (p *Patient) managerRights(ctx context.Context, installed *release.Installation) error {
+func (p *Examination) managerRights(ctx context.Context, installed *release.Installation) error {
 	const subject = "permissions of the controller manager"
 	managers := &appsv1.DeploymentList{}
 	if err := p.Client.List(ctx, managers, client.InNamespace(installed.Namespace), client.MatchingLabels{release.InstanceLabel: installed.Name}); err != nil {
@@ -62,7 +62,7 @@ func (p *Patient) managerRights(ctx context.Context, installed *release.Installa
 }
 
 // addReview adds a finding about the missing permissions of a ServiceAccount, with the remedy.
-func (p *Patient) addReview(subject, account string, missing []string, err error, remedy string) error {
+func (p *Examination) addReview(subject, account string, missing []string, err error, remedy string) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		p.addFinding(subject, Warning, "they cannot be examined: you may not create subjectaccessreviews, use the credentials of an administrator")
@@ -127,7 +127,7 @@ func describeRight(r authorizationv1.ResourceAttributes) string {
 const atOnce = 8
 
 // refusedRights returns the permissions that a ServiceAccount lacks in this cluster.
-func (p *Patient) refusedRights(ctx context.Context, user string, rights []authorizationv1.ResourceAttributes) (missing []string, err error) {
+func (p *Examination) refusedRights(ctx context.Context, user string, rights []authorizationv1.ResourceAttributes) (missing []string, err error) {
 	// A ServiceAccount also has the permissions of these groups.
 	groups := append(serviceaccount.MakeGroupNames(strings.Split(user, ":")[2]), "system:authenticated")
 	return refusedRights(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {

@@ -37,7 +37,7 @@ func Version() (string, error) {
 	return chart.AppVersion, nil
 }
 
-func (p *Patient) checkVersion(_ context.Context, installed *release.Installation) error {
+func (p *Examination) checkVersion(_ context.Context, installed *release.Installation) error {
 	own, err := Version()
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (p *Patient) checkVersion(_ context.Context, installed *release.Installatio
 }
 
 // compareInstalled compares the version of this program with the installed version.
-func (p *Patient) compareInstalled(own, installed string) {
+func (p *Examination) compareInstalled(own, installed string) {
 	switch difference, known := compareVersions(own, installed); {
 	case !known:
 		p.addFinding("version", OK, "version %s is installed; it cannot be compared with refractctl %s", installed, own)
@@ -71,7 +71,7 @@ func compareVersions(one, other string) (difference int, known bool) {
 }
 
 // checkDefinitions checks the CRDs.
-func (p *Patient) checkDefinitions(ctx context.Context, installed *release.Installation) error {
+func (p *Examination) checkDefinitions(ctx context.Context, installed *release.Installation) error {
 	own, err := Version()
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (p *Patient) checkDefinitions(ctx context.Context, installed *release.Insta
 }
 
 // checkSchema compares a CRD with the embedded one. got is nil if none exists. same requires equal schemas.
-func (p *Patient) checkSchema(want, got *unstructured.Unstructured, same bool) {
+func (p *Examination) checkSchema(want, got *unstructured.Unstructured, same bool) {
 	subject := "CRD " + want.GetName()
 	switch {
 	case got == nil:
@@ -111,7 +111,7 @@ func (p *Patient) checkSchema(want, got *unstructured.Unstructured, same bool) {
 }
 
 // readDefinition returns a CRD, or nil if none exists.
-func (p *Patient) readDefinition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+func (p *Examination) readDefinition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(release.DefinitionKind)
 	err := p.Client.Get(ctx, client.ObjectKey{Name: name}, crd)

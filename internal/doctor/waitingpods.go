@@ -24,7 +24,7 @@ const shownOwners = 10
 
 // checkWaitingPods lists the pods that are bound to virtual nodes but not offloaded. They wait forever, like the pods of a
 // DaemonSet that tolerates every taint, in a namespace that is not offloaded.
-func (p *Patient) checkWaitingPods(ctx context.Context, _ *release.Installation) error {
+func (p *Examination) checkWaitingPods(ctx context.Context, _ *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {
 		return err

@@ -37,7 +37,7 @@ func IsRejection(err error) bool {
 // podWebhook is the name of the webhook for new pods in the webhook configuration.
 const podWebhook = "pods.scheduling.refract.io"
 
-func (p *Patient) checkWebhook(ctx context.Context, installed *release.Installation) error {
+func (p *Examination) checkWebhook(ctx context.Context, installed *release.Installation) error {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	err := p.Client.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration)
 	switch {

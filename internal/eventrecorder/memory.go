@@ -21,8 +21,8 @@ type Memory[K comparable] struct {
 	said map[K]map[string]bool
 }
 
-// News reports whether the text was not reported for the object since Clear, and records it.
-func (m *Memory[K]) News(subject K, text string) bool {
+// IsNews reports whether the text was not reported for the object since Clear, and records it.
+func (m *Memory[K]) IsNews(subject K, text string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.said == nil || len(m.said) >= subjectsMost {
@@ -36,19 +36,19 @@ func (m *Memory[K]) News(subject K, text string) bool {
 	return !known
 }
 
-// Once calls write with the shortened message, unless the same was reported for the subject since Clear. Parts of the
+// WriteOnce calls write with the shortened message, unless the same was reported for the subject since Clear. Parts of the
 // message that differ with each attempt are ignored. about is the rest of the Event. If write returns false, the message
 // counts as not reported.
-func (m *Memory[K]) Once(subject K, about, message string, write func(message string) (taken bool)) {
+func (m *Memory[K]) WriteOnce(subject K, about, message string, write func(message string) (taken bool)) {
 	message = Shorten(message)
 	cause := about + causeOf(message)
-	if m.News(subject, cause) && !write(message) {
-		m.Unsay(subject, cause)
+	if m.IsNews(subject, cause) && !write(message) {
+		m.DropText(subject, cause)
 	}
 }
 
-// Unsay removes one text that was not written in the end.
-func (m *Memory[K]) Unsay(subject K, text string) {
+// DropText removes one text that was not written in the end.
+func (m *Memory[K]) DropText(subject K, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.said[subject], text)

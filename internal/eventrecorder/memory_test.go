@@ -21,7 +21,7 @@ func TestMemory(t *testing.T) {
 		{"web", "b", nil, true},
 		{"web", "a", nil, false},
 		{"db", "a", nil, true},
-		{"web", "a", func() { m.Unsay("web", "a") }, true},
+		{"web", "a", func() { m.DropText("web", "a") }, true},
 		{"web", "b", nil, false},
 		{"web", "b", func() { m.Clear("web") }, true},
 		{"db", "a", nil, false},
@@ -29,19 +29,19 @@ func TestMemory(t *testing.T) {
 		if step.do != nil {
 			step.do()
 		}
-		if got := m.News(step.subject, step.text); got != step.news {
+		if got := m.IsNews(step.subject, step.text); got != step.news {
 			t.Errorf("step %d, %s of %s: news %t", i, step.text, step.subject, got)
 		}
 	}
 	// It is bounded, also for an object whose message differs each time.
 	for i := range 3 * textsMost {
-		m.News("web", fmt.Sprint(i))
+		m.IsNews("web", fmt.Sprint(i))
 	}
 	if n := len(m.said["web"]); n > textsMost {
 		t.Errorf("%d texts of one object are remembered", n)
 	}
 	for i := range subjectsMost + 10 {
-		m.News(fmt.Sprint(i), "a")
+		m.IsNews(fmt.Sprint(i), "a")
 	}
 	if n := len(m.said); n > subjectsMost {
 		t.Errorf("%d objects are remembered", n)
@@ -53,7 +53,7 @@ func TestOnce(t *testing.T) {
 	var m Memory[string]
 	var written []string
 	say := func(about, message string, taken bool) {
-		m.Once("web", about, message, func(text string) bool {
+		m.WriteOnce("web", about, message, func(text string) bool {
 			written = append(written, about+": "+text)
 			return taken
 		})

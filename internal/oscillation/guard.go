@@ -71,7 +71,7 @@ type QuarantineError struct {
 	Left   time.Duration // remaining time
 	Began  bool          // the quarantine began with this call
 	Grew   bool          // it is longer than the previous quarantine
-	Rival  string        // the client that reverts the writes, if known (see Guard.Blame)
+	Rival  string        // the client that reverts the writes, if known (see Guard.RecordRival)
 }
 
 func (e *QuarantineError) Error() string {
@@ -118,8 +118,8 @@ func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	return began
 }
 
-// Wrote records a successful write. Rejected writes do not count.
-func (g *Guard[K]) Wrote(key K, cause, state uint64) {
+// RecordWrite records a successful write. Rejected writes do not count.
+func (g *Guard[K]) RecordWrite(key K, cause, state uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.clock.Now()
@@ -136,8 +136,8 @@ func (g *Guard[K]) Wrote(key K, cause, state uint64) {
 	h.writes, h.count = append(slices.Clip(h.writes), write{state, now}), h.count+1
 }
 
-// Blame records the client that reverts the writes of an object, for the rest of its quarantine.
-func (g *Guard[K]) Blame(key K, rival string) {
+// RecordRival records the client that reverts the writes of an object, for the rest of its quarantine.
+func (g *Guard[K]) RecordRival(key K, rival string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if h := g.byKey[key]; h != nil {
@@ -145,8 +145,8 @@ func (g *Guard[K]) Blame(key K, rival string) {
 	}
 }
 
-// Forget drops the record of a deleted object.
-func (g *Guard[K]) Forget(key K) {
+// DropKey drops the record of a deleted object.
+func (g *Guard[K]) DropKey(key K) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.byKey, key)

@@ -23,7 +23,7 @@ func writes(g *Guard[string], clock *clocktesting.FakeClock, gap time.Duration, 
 		if err := g.MayWrite(key, 0, uint64(state)); err != nil {
 			return i
 		}
-		g.Wrote(key, 0, uint64(state))
+		g.RecordWrite(key, 0, uint64(state))
 		clock.Step(gap)
 	}
 	return -1
@@ -74,7 +74,7 @@ func TestQuarantinesGrow(t *testing.T) {
 		assert.False(t, quarantineOf(t, g, 0, 'A').Began)
 		clock.Step(2 * time.Second)
 		require.NoError(t, g.MayWrite(key, 0, 'A'), "the write after quarantine %d", i)
-		g.Wrote(key, 0, 'A')
+		g.RecordWrite(key, 0, 'A')
 		clock.Step(10 * time.Second)
 	}
 }
@@ -88,7 +88,7 @@ func TestFightsEnd(t *testing.T) {
 	clock.Step(Standard.First + time.Second)
 	assert.Zero(t, g.Quarantined())
 	require.NoError(t, g.MayWrite(key, 0, 'A'))
-	g.Wrote(key, 0, 'A')
+	g.RecordWrite(key, 0, 'A')
 	clock.Step(slowWindow)
 	assert.Equal(t, 8, writes(g, clock, time.Second, "AAAAAAAAAA"), "the first refused write after the fight")
 	assert.Equal(t, Standard.First, quarantineOf(t, g, 0, 'A').For)
@@ -99,10 +99,10 @@ func TestQuarantineRemembersTheCause(t *testing.T) {
 	g, flips := New[string](fakeClock(), Standard), 0
 	for i := range 40 { // the object goes to and fro, and so does the copy
 		require.NoErrorf(t, g.MayWrite(key, uint64(i%2), uint64(i%2)), "write %d", i)
-		g.Wrote(key, uint64(i%2), uint64(i%2))
+		g.RecordWrite(key, uint64(i%2), uint64(i%2))
 	}
 	for ; g.MayWrite(key, 0, uint64(flips%2)) == nil; flips++ {
-		g.Wrote(key, 0, uint64(flips%2))
+		g.RecordWrite(key, 0, uint64(flips%2))
 	}
 	if flips > writeLimit {
 		t.Errorf("a fight was stopped after %d writes, want at most %d", flips, writeLimit)
@@ -123,7 +123,7 @@ func TestQuarantineForgets(t *testing.T) {
 	writes(g, clock, time.Second, "ABA")
 	clock.Step(flipWindow + time.Second)
 	assert.NoError(t, g.MayWrite(key, 0, 'B'), "a fourth write after the window")
-	g.Forget(key)
+	g.DropKey(key)
 	assert.Equal(t, 3, writes(g, clock, time.Second, "BABA"), "of an object that was forgotten")
 }
 
@@ -134,7 +134,7 @@ func TestProtectiveQuarantinesAreShort(t *testing.T) {
 	refused := 0
 	for range 600 { // ten minutes of a client that reverts each write at once
 		if g.MayWrite(key, 0, 'A') == nil {
-			g.Wrote(key, 0, 'A')
+			g.RecordWrite(key, 0, 'A')
 			refused = 0
 		} else if refused++; refused > 10 {
 			t.Fatal("the object was not written for longer than ten seconds")
@@ -148,7 +148,7 @@ func TestQuarantineNamesItsRival(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)
 	writes(g, clock, time.Second, "AAAAAAAAA")
-	g.Blame(key, "argocd does it")
+	g.RecordRival(key, "argocd does it")
 	assert.ErrorContains(t, g.MayWrite(key, 0, 'A'), "8 times: argocd does it; skipping it for 1m0s")
 }
 
@@ -156,17 +156,17 @@ func TestMemoryIsBounded(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)
 	for i := range 1000 {
-		g.Wrote(key, 0, uint64(i))
+		g.RecordWrite(key, 0, uint64(i))
 		clock.Step(time.Second)
 	}
 	if n := len(g.byKey[key].writes); n > writeLimit {
 		t.Errorf("%d writes are remembered, want at most %d", n, writeLimit)
 	}
 	for i := range 1000 {
-		g.Wrote(string(rune(i)), 0, 0)
+		g.RecordWrite(string(rune(i)), 0, 0)
 	}
 	clock.Step(2 * slowWindow)
-	g.Wrote(key, 0, 0)
+	g.RecordWrite(key, 0, 0)
 	if n := len(g.byKey); n != 1 {
 		t.Errorf("%d objects are remembered, want the one that was written", n)
 	}

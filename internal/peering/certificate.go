@@ -40,7 +40,7 @@ func (o *Options) certificate(ctx context.Context) (*clientcmdapi.AuthInfo, time
 	id := o.Consumer.ID()
 	signed, err := clientcert.Sign(ctx, o.Provider.Client, o.Provider.Client, clientcert.Request{
 		PEM: request, GenerateName: "refract-" + id + "-", Labels: meta("", "", map[string]string{wire.RemoteClusterIDLabel: id}).Labels,
-		Reason: "RefractPeering", Message: "Approved with refractctl peer", Patience: signTimeout,
+		Reason: "RefractPeering", Message: "Approved with refractctl peer", Timeout: signTimeout,
 	})
 	if errors.Is(err, clientcert.ErrNotSigned) {
 		err = fmt.Errorf("%w; or use --credentials=token", err)

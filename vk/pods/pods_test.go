@@ -173,7 +173,7 @@ func TestSettle(t *testing.T) {
   containerStatuses: [{name: ok, state: {running: {}}}, {name: bad, state: {running: {}}}]}`
 	for policy, wantBad := range map[string]bool{"Always": true, "OnFailure": true, "Never": false} {
 		spec := parse(t, "{restartPolicy: "+policy+", initContainers: [{name: init}], containers: [{name: ok}, {name: bad}]}")
-		got := Settle(parse(t, remote), local, spec)
+		got := AdaptStatus(parse(t, remote), local, spec)
 		if got["qosClass"] != "Burstable" || got["nominatedNodeName"] != nil {
 			t.Errorf("%s: class %v, nominated node %v", policy, got["qosClass"], got["nominatedNodeName"])
 		}
@@ -188,7 +188,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: the ended init container is kept: %t", policy, kept)
 		}
 	}
-	if got := Settle(parse(t, "{qosClass: Guaranteed}"), map[string]any{}, parse(t, "{restartPolicy: Always}")); got["qosClass"] != nil {
+	if got := AdaptStatus(parse(t, "{qosClass: Guaranteed}"), map[string]any{}, parse(t, "{restartPolicy: Always}")); got["qosClass"] != nil {
 		t.Errorf("a pod without a class got %v", got["qosClass"])
 	}
 }
@@ -201,7 +201,7 @@ func TestContainersThatThePodHasNotHereAreLeftOut(t *testing.T) {
 	local := parse(t, "{containerStatuses: [{name: istio-proxy, state: {terminated: {exitCode: 0}}}, {name: web}]}") // an earlier version has written the first one
 	want := parse(t, `{containerStatuses: [{name: web, ready: true}], ephemeralContainerStatuses: [{name: debug}],
   conditions: [{type: ContainersReady, status: "False", message: "containers with unready status: [istio-proxy]"}]}`)
-	if diff := cmp.Diff(want, Settle(next, local, spec)); diff != "" {
+	if diff := cmp.Diff(want, AdaptStatus(next, local, spec)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -227,7 +227,7 @@ func TestMayRestart(t *testing.T) {
 		}
 		spec := parse(t, fmt.Sprintf("{restartPolicy: %s, %ss: [%s]}", tc.policy, tc.list, tc.container))
 		for _, code := range append(tc.again, tc.ended...) {
-			got := Settle(status("running: {}"), status(fmt.Sprintf("terminated: {exitCode: %d}", code)), spec)
+			got := AdaptStatus(status("running: {}"), status(fmt.Sprintf("terminated: {exitCode: %d}", code)), spec)
 			if runs := exitCode(byName(got[tc.list+"Statuses"])["c"]) == nil; runs != slices.Contains(tc.again, code) {
 				t.Errorf("%s %s of a pod with %s that ended with %d runs again: %t", tc.list, tc.container, tc.policy, code, runs)
 			}

@@ -16,13 +16,13 @@ var containersOf = map[string]string{"initContainerStatuses": "initContainers", 
 // ephemeralStatuses is the status field of the ephemeral containers.
 const ephemeralStatuses = "ephemeralContainerStatuses"
 
-// Settle adapts a status of the provider to the validation of this cluster's API server, which does not expect a status
+// AdaptStatus adapts a status of the provider to the validation of this cluster's API server, which does not expect a status
 // from another cluster. The quality-of-service class is immutable, but the provider may compute another one. A nominated
 // node is refused on a bound pod. A terminated container may run again only if its policy permits it, but the provider's
 // pod may have been recreated. Statuses of containers that the local pod lacks, such as sidecars that the provider
 // injects, are removed, because clients compare their number with the spec. local is the current status of the pod, and
 // spec its spec in this cluster.
-func Settle(next, local, spec map[string]any) map[string]any {
+func AdaptStatus(next, local, spec map[string]any) map[string]any {
 	settled := maps.Clone(next)
 	delete(settled, "nominatedNodeName")
 	delete(settled, "qosClass")

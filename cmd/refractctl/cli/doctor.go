@@ -34,7 +34,7 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			patient := &doctor.Patient{Client: cluster.Client, Now: time.Now(), Cluster: cluster}
+			patient := &doctor.Examination{Client: cluster.Client, Now: time.Now(), Cluster: cluster}
 			if remote.isGiven() {
 				if patient.Peer, err = access.remote(&remote); err != nil {
 					return fmt.Errorf("the other cluster: %w", err)

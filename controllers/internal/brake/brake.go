@@ -64,7 +64,7 @@ func (b *Brake) MayCreate(ctx context.Context, request client.Object, action str
 
 // Created records that the object was created.
 func (b *Brake) Created(request client.Object) {
-	b.creations.Wrote(client.ObjectKeyFromObject(request), causeOf(request), created)
+	b.creations.RecordWrite(client.ObjectKeyFromObject(request), causeOf(request), created)
 }
 
 // MayChange returns *oscillation.QuarantineError if another client keeps reverting what the patch writes. desired is what the patch depends on
@@ -76,13 +76,13 @@ func (b *Brake) MayChange(ctx context.Context, request client.Object, action, de
 
 // Changed records that the patch was written.
 func (b *Brake) Changed(request client.Object, desired string, patch jsonpatch.Patch) {
-	b.changes.Wrote(client.ObjectKeyFromObject(request), causeOf(request)^hashOf(desired), hashOf(patch.String()))
+	b.changes.RecordWrite(client.ObjectKeyFromObject(request), causeOf(request)^hashOf(desired), hashOf(patch.String()))
 }
 
 // Forget drops what is remembered of an object that is not requested any more.
 func (b *Brake) Forget(key types.NamespacedName) {
-	b.creations.Forget(key)
-	b.changes.Forget(key)
+	b.creations.DropKey(key)
+	b.changes.DropKey(key)
 }
 
 // Quarantined counts the objects that are left alone now.
@@ -121,7 +121,7 @@ func onlyFight(err error) (fight *oscillation.QuarantineError) {
 // before, about which the same was said.
 func (b *Brake) reported(ctx context.Context, request client.Object, action string, patch jsonpatch.Patch, g *oscillation.Guard[types.NamespacedName], err error) error {
 	var fight *oscillation.QuarantineError
-	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, request, patch, fight, func(rival string) { g.Blame(client.ObjectKeyFromObject(request), rival) }) {
+	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, request, patch, fight, func(rival string) { g.RecordRival(client.ObjectKeyFromObject(request), rival) }) {
 		key := client.ObjectKeyFromObject(request)
 		b.report.Warn(request, wire.ReflectionQuarantinedReason, action, b.kind.Kind+" "+key.String()+": "+fight.Error())
 	}

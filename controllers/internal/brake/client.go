@@ -83,7 +83,7 @@ func (b *RestoringClient) write(ctx context.Context, object client.Object, conte
 	target, state := restored{kind, client.ObjectKeyFromObject(object)}, hashOf(string(text))
 	var fight *oscillation.QuarantineError
 	if err := b.guard.MayWrite(target, 0, state); errors.As(err, &fight) {
-		if blame(ctx, b.live, kind, object, nil, fight, func(rival string) { b.guard.Blame(target, rival) }) {
+		if blame(ctx, b.live, kind, object, nil, fight, func(rival string) { b.guard.RecordRival(target, rival) }) {
 			b.report.Warn(object, wire.ReflectionQuarantinedReason, restoreAction, fight.Error())
 		}
 		return err
@@ -91,6 +91,6 @@ func (b *RestoringClient) write(ctx context.Context, object client.Object, conte
 	if err := send(); err != nil {
 		return err
 	}
-	b.guard.Wrote(target, 0, state)
+	b.guard.RecordWrite(target, 0, state)
 	return nil
 }

@@ -26,7 +26,7 @@ func New(recorder events.EventRecorder) *Reporter { return &Reporter{recorder: r
 // The note has the problem and the remedy. action is the attempted action, one
 // word in UpperCamelCase.
 func (r *Reporter) Warn(object client.Object, reason, action, note string) {
-	r.reported.Once(client.ObjectKeyFromObject(object), string(object.GetUID())+reason, note, func(note string) bool {
+	r.reported.WriteOnce(client.ObjectKeyFromObject(object), string(object.GetUID())+reason, note, func(note string) bool {
 		r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", note)
 		return true
 	})

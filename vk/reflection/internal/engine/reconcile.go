@@ -124,7 +124,7 @@ func (r *reflector) disable(ctx context.Context, w *Worker, s *Scope, local, rem
 
 // forget drops what is remembered of an object that is gone.
 func (s *Scope) forget(key Key) {
-	s.fights.Forget(key)
+	s.fights.DropKey(key)
 	s.accepted.forget(key)
 	s.r.forget(key)
 }
@@ -132,7 +132,7 @@ func (s *Scope) forget(key Key) {
 func (r *reflector) forget(key Key) {
 	r.statuses.forget(key)
 	r.strangers.forget(key)
-	r.shown.Forget(key)
+	r.shown.DropKey(key)
 	r.partRetries.Forget(key)
 	r.pluginRetries.forget(key)
 	r.paces.forget(key)

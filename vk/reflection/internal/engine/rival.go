@@ -43,7 +43,7 @@ func blamed(g *oscillation.Guard[Key], key Key, err error, rival func() string) 
 	var fight *oscillation.QuarantineError
 	if errors.As(err, &fight) && fight.Began {
 		fight.Rival = rival()
-		g.Blame(key, fight.Rival)
+		g.RecordRival(key, fight.Rival)
 	}
 	return err
 }

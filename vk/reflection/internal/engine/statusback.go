@@ -144,7 +144,7 @@ func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructure
 		return err
 	}
 	w.Wrote(Back)
-	r.shown.Wrote(key, known, known)
+	r.shown.RecordWrite(key, known, known)
 	if got := document.Hash(stored.Object["status"]); got != asked {
 		r.statuses.accept(key, known, got)
 	}

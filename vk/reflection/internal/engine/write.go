@@ -218,7 +218,7 @@ func (r *reflector) wrote(ctx context.Context, w *Worker, hash uint64, x *Desire
 		r.counted("update", "remote")
 	}
 	key, s := x.Key, x.scope
-	s.fights.Wrote(key, x.cause(), hash)
+	s.fights.RecordWrite(key, x.cause(), hash)
 	w.Wrote(Out)
 	recorded, err := r.recordAdmitted(ctx, w, x, sent, stored)
 	informer.DropManagedFields(stored)

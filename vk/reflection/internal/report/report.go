@@ -78,7 +78,7 @@ func (r *Reporter) say(kind string, object *unstructured.Unstructured, eventType
 	if object == nil || !r.started.Load() {
 		return
 	}
-	r.said.Once(about{kind, object.GetUID()}, eventType+reason, message, func(message string) bool {
+	r.said.WriteOnce(about{kind, object.GetUID()}, eventType+reason, message, func(message string) bool {
 		if !r.limiter.TryAccept() {
 			r.dropped()
 			return false

@@ -233,7 +233,7 @@ func (h *Handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podVi
 	if len(omitted) > 0 {
 		h.WarnOfAddresses(w, v.local, omitted)
 	}
-	return engine.CutStatus(pods.Settle(next, v.status, spec)), nil
+	return engine.CutStatus(pods.AdaptStatus(next, v.status, spec)), nil
 }
 
 // settling is how long the status of a pod that the provider has only just taken in is not worth a write: most are
