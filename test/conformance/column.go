@@ -35,6 +35,9 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 	if err := c.openReports(o.resume); err != nil {
 		return nil, err
 	}
+	maps.DeleteFunc(c.results, func(name string, _ result) bool {
+		return !slices.ContainsFunc(tests, func(t test) bool { return t.name == name })
+	})
 	c.total = len(tests)
 	var slow [][]test
 	var together, alone []test

@@ -84,7 +84,8 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 	for _, line := range []string{
 		"kubectl --context=rome config view --raw --minify --flatten > " + l.kubeconfig,
 		"refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract",
-		"refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract",
+		// Tests of the plain node run privileged containers, too.
+		"refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=tenants.podSecurity=privileged",
 		"refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=8Gi",
 	} {
 		logf("$ %s", line)
