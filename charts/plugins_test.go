@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/internal/pluginsource/signature"
 )
@@ -41,7 +40,7 @@ func TestDeclaredPlugins(t *testing.T) {
 
 	delete(given, "plugins")
 	for _, object := range objects(t, given) {
-		named := object.(client.Object).GetName()
+		named := object.GetName()
 		assert.False(t, strings.HasSuffix(named, "-plugin-trust") || strings.HasSuffix(named, "-plugins") || strings.HasSuffix(named, "-plugin-sources"), "%T %s", object, named)
 		if deployment, ok := object.(*appsv1.Deployment); ok {
 			assert.NotContains(t, deployment.Spec.Template.Spec.Containers[0].Args, "--enable-declared-plugins")
