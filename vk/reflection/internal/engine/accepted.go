@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// acceptances remember writes that an API server stored in another form: the same write again would change nothing. The zero value is ready.
-// Safe for concurrent use.
+// acceptances remembers writes that an API server stored in another form, because the same write would change nothing
+// the next time. The zero value is ready to use. Safe for concurrent use.
 type acceptances struct {
 	mu    sync.Mutex
 	byKey map[Key]acceptance
@@ -18,7 +18,7 @@ type acceptances struct {
 // acceptance has the hashes of a write and of its result.
 type acceptance struct {
 	asked, stored uint64
-	until         time.Time // when the write is tried again, because a part of it was rejected; zero for never
+	until         time.Time // time of the next try of a write that was partly rejected, zero if it was not
 }
 
 // accept remembers how the API server normalized a write.
@@ -31,7 +31,7 @@ func (a *acceptances) accept(key Key, asked, stored uint64) {
 	a.byKey[key] = acceptance{asked: asked, stored: stored}
 }
 
-// expire has the same write tried again from a time on.
+// expire lets the acceptance of a write end at a time, when the write is tried again.
 func (a *acceptances) expire(key Key, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +41,7 @@ func (a *acceptances) expire(key Key, until time.Time) {
 	}
 }
 
-// expires reports whether the write of an object will be tried again.
+// expires reports whether the acceptance of an object's write ends at some time.
 func (a *acceptances) expires(key Key) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

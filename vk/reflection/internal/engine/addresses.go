@@ -11,14 +11,15 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// AddressNotAllowedReason is the reason of the Event that an address of the provider is not shown.
+// AddressNotAllowedReason is the reason of the Event about an address of the provider that is not shown.
 const AddressNotAllowedReason = "AddressNotAllowed"
 
-// notAllowed reports whether nothing of a provider can have the address: it is no address in its canonical form, reserved, in this cluster, or in
-// none of the ranges that are known to be its. The traffic of a Service here would go there. (The class of CVE-2021-25740.)
+// notAllowed reports whether nothing of a provider can have the address: it is not an address in canonical form, is
+// reserved, is in this cluster, or is in none of the known ranges of the provider. The traffic of a Service here would
+// go to the address. (The class of CVE-2021-25740.)
 func (m *Manager) notAllowed(address string, known ipmap.Ranges) bool {
 	if _, err := netip.ParseAddr(address); err != nil {
-		// Older API servers take texts such as 010.96.0.1, which others read as another address.
+		// Older API servers accept texts such as 010.96.0.1, which other programs parse as another address.
 		return true
 	}
 	return ipmap.Reserved(address) || m.options.LocalPodCIDRs.Contain(address) || m.options.OwnCIDRs.Contain(address) ||

@@ -21,16 +21,16 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// FieldsDroppedReason is of the Event about fields of a copy that the provider has not stored.
+// FieldsDroppedReason is the reason of the Event about fields of a copy that the provider has not stored.
 const FieldsDroppedReason = "FieldsDropped"
 
-// sameAdmitted is same for a copy with a record of the provider's admission.
+// sameAdmitted implements same for a copy with a record of the provider's admission.
 func (x *Desired) sameAdmitted(w *Worker, remote *unstructured.Unstructured, record *admitted.Record) bool {
 	if _, trimmed := digestOf(remote); trimmed {
-		return false // the copy is read, once in a process
+		return false // the copy is read once per process
 	}
 	x.admitted = record
-	object := x.Build(w, remote).DeepCopy() // it shares with the cache
+	object := x.Build(w, remote).DeepCopy() // Build shares with the cache
 	record.Apply(object.Object, remote.Object)
 	return x.r.isStored(object, remote)
 }
@@ -43,19 +43,21 @@ func (r *reflector) recordOf(remote *unstructured.Unstructured) *admitted.Record
 	return admitted.Read(raw.Annotations(remote.Object))
 }
 
-// WithAdmitted returns the desired copy with those decisions of the provider's admission that hold for the present one, nil if there are none. Of a present
-// copy without all of its content only the decisions about the rest count.
+// WithAdmitted returns the desired copy with the decisions of the provider's admission that still hold for the present
+// copy, or nil if the copy has no record. If the present copy is cached without all of its content, only the decisions
+// about the cached part are applied.
 func (x *Desired) WithAdmitted(w *Worker, remote *unstructured.Unstructured) *unstructured.Unstructured {
 	record := x.r.recordOf(remote)
 	if record == nil {
 		return nil
 	}
-	object := x.Build(w, remote).DeepCopy() // it shares with the cache
+	object := x.Build(w, remote).DeepCopy() // Build shares with the cache
 	record.Apply(object.Object, remote.Object)
 	return object
 }
 
-// isStored reports whether the provider has everything that is sent, and nothing else if the copy is wholly ours.
+// isStored reports whether the provider has stored everything that is sent, and nothing else if the copy is wholly
+// ours.
 func (r *reflector) isStored(sent, remote *unstructured.Unstructured) bool {
 	if r.kind.Copy.Mode == Replace {
 		return r.stored(sent) == r.stored(remote)
@@ -63,8 +65,8 @@ func (r *reflector) isStored(sent, remote *unstructured.Unstructured) bool {
 	return document.Of(sent.Object).CoveredBy(document.Of(remote.Object))
 }
 
-// withAdmitted returns the object to send: the desired copy with the decisions of the provider's admission that still hold. covered reports that the
-// provider has it already.
+// withAdmitted returns the object to send: the desired copy with the decisions of the provider's admission that still
+// hold. covered reports that the provider has already stored it.
 func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) (sent *unstructured.Unstructured, covered bool, err error) {
 	record, unchanged := r.recordOf(remote), r.kind.Copy.Mode == Apply && raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 	if record == nil && !unchanged {
@@ -80,7 +82,7 @@ func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, rem
 			return object, covered, err
 		}
 	}
-	object = object.DeepCopy() // it shares with the cache
+	object = object.DeepCopy() // the object shares with the cache
 	x.admitted, x.stored = record.Apply(object.Object, whole.Object), whole
 	object.Object["metadata"] = x.withRecord(object)
 	if covered = r.isStored(object, whole); covered || !unchanged {
@@ -90,11 +92,12 @@ func (r *reflector) withAdmitted(ctx context.Context, w *Worker, x *Desired, rem
 	return object, covered, err
 }
 
-// findAdmitted returns the decisions of admission about a copy that lacks a record: it was written by an earlier version, or the response was lost. The
-// present state must have been applied to it. covered reports that it is stored, and nothing needs to be recorded.
+// findAdmitted returns the decisions of admission about a copy that lacks a record, because an earlier version wrote it
+// or the response was lost. The present state must have been applied to the copy. covered reports that the state is
+// stored and nothing needs to be recorded.
 func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole *unstructured.Unstructured) (record *admitted.Record, covered bool, err error) {
 	fields := admitted.Differences(object.Object, whole.Object)
-	if r.kind.Copy.FixedSpec { // the annotation has only the hash of the applied metadata
+	if r.kind.Copy.FixedSpec { // the hash in the annotation covers only the applied metadata
 		fields = admitted.OfMetadata(fields)
 	}
 	if len(fields) == 0 {
@@ -110,17 +113,18 @@ func (r *reflector) findAdmitted(ctx context.Context, x *Desired, object, whole 
 	if record = record.With(decided, object.Object, whole.Object); !record.IsEmpty() || len(open) > 0 || r.kind.Copy.FixedSpec {
 		return record, false, nil
 	}
-	rest := object.DeepCopy() // it shares with the cache
+	rest := object.DeepCopy() // the object shares with the cache
 	for _, field := range fields {
 		removeField(rest.Object, field.Path)
 	}
 	return record, r.isStored(rest, whole), nil
 }
 
-// decidedFields returns the fields that the provider's admission has replaced, and those that others may have changed, according to the field managers of
-// the copy, and its resourceVersion.
+// decidedFields returns the fields that the provider's admission has replaced, the fields that other clients may have
+// changed, both according to the field managers of the copy, and the resourceVersion of the copy.
 func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admitted.Field, sent, stored *unstructured.Unstructured) (decided, open []admitted.Field, resourceVersion string, err error) {
-	if entries := stored.GetManagedFields(); len(entries) > 0 { // an answer of the API server: caches have none
+	// Only a response of the API server has managedFields: caches drop them.
+	if entries := stored.GetManagedFields(); len(entries) > 0 {
 		decided, open = admitted.Decided(fields, sent.Object, stored.Object, entries, wire.ReflectionFieldManager)
 		return decided, open, stored.GetResourceVersion(), nil
 	}
@@ -136,8 +140,8 @@ func (r *reflector) decidedFields(ctx context.Context, x *Desired, fields []admi
 	return decided, open, found.ResourceVersion, nil
 }
 
-// recordAdmitted compares the stored object with the sent one, and warns about dropped fields. Decisions of admission are recorded in the copy by a second
-// write, so that later writes keep them.
+// recordAdmitted compares the stored object with the sent one, and warns about dropped fields. Decisions of admission
+// are recorded in the copy by a second write, so that later writes keep them.
 func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	fields := admitted.Differences(sent.Object, stored.Object)
 	r.warnDropped(ctx, w, x, fields)
@@ -147,7 +151,8 @@ func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, s
 	if admitted.AreSimilar(fields) {
 		return stored, nil
 	}
-	// Items of lists may belong to others. A field that the definition of a custom resource lacks was never stored, and is sent again until it has it.
+	// Items of lists may belong to other clients. A field that is missing in the schema of a custom resource was never
+	// stored, and is sent again until the schema has it.
 	decided, _, _, err := r.decidedFields(ctx, x, fields, sent, stored)
 	if err != nil {
 		return nil, err
@@ -173,7 +178,7 @@ func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, s
 	return recorded, nil
 }
 
-// recordWhole is recordAdmitted for a copy that is wholly ours: every difference is a decision.
+// recordWhole implements recordAdmitted for a copy that is wholly ours: every difference is a decision.
 func (r *reflector) recordWhole(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	fields := admitted.DifferencesOfWhole(r.compared(sent).Object, r.compared(stored).Object)
 	if admitted.AreSimilar(fields) {
@@ -181,7 +186,7 @@ func (r *reflector) recordWhole(ctx context.Context, w *Worker, x *Desired, sent
 	}
 	x.admitted = x.admitted.With(fields, x.Build(w, stored).Object, stored.Object)
 	for range recordTries {
-		object := stored.DeepCopy() // the write is compared with it
+		object := stored.DeepCopy() // the write is compared with stored
 		informer.DropManagedFields(object)
 		object.Object["metadata"] = x.withRecord(object)
 		recorded, err := r.send(ctx, x, object)
@@ -194,7 +199,7 @@ func (r *reflector) recordWhole(ctx context.Context, w *Worker, x *Desired, sent
 		case !apierrors.IsConflict(err):
 			return nil, fmt.Errorf("recording in %s %s/%s which fields the provider has replaced, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 		}
-		found, err := r.read(ctx, x.scope, x.Name) // the provider's controllers have written their part of it
+		found, err := r.read(ctx, x.scope, x.Name) // the provider's controllers have written their fields by now
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +214,8 @@ func (r *reflector) recordWhole(ctx context.Context, w *Worker, x *Desired, sent
 // recordTries limits how often a record is written when others write to the copy at the same time.
 const recordTries = 5
 
-// compared returns a copy without the content about which no decisions are recorded. It shares with object.
+// compared returns a copy without the content about which no decisions are recorded. The result shares memory with
+// object.
 func (r *reflector) compared(object *unstructured.Unstructured) *unstructured.Unstructured {
 	if r.kind.Copy.Changeable == nil {
 		return object
@@ -235,7 +241,8 @@ func (x *Desired) withRecord(object *unstructured.Unstructured) map[string]any {
 	return metadata
 }
 
-// warnDropped warns about fields that the provider has not stored: it does not know them, has the feature disabled, or its admission removes them.
+// warnDropped warns about fields that the provider has not stored: its API server does not know them, has the feature
+// disabled, or its admission removes them.
 func (r *reflector) warnDropped(ctx context.Context, w *Worker, x *Desired, fields []admitted.Field) {
 	var dropped []string
 	for _, field := range fields {

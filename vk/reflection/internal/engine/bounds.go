@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Data from a provider is limited: it is not root here, and the objects of this cluster are stored and watched by
-// others. Nothing legitimate is larger than this.
+// Data from a provider is limited: the provider is not root here, and the objects of this cluster are stored and
+// watched by other clients. No legitimate value exceeds these limits.
 const (
 	maxStatusBytes  = 64 << 10
 	MaxMessageBytes = 1 << 10
@@ -21,8 +21,8 @@ const (
 
 const cutMark = " … (cut)"
 
-// CutMessages returns the value with long messages truncated, the value itself when there are none. The cached value is never
-// changed.
+// CutMessages returns the value with long messages truncated, or the value itself if it has none. The cached value is
+// never changed.
 func CutMessages(value any) any { return replaceTexts("", value, cutMessage) }
 
 func cutMessage(key, text string) string {
@@ -32,13 +32,15 @@ func cutMessage(key, text string) string {
 	return text
 }
 
-// EscapeTexts returns the value with control characters escaped in all texts, the value itself when there are none. The cached value is
-// never changed. It is for objects that are written here for people, as Events are; the status of a pod stays as its containers wrote it.
+// EscapeTexts returns the value with control characters escaped in all texts, or the value itself if it has none. The
+// cached value is never changed. It is for objects that are written here for people, such as Events. The status of a
+// pod stays as its containers wrote it.
 func EscapeTexts(value any) any {
 	return replaceTexts("", value, func(_, text string) string { return printable.Text(text) })
 }
 
-// replaceTexts returns the value, which is below a key, with its texts replaced, the value itself when none changes.
+// replaceTexts returns the value, which is stored under the key, with its texts replaced, or the value itself if none
+// changes.
 func replaceTexts(key string, value any, replace func(key, text string) string) any {
 	switch v := value.(type) {
 	case string:
@@ -77,7 +79,8 @@ func replaceTexts(key string, value any, replace func(key, text string) string) 
 	return value
 }
 
-// same reports that replaceTexts has returned what it was given. Numbers and the like always are.
+// same reports whether replaceTexts has returned its argument unchanged. Values that are not texts, maps or lists, such
+// as numbers, are always unchanged.
 func same(a, b any) bool {
 	if text, isText := a.(string); isText {
 		return text == b
@@ -86,7 +89,7 @@ func same(a, b any) bool {
 	return x.Kind() != document.Map && x.Kind() != document.List || x.Is(y)
 }
 
-// CutStatus is CutMessages of a status.
+// CutStatus applies CutMessages to a status.
 func CutStatus(status map[string]any) map[string]any {
 	cut, _ := CutMessages(status).(map[string]any)
 	return cut

@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// same reports whether the copy already has the desired state: exactly that when it is wholly ours, at least that when
-// the provider's controllers write to it too.
+// same reports whether the copy already has the desired state: exactly this state if the copy is wholly ours, at least
+// this state if the provider's controllers write to it too.
 func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
 	if record := x.r.recordOf(remote); record != nil {
@@ -41,7 +41,8 @@ func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 		equals(x.annotations, x.Extra, kind.Copy.DropAnnotations, nil, raw.Annotations(remote.Object))
 }
 
-// covers reports whether have has every entry of base and added, which wins; dropped keys must be absent.
+// covers reports whether have contains every entry of base and added. added takes precedence; dropped keys must be
+// absent.
 func covers(base map[string]any, added map[string]string, dropped []string, have map[string]any) bool {
 	_, ok := count(base, added, dropped, nil, have)
 	return ok
@@ -61,7 +62,7 @@ func (x *Desired) sameAdmittedMetadata(remote *unstructured.Unstructured, record
 	return raw.Equal(labels, present) && raw.Equal(annotations, raw.Annotations(remote.Object))
 }
 
-// equals is covers, and nothing else but the kept keys is there.
+// equals reports whether covers is true and have contains no other keys than the kept ones.
 func equals(base map[string]any, added map[string]string, dropped, kept []string, have map[string]any) bool {
 	n, ok := count(base, added, dropped, kept, have)
 	if !ok {
@@ -94,7 +95,7 @@ func count(base map[string]any, added map[string]string, dropped, kept []string,
 	return n, true
 }
 
-// samePayload compares field by field. A field that is null is not there.
+// samePayload compares the payload field by field. A null field counts as absent.
 func (x *Desired) samePayload(w *Worker, remote *unstructured.Unstructured, exact bool) bool {
 	if digest, trimmed := digestOf(remote); trimmed {
 		return digest == x.contentHash(w)
@@ -130,8 +131,8 @@ func (x *Desired) sameField(key string, have any, exact bool) bool {
 	return err == nil && document.Covers(field, have)
 }
 
-// hash distinguishes states of the copy. It depends neither on the order of keys nor on the process: it is kept in an
-// annotation.
+// hash distinguishes states of the copy. It depends neither on the order of keys nor on the process, because it is
+// stored in an annotation.
 func (x *Desired) hash(w *Worker) uint64 {
 	sum := x.metadataHash()
 	if x.r.kind.Copy.Payload != "" {
@@ -154,12 +155,13 @@ func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
 	return ContentHash(remote, r.kind.Copy.Into)
 }
 
-// ContentHash returns the hash of the labels, the annotations and the fields below the path. Without a path, these are the reflected fields.
+// ContentHash returns the hash of the labels, the annotations and the fields below the path. An empty path selects the
+// reflected fields.
 func ContentHash(object *unstructured.Unstructured, path []string) uint64 {
 	return metadataHash(raw.Labels(object.Object), raw.Annotations(object.Object)) + fieldsHash(object, path)
 }
 
-// fieldsHash is ContentHash without labels and annotations.
+// fieldsHash returns the hash of ContentHash without labels and annotations.
 func fieldsHash(object *unstructured.Unstructured, path []string) (sum uint64) {
 	if digest, trimmed := digestOf(object); trimmed {
 		return digest
@@ -177,13 +179,13 @@ func metadataHash(labels, annotations map[string]any) uint64 {
 	return FieldHash("labels", document.Of(labels)) + FieldHash("annotations", document.Of(annotations))
 }
 
-// FieldHash mixes a key with a value, so that sums of them distinguish which value belongs to which key.
+// FieldHash mixes a key with a value, so that a sum of field hashes distinguishes which value belongs to which key.
 func FieldHash(key string, value document.View) uint64 {
 	mixed := (document.Hash(key) ^ value.Hash()) * 0x9e3779b97f4a7c15
 	return mixed ^ mixed>>32
 }
 
-// hashText is what AppliedHashAnnotation should say.
+// hashText returns the desired value of AppliedHashAnnotation.
 func (x *Desired) hashText(w *Worker) string {
 	if x.r.kind.Copy.FixedSpec {
 		return strconv.FormatUint(x.metadataHash(), 36)

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// settings are what the plugins' context is made of and can change while running. Immutable.
+// settings are the inputs of the plugins' context that can change while running. Immutable.
 type settings struct {
 	patch             map[string]any // offloadingPatch of the VirtualNode
 	loadBalancerClass string
@@ -25,17 +25,17 @@ type settings struct {
 	storageClass      string
 	virtualNodes      map[string]any // node name to cluster id
 	apiServerIPs      []any
-	apiServerExpected bool // the network is to report addresses of this cluster's API server
+	apiServerExpected bool // the network will report addresses of this cluster's API server
 }
 
-// contexts are the plugins' context roots of one namespace for one version of the settings.
+// contexts has the context roots of the plugins for one namespace and one version of the settings.
 type contexts struct {
 	of    *settings
 	hooks [2]map[string]any
 }
 
-// context returns the context root for a hook in a namespace. It is shared: plugins cannot write to it, and nobody
-// else may.
+// context returns the context root for a hook in a namespace. The root is shared: plugins cannot write to it, and other
+// callers must not.
 func (m *Manager) context(t *extension, hook host.Hook) map[string]any {
 	now := m.settings.Load()
 	if known := t.contexts.Load(); known != nil && known.of == now {
@@ -75,8 +75,8 @@ func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[stri
 	return root
 }
 
-// apiServerAddresses returns the addresses of the names of this cluster's API server. An address that was set by value applies to all names, as it
-// does to the variables.
+// apiServerAddresses returns the addresses of the names of this cluster's API server. An address that was configured as
+// an IP applies to all names, and likewise to the environment variables.
 func (m *Manager) apiServerAddresses(s *settings) []any {
 	if host := m.options.APIServer.Host; net.ParseIP(host) != nil {
 		return []any{host}
@@ -84,13 +84,15 @@ func (m *Manager) apiServerAddresses(s *settings) []any {
 	return s.apiServerIPs
 }
 
-// awaitsAPIServer reports whether the network has not yet reported how the provider reaches this cluster's API server. Where
-// there is no network that will, there is no wait: Liqo's is there when it has made an IP object for the API server, not when the IP resource is known.
+// awaitsAPIServer reports whether the network has not yet reported how the provider reaches this cluster's API server.
+// There is no wait without a network that reports it. Liqo's network counts once it has created an IP object for the
+// API server; the IP resource alone is not enough.
 func (m *Manager) awaitsAPIServer(s *settings) bool {
 	return m.options.APIServer.Host == "" && s.apiServerExpected && len(s.apiServerIPs) == 0
 }
 
-// outgoing returns the context root for an object: that of the namespace, and what its handler adds.
+// outgoing returns the context root for an object: the root of the namespace plus the field that the kind's handler
+// adds.
 func (s *Scope) outgoing(local *unstructured.Unstructured) map[string]any {
 	root := s.Context(host.Outgoing)
 	field, value := s.r.handler.Context(s, local)
@@ -119,7 +121,7 @@ func (m *Manager) remoteNamespaces() map[string]any {
 // Context returns the plugins' context of a hook. It is shared and must not be modified.
 func (s *Scope) Context(hook host.Hook) map[string]any { return s.r.m.context(s.namespace, hook) }
 
-// change replaces the settings by an edited copy and reports whether that changed anything.
+// change replaces the settings by an edited copy and reports whether they differ.
 func (m *Manager) change(edit func(*settings)) bool {
 	m.settingsMu.Lock()
 	defer m.settingsMu.Unlock()
@@ -134,8 +136,8 @@ func (m *Manager) change(edit func(*settings)) bool {
 	return true
 }
 
-// virtualNodeChanged follows the VirtualNode. One that is gone, or that cannot be understood, changes nothing: its
-// deletion is followed by ours, and until then the last good patch holds.
+// virtualNodeChanged follows the VirtualNode. A VirtualNode that is deleted or cannot be parsed changes nothing: this
+// virtual kubelet is deleted after its VirtualNode, and the last valid patch applies until then.
 func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, deleted bool) {
 	if deleted {
 		return
@@ -159,7 +161,8 @@ func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, delet
 	}
 }
 
-// withSkipLists returns the patch with the VkOptionsTemplate's keys that are not reflected. The rest is as the user wrote it.
+// withSkipLists returns the patch with the skip lists of the VkOptionsTemplate added: the labels and annotations that
+// are not reflected. All other fields are the user's.
 func withSkipLists(patch, effective map[string]any) map[string]any {
 	for _, field := range []string{"labelsNotReflected", "annotationsNotReflected"} {
 		all, _ := patch[field].([]any)
@@ -180,7 +183,7 @@ func withSkipLists(patch, effective map[string]any) map[string]any {
 	return patch
 }
 
-// defaultClass picks the class marked as default, else the first.
+// defaultClass returns the class marked as default, or else the first.
 func defaultClass(classes any, field string) string {
 	list, _ := classes.([]any)
 	first := ""
@@ -221,8 +224,9 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 	}
 }
 
-// standsForProvider reports whether it is the virtual node of this virtual kubelet. A kubelet that was started with the name
-// of a real node must leave the pods of that node alone; one whose node has lost its labels goes on with its own.
+// standsForProvider reports whether the node is the virtual node of this virtual kubelet. A virtual kubelet that was
+// started with the name of a real node must leave the pods of the node alone. A virtual kubelet whose node has lost its
+// labels continues to reflect its own pods.
 func (m *Manager) standsForProvider(node *unstructured.Unstructured) bool {
 	labels := raw.Labels(node.Object)
 	return node.GetName() == m.options.NodeName && labels[wire.TypeLabel] == wire.VirtualNodeType && labels[wire.RemoteClusterIDLabel] == m.options.RemoteClusterID

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Direction of reflection.
+// Direction is a direction of reflection.
 type Direction string
 
 const (
-	// Out is to the provider.
+	// Out is the direction to the provider.
 	Out Direction = "out"
-	// Back is to this cluster.
+	// Back is the direction to this cluster.
 	Back Direction = "back"
 )
 
@@ -33,11 +33,11 @@ func (w *Worker) crossed(to Direction, result string) {
 	}
 }
 
-// sameChange is for how long another look is about the change that asked for it.
+// sameChange is the longest delay of a requeue that still belongs to the change that caused it.
 const sameChange = time.Minute
 
-// arrivals are the times since when objects have waited to be evaluated with success: a change that fails and is tried again has
-// waited all the while. Safe for concurrent use.
+// arrivals records when objects began to wait for a successful evaluation. A change that fails and is retried keeps its
+// first time. Safe for concurrent use.
 type arrivals struct {
 	mu sync.Mutex
 	at map[Key]time.Time
@@ -45,7 +45,7 @@ type arrivals struct {
 
 func newArrivals() *arrivals { return &arrivals{at: map[Key]time.Time{}} }
 
-// note that something has changed, unless that waits already.
+// note records that an object has changed, unless an earlier change of it still waits.
 func (a *arrivals) note(key Key, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +54,7 @@ func (a *arrivals) note(key Key, now time.Time) {
 	}
 }
 
-// since returns since when an object has waited.
+// since returns the time at which an object began to wait.
 func (a *arrivals) since(key Key) (since time.Time, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +62,7 @@ func (a *arrivals) since(key Key) (since time.Time, known bool) {
 	return since, known
 }
 
-// take returns since when an object has waited, and forgets it.
+// take returns the time at which an object began to wait, and forgets it.
 func (a *arrivals) take(key Key) (since time.Time, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +71,7 @@ func (a *arrivals) take(key Key) (since time.Time, known bool) {
 	return since, known
 }
 
-// passed records how long the change of an object has taken to cross, if it has.
+// passed records how long the change of an object took to cross, if it crossed.
 func (r *reflector) passed(w *Worker, key Key) {
 	since, known := r.arrivals.take(key)
 	if !known {

@@ -14,15 +14,16 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// denialGrace is how long an API server may deny the list of a kind before an Event reports it. An API server that starts, or has a new RoleBinding, denies requests for a
-// moment. A longer grace delays the report.
+// denialGrace is how long an API server may deny the list of a kind before an Event reports it. An API server that
+// starts, or has a new RoleBinding, denies requests for a moment. A longer grace delays the report.
 const denialGrace = 5 * time.Second
 
-// denial records that an API server does not allow the list of a kind in a namespace, because Liqo or an older version of Refract does not grant all kinds.
-// Objects of the kind are not reflected meanwhile; other kinds are not affected. Safe for concurrent use.
+// denial records that an API server does not allow the list of a kind in a namespace, because Liqo or an older version
+// of Refract does not grant all kinds. Objects of the kind are not reflected meanwhile; other kinds are not affected.
+// Safe for concurrent use.
 type denial struct {
 	mu       sync.Mutex
-	since    time.Time // zero: none
+	since    time.Time // zero if there is no denial
 	reported bool
 }
 
@@ -77,14 +78,14 @@ func (s *Scope) listedThere(err error) {
 	}
 }
 
-// warnOfDenial reports on an object that the provider does not grant its kind.
+// warnOfDenial warns about an object whose kind the provider does not permit.
 func (s *Scope) warnOfDenial(object *unstructured.Unstructured) {
 	kind, m := &s.r.kind, s.r.m
 	m.events.Warn(kind.Name, object, wire.FailedReflectionReason, fmt.Sprintf("cluster %s does not grant %s in namespace %s, so this %s is not reflected%s. Ask the administrator of that cluster to upgrade Refract, or to grant it",
 		m.options.RemoteClusterID, kind.target().GroupResource(), s.namespace.remote, kind.SourceKind().Kind, kind.unprotected()))
 }
 
-// unprotected returns the consequence of Unprotected as the end of a clause.
+// unprotected returns the text of Unprotected as the end of a clause.
 func (k *Kind) unprotected() string {
 	if k.Unprotected == "" {
 		return ""

@@ -17,16 +17,16 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// AppliedHashAnnotation, on copies that are applied, is the hash of what was asked for. The provider's controllers add
-// to such copies; the hash shows that something we asked for earlier is no longer desired.
+// AppliedHashAnnotation, on copies that are applied, is the hash of the applied state. The provider's controllers add
+// fields to such copies; the hash shows that a field we applied earlier is no longer desired.
 const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
 
-// OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they represent: a pod of the same name that
-// came later (a StatefulSet's, say) is another one, and must not be shown the end of the first. On copies that are applied
-// it reports whether an object was recreated, possibly with another value in a field that never changes.
+// OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they represent. A later pod of the same name
+// (of a StatefulSet, for example) is a different pod, and must not be shown the termination of the first one. On
+// applied copies, the uid shows whether an object was recreated, possibly with another value in an immutable field.
 const OriginUIDAnnotation = wire.OriginUIDAnnotation
 
-// StandsForAnother reports whether a copy was made for an earlier object of the same name.
+// StandsForAnother reports whether a copy was created for an earlier object of the same name.
 func StandsForAnother(object, local *unstructured.Unstructured) bool {
 	if object == nil {
 		return false
@@ -35,27 +35,27 @@ func StandsForAnother(object, local *unstructured.Unstructured) bool {
 	return marked && origin != string(local.GetUID())
 }
 
-// Desired is the desired copy of an object, read from a mutated document without materialising it.
+// Desired is the desired copy of an object, read from a mutated document without materializing it.
 type Desired struct {
 	r           *reflector
 	scope       *Scope
-	Key         Key    // of the object
-	Name        string // of the copy
+	Key         Key    // key of the object
+	Name        string // name of the copy
 	Namespace   string // the remote namespace
 	root        document.Node
-	View        document.View  // of root
-	labels      map[string]any // the chain's; the reflector's own are added
+	View        document.View  // view of root
+	labels      map[string]any // labels set by the chain, without the labels that the reflector adds
 	annotations map[string]any
 	Extra       map[string]string // annotations of the engine
 	local       *unstructured.Unstructured
-	// admitted are the desired values that the provider's admission has replaced, which is recorded in the copy.
+	// admitted has the desired values that the provider's admission has replaced. They are recorded in the copy.
 	admitted *admitted.Record
 	stored   *unstructured.Unstructured // the whole copy, set together with admitted
-	// Lesser is what an API server may accept that refuses the whole, nil for nothing.
+	// Lesser returns a smaller object that the API server may accept if it refuses the whole one. It may be nil.
 	Lesser func() *unstructured.Unstructured
 }
 
-// desired reads the mutated object. A plugin's result that cannot be an object is an *OutputError.
+// desired reads the mutated object. It returns an *OutputError if the result of a plugin is not a valid object.
 func (r *reflector) desired(w *Worker, s *Scope, local *unstructured.Unstructured) (*Desired, error) {
 	root := w.Doc.Root()
 	if payload := root.View().Field(r.kind.Copy.Payload); r.kind.Copy.Payload != "" && payload.Kind() != document.Map {
@@ -79,8 +79,8 @@ func (r *reflector) desired(w *Worker, s *Scope, local *unstructured.Unstructure
 	}, nil
 }
 
-// checkRecognized returns an *OutputError if a copy with the labels would be taken for a copy of another kind. This kind would not see its own copy,
-// and the other one would delete it.
+// checkRecognized returns an *OutputError if a copy with these labels would be taken for a copy of another kind. This
+// kind would not see its own copy, and the other kind would delete it.
 func (r *reflector) checkRecognized(desired map[string]any) error {
 	if r.kind.Copy.Except == "" {
 		return nil
@@ -95,7 +95,7 @@ func (r *reflector) checkRecognized(desired map[string]any) error {
 	return &OutputError{fmt.Sprintf("the labels of the copy do not match %q, by which copies of kind %s are known; remove the label from the object, or exclude the object from reflection", r.kind.Copy.Except, r.kind.Name)}
 }
 
-// stringMap returns a map of the metadata, shared with the cache when no plugin touched it.
+// stringMap returns a map of the metadata. The map is shared with the cache if no plugin changed it.
 func stringMap(node document.View, field string) (map[string]any, error) {
 	switch node.Kind() {
 	case document.Absent, document.Null:
@@ -113,18 +113,19 @@ func stringMap(node document.View, field string) (map[string]any, error) {
 	return values, nil
 }
 
-// payloadKeys lists the fields of the mutated object that are carried over: everything that is not metadata or status.
+// payloadKeys lists the fields of the mutated object that are carried over: all except apiVersion, kind, metadata and
+// status.
 func (x *Desired) payloadKeys(w *Worker) []string {
 	w.keys = x.View.Keys(w.keys[:0])
 	return slices.DeleteFunc(w.keys, isOwn)
 }
 
-// isOwn reports whether a field of an object is its own on either side.
+// isOwn reports whether a field is not carried over because each cluster has its own value of it.
 func isOwn(key string) bool {
 	return key == "apiVersion" || key == "kind" || key == "metadata" || key == "status"
 }
 
-// payload materialises what is carried over.
+// payload materializes the fields that are carried over.
 func (x *Desired) payload(w *Worker) map[string]any {
 	if x.r.kind.Copy.Payload != "" {
 		value, _ := x.View.Field(x.r.kind.Copy.Payload).Value().(map[string]any)
@@ -139,7 +140,7 @@ func (x *Desired) payload(w *Worker) map[string]any {
 	return fields
 }
 
-// merge returns base without the dropped keys and with what is added.
+// merge returns base with the added entries and without the dropped keys.
 func merge(base map[string]any, added map[string]string, dropped []string) map[string]any {
 	merged := make(map[string]any, len(base)+len(added))
 	maps.Copy(merged, base)
@@ -152,7 +153,7 @@ func merge(base map[string]any, added map[string]string, dropped []string) map[s
 	return merged
 }
 
-// Build materialises the copy. remote is the present one, or nil.
+// Build materializes the copy. remote is the present copy, or nil.
 func (x *Desired) Build(w *Worker, remote *unstructured.Unstructured) *unstructured.Unstructured {
 	kind := &x.r.kind
 	object := map[string]any{}
@@ -178,9 +179,9 @@ func set(object map[string]any, path []string, value any) {
 	object[path[len(path)-1]] = value
 }
 
-// Metadata returns the metadata to write. That of a replacing write keeps fields of other managers (finalizers, owners, the resourceVersion).
-// That of an apply has only the desired fields and the uid, or demands that there is no object, so that it cannot change another object of
-// that name.
+// Metadata returns the metadata to write. For a replacing write, it keeps fields of other managers (finalizers, owners,
+// the resourceVersion). For an apply, it has only the desired fields and the uid, or requires that no object exists, so
+// that the apply cannot change another object of the same name.
 func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[string]any {
 	kind := &x.r.kind
 	labels, annotations := merge(x.labels, x.r.added, kind.Copy.DropLabels), merge(x.annotations, x.Extra, kind.Copy.DropAnnotations)

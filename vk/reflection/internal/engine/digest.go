@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// digestField is, in an object that is kept without its content, the hash of that. It is a json.Number, which no decoder of ours
-// makes: what an API server sends under that name is content.
+// digestField, in an object that is cached without its content, has the hash of the content. It is a json.Number, which
+// our decoders never produce, so a field of this name from an API server is recognized as content.
 const digestField = "digest"
 
 func digestOf(object *unstructured.Unstructured) (digest uint64, trimmed bool) {
@@ -30,7 +30,8 @@ func digestOf(object *unstructured.Unstructured) (digest uint64, trimmed bool) {
 	return digest, trimmed
 }
 
-// trimmer returns what reduces objects to what keep returns of their content, to which path leads, and a hash of that; nil for nil.
+// trimmer returns a function that replaces the content at the path by keep(content) and a hash of all of it. It returns
+// nil if keep is nil.
 func trimmer(keep func(map[string]any) map[string]any, path []string) informer.Trim {
 	if keep == nil {
 		return nil
@@ -61,11 +62,11 @@ func trimmer(keep func(map[string]any) map[string]any, path []string) informer.T
 	}
 }
 
-// KeepNothing is for Cache.Copies.
+// KeepNothing keeps only the hash of the content. It is a value for Cache.Copies.
 func KeepNothing(map[string]any) map[string]any { return nil }
 
-// contentHash is the sum of the fields' hashes, of those that can cross when the content is at the top of an object. A field that
-// is null is not there.
+// contentHash returns the sum of the fields' hashes. If the content is at the top of an object, only the fields that
+// can cross count. A null field counts as absent.
 func contentHash(content map[string]any, top bool) (sum uint64) {
 	for key, value := range content {
 		if value != nil && !(top && isOwn(key)) {
@@ -95,15 +96,15 @@ func (x *Desired) contentHash(w *Worker) (sum uint64) {
 	return sum
 }
 
-// trim reduces an answer of the provider's API server to what is kept of it.
+// trim reduces a response of the provider's API server to the cached part.
 func (r *reflector) trim(copied *unstructured.Unstructured) {
 	if r.trimCopy != nil {
 		r.trimCopy(copied)
 	}
 }
 
-// whole returns an object of this cluster with its content, read from the API server when that is not kept; nil when it is not
-// there any more.
+// whole returns an object of this cluster with its content. If the cache does not have the content, it is read from the
+// API server. whole returns nil if the object no longer exists.
 func (r *reflector) whole(ctx context.Context, object *unstructured.Unstructured) (found *unstructured.Unstructured, err error) {
 	if _, trimmed := digestOf(object); !trimmed {
 		return object, nil
@@ -121,8 +122,8 @@ func (r *reflector) whole(ctx context.Context, object *unstructured.Unstructured
 	return found, nil
 }
 
-// wholeCopy returns a copy with its content, read from the provider when that is not kept. When it is not the same any more, the
-// cache is behind: see replaced.
+// wholeCopy returns a copy with its content. If the cache does not have the content, it is read from the provider. A
+// copy that differs from the cached one means that the cache is behind: see replaced.
 func (r *reflector) wholeCopy(ctx context.Context, s *Scope, copied *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if _, trimmed := digestOf(copied); !trimmed {
 		return copied, nil

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// directedError has the errors of the two directions of the reflection of an object. They fail apart: an update that the provider refuses
-// does not affect the status of the existing copy.
+// directedError has the errors of the two directions of the reflection of an object. The directions fail independently:
+// an update that the provider refuses does not affect the status of the existing copy.
 type directedError struct{ out, back error }
 
 func (e *directedError) Error() string { return errors.Join(e.out, e.back).Error() }
@@ -21,7 +21,8 @@ func (e *directedError) Unwrap() []error {
 	return slices.DeleteFunc([]error{e.out, e.back}, func(err error) bool { return err == nil })
 }
 
-// Directed returns the errors of the two directions as one, nil if neither has failed. An error that is not made here is one of Out.
+// Directed returns the errors of the two directions as one error, or nil if neither failed. Any other error counts as
+// an error of the direction Out.
 func Directed(out, back error) error {
 	if out == nil && back == nil {
 		return nil
@@ -36,14 +37,14 @@ func directions(err error) map[Direction]error {
 	return map[Direction]error{Out: both.out, Back: both.back}
 }
 
-// attempt is one direction of an object, for the rate limiter.
+// attempt identifies one direction of an object in the rate limiter.
 type attempt struct {
 	key       Key
 	direction Direction
 }
 
-// retries count the failures of each direction of an object by themselves, so that one that fails for good does not slow down, or speed up,
-// the other one.
+// retries counts the failures of each direction of an object separately, so that a direction that fails permanently
+// neither slows down nor speeds up the other one.
 type retries struct {
 	limiter workqueue.TypedRateLimiter[attempt]
 }
@@ -52,11 +53,11 @@ func newRetries() retries {
 	return retries{workqueue.NewTypedItemExponentialFailureRateLimiter[attempt](backoffFirst, backoffMost)}
 }
 
-// next returns when to try again, and counts the failure.
+// next counts a failure and returns the delay before the next try.
 func (r retries) next(key Key, d Direction) time.Duration { return r.limiter.When(attempt{key, d}) }
 
-// count returns the failures since the last success.
+// count returns the number of failures since the last success.
 func (r retries) count(key Key, d Direction) int { return r.limiter.NumRequeues(attempt{key, d}) }
 
-// succeeded begins anew.
+// succeeded resets the count of failures.
 func (r retries) succeeded(key Key, d Direction) { r.limiter.Forget(attempt{key, d}) }

@@ -26,7 +26,8 @@ func TestErrorsHaveADirection(t *testing.T) {
 	assert.ErrorIs(t, Directed(out, back), back)
 }
 
-// The status of an object whose copy is quarantined is tried again at its own pace: the quarantine does not begin it anew.
+// TestDirectionsBackOffApart checks that the status of an object whose copy is quarantined is retried with its own
+// delays, which the quarantine does not reset.
 func TestDirectionsBackOffApart(t *testing.T) {
 	r, key := newTestReflector(t), Key{Namespace: "shop", Name: "web"}
 	for range 5 {
@@ -41,7 +42,8 @@ func TestDirectionsBackOffApart(t *testing.T) {
 	assert.Equal(t, 1, r.retries.count(key, Out))
 }
 
-// A chain that succeeds does not begin the delays of the other direction anew, nor does an evaluation without a chain.
+// TestPluginRetriesOfDirectionsAreApart checks that a chain that succeeds does not reset the delays of the other
+// direction, and neither does an evaluation without a chain.
 func TestPluginRetriesOfDirectionsAreApart(t *testing.T) {
 	r, key := newTestReflector(t), Key{Namespace: "shop", Name: "web"}
 	trap := &host.TrapError{Plugin: "p", During: "outgoing", Err: errors.New("unreachable")}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Env is what the engine does for the Handler of one kind, by what a handler wants to do. Safe for concurrent use.
+// Env offers the services of the engine to the Handler of one kind, grouped by purpose. Safe for concurrent use.
 type Env struct {
 	Reader
 	Mutator
@@ -26,14 +26,14 @@ func newEnv(r *reflector) *Env {
 	return &Env{Reader{r}, Mutator{r}, CopyWriter{r}, ObjectWriter{r}, Caller{r}, Scheduler{r}, Reporter{r}, r}
 }
 
-// Kind returns the reflected kind; it must not be modified.
+// Kind returns the reflected kind, which must not be modified.
 func (e *Env) Kind() *Kind { return &e.r.kind }
 
-// Options returns those of the Manager; they must not be modified.
+// Options returns the options of the Manager, which must not be modified.
 func (e *Env) Options() *Options { return &e.r.m.options }
 
-// Clock returns the time.
+// Clock returns the clock.
 func (e *Env) Clock() clock.WithTicker { return e.r.m.options.Clock }
 
-// Log is for what is not reported on an object.
+// Log returns the logger, for problems that are not reported on an object.
 func (e *Env) Log() *slog.Logger { return e.r.m.log }

@@ -13,32 +13,33 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// Caller calls the API servers, for what nothing else here does. Safe for concurrent use.
+// Caller calls the API servers for purposes that the other parts of Env do not cover. Safe for concurrent use.
 type Caller struct{ r *reflector }
 
-// Local opens this cluster. Calls go through CallLocal.
+// Local returns the client of this cluster. Calls go through CallLocal.
 func (e Caller) Local() dynamic.Interface { return e.r.m.local }
 
-// Core opens the core API of this cluster. Calls go through CallLocal.
+// Core returns the core API client of this cluster. Calls go through CallLocal.
 func (e Caller) Core() v1.CoreV1Interface { return e.r.m.core }
 
-// Remote opens the provider. Calls go through CallRemote.
+// Remote returns the client of the provider. Calls go through CallRemote.
 func (e Caller) Remote() dynamic.Interface { return e.r.m.remote }
 
-// CallLocal makes one call to this cluster, never without a deadline.
+// CallLocal makes one call to this cluster, always with a deadline.
 func (e Caller) CallLocal(ctx context.Context, call func(context.Context) error) error {
 	return e.r.m.callLocal(ctx, call)
 }
 
-// CallRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
+// CallRemote makes one call to the provider, always with a deadline. It fails at once while the provider is known to be
+// unreachable.
 func (e Caller) CallRemote(ctx context.Context, call func(context.Context) error) error {
 	return e.r.m.callRemote(ctx, call)
 }
 
-// Reachable returns an error while the provider is known not to be reachable.
+// Reachable returns an error while the provider is known to be unreachable.
 func (e Caller) Reachable() error { return e.r.m.breaker.Allow() }
 
-// ListWatchRemote lists and watches objects of the provider, not at all while that is known to be unreachable.
+// ListWatchRemote lists and watches objects of the provider, except while the provider is known to be unreachable.
 func (e Caller) ListWatchRemote(s informer.Selection) cache.ListerWatcher {
 	return e.r.m.there.ListWatch(e.r.kind.Source, s)
 }

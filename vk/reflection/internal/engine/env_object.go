@@ -21,12 +21,13 @@ func (e ObjectWriter) PutStatus(ctx context.Context, w *Worker, local *unstructu
 	return e.r.putStatus(ctx, w, local, status, nil)
 }
 
-// PatchLocal patches an object of this cluster if it is still the same one; nil without an error when it is gone.
+// PatchLocal patches an object of this cluster if its uid is unchanged. It returns nil and no error if the object is
+// gone.
 func (e ObjectWriter) PatchLocal(ctx context.Context, local *unstructured.Unstructured, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
 	return e.r.patchLocal(ctx, local, patch, subresources...)
 }
 
-// Patch sends a patch for an object of this cluster; kind is for texts. A test in the patch that fails is a conflict.
+// Patch sends a patch for an object of this cluster. kind is for messages. A failed test in the patch is a conflict.
 func (e ObjectWriter) Patch(ctx context.Context, resource schema.GroupVersionResource, kind string, key Key, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
 	return e.r.m.patch(ctx, resource, kind, key, patch)
 }
@@ -36,13 +37,13 @@ func (e ObjectWriter) Pace(key Key) time.Duration {
 	return e.r.paces.wait(key, e.r.m.options.Clock.Now())
 }
 
-// Accepted reports whether the API server has stored status before when asked was written; see Accept.
+// Accepted reports whether the API server stored status before when asked was written; see Accept.
 func (e ObjectWriter) Accepted(key Key, asked, status uint64) bool {
 	return e.r.statuses.accepted(key, asked, status, e.r.m.options.Clock.Now())
 }
 
-// Accept remembers what the API server has stored for a status.
+// Accept remembers which status the API server stored when asked was written.
 func (e ObjectWriter) Accept(key Key, asked, status uint64) { e.r.statuses.accept(key, asked, status) }
 
-// Forget drops what is remembered of an object that is gone.
+// Forget drops the remembered state of a deleted object.
 func (e ObjectWriter) Forget(key Key) { e.r.forget(key) }

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// Reader reads what is known of both clusters. Safe for concurrent use.
+// Reader reads cached state of both clusters. Safe for concurrent use.
 type Reader struct{ r *reflector }
 
 // Scope returns the scope of this kind in an offloaded namespace, or nil.
@@ -41,17 +41,18 @@ func (e Reader) IsReflected(kind string) bool { return e.r.m.reflector(kind) != 
 // IsExtended reports whether objects of a namespace are reflected.
 func (e Reader) IsExtended(namespace string) bool { return e.r.m.extension(namespace) != nil }
 
-// NamespaceState returns the state of a namespace in the NamespaceMap, and reports whether the NamespaceMap has been read.
+// NamespaceState returns the state of a namespace in the NamespaceMap, and reports whether the NamespaceMap has been
+// read.
 func (e Reader) NamespaceState(namespace string) (state namespaces.State, known bool) {
 	return e.r.m.mapper.State(namespace), e.r.m.mapper.Synced()
 }
 
-// MapNames asks the API server whether the NamespaceMap names a namespace, or may do so.
+// MapNames reads the NamespaceMap from the API server and reports whether it names a namespace, or may do so.
 func (e Reader) MapNames(ctx context.Context, namespace string) (bool, error) {
 	return e.r.m.mapper.Names(ctx, namespace)
 }
 
-// OfNode returns the objects of this node, of kinds that are PerNode, or nil before they have been read.
+// OfNode returns the objects of this node, for kinds with PerNode, or nil before they have been read.
 func (e Reader) OfNode() []*unstructured.Unstructured {
 	if !e.r.ofNode.HasSynced() {
 		return nil
@@ -70,26 +71,26 @@ func (e Reader) Node() *unstructured.Unstructured {
 	return e.r.m.nodes.Get("", e.r.m.options.NodeName)
 }
 
-// ClusterOf returns the id of the cluster for which a virtual node stands, "" for none.
+// ClusterOf returns the cluster id that a virtual node represents, or "" if the node is not a virtual node.
 func (e Reader) ClusterOf(node string) string {
 	id, _ := e.r.m.settings.Load().virtualNodes[node].(string)
 	return id
 }
 
-// IsLeading reports whether this virtual kubelet reflects what belongs to the provider rather than to a node.
+// IsLeading reports whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node.
 func (e Reader) IsLeading() bool { return e.r.m.leading.Load() }
 
-// Epoch changes whenever something else than an object may change what its copy should be: a plugin chain, a setting, how
-// addresses are mapped.
+// Epoch returns a number that changes whenever the desired copy of an object may change although the object does not:
+// because of a plugin chain, a setting, or the mapping of addresses.
 func (e Reader) Epoch() uint64 { return e.r.m.changes.Load() + e.r.swaps.Load() }
 
-// WaitForShared waits for the caches on which every evaluation of the kind depends, and reports whether they are there.
+// WaitForShared waits for the caches that every evaluation of the kind needs, and reports whether they are filled.
 func (e Reader) WaitForShared(ctx context.Context) bool {
 	return cache.WaitFor(ctx, "", e.r.m.sharedCaches(e.r.kind)...)
 }
 
-// WatchLocal watches further objects of this cluster, and makes every scope of the kind wait until
-// f has been called for those that are there. It is for use while New makes the handler.
+// WatchLocal watches further objects of this cluster, and makes every scope of the kind wait until f has been called
+// for the existing ones. It may be called only while New creates the handler.
 func (e Reader) WatchLocal(resource schema.GroupVersionResource, o informer.Options, f informer.EventFunc) *informer.Informer {
 	made := e.r.m.here.New(resource, o)
 	made.OnEvent(f)

@@ -23,13 +23,14 @@ func (e Reporter) Note(object *unstructured.Unstructured, reason, message string
 	e.r.m.events.Note(e.r.kind.Name, object, reason, message)
 }
 
-// OK ends the silence about an object: what was warned of is over, and is warned of again when it comes back.
+// OK resets the Events of an object: earlier warnings are over, and are written again if they recur.
 func (e Reporter) OK(uid types.UID) { e.r.m.events.OK(e.r.kind.Name, uid) }
 
-// EventDropped counts an Event that is not written because there are too many.
+// EventDropped counts an Event that is not written because of the rate limit.
 func (e Reporter) EventDropped() { e.r.m.metrics.eventsDropped.Inc() }
 
-// IsNotAllowed reports whether nothing of the provider can have an address; known are the ranges that it may be in, none for all.
+// IsNotAllowed reports whether nothing of the provider can have an address. known are the possible ranges; an empty
+// value allows all ranges.
 func (e Reporter) IsNotAllowed(address string, known ipmap.Ranges) bool {
 	return e.r.m.notAllowed(address, known)
 }

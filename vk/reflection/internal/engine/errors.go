@@ -21,14 +21,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
-// Class groups errors by their handling; it is a label of the metrics.
+// Class groups errors by their handling. It is a label of the metrics.
 type Class string
 
 const (
-	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node says it
-	Throttled   Class = "throttled"   // an API server limits requests: retry when it says; Event only if that lasts
+	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node reports it
+	Throttled   Class = "throttled"   // an API server limits requests: retry after its delay; Event only if it lasts
 	Conflict    Class = "conflict"    // retry silently
-	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
+	Refused     Class = "refused"     // the API server rejected the write: Event, retry with backoff
 	Denied      Class = "policy"      // an admission policy denies it: Event, retry with backoff
 	Foreign     Class = "foreign"     // the name is taken: Event, retried later
 	Plugin      Class = "plugin"      // trapped, out of fuel, failed, invalid result, …: Event, retry after seconds, then minutes
@@ -36,10 +36,10 @@ const (
 	Quarantine  Class = "quarantine"  // Event, left alone
 )
 
-// Answered reports whether the class is of errors that an API server answered with, for users to correct.
+// Answered reports whether errors of the class are responses of an API server that users can correct.
 func (c Class) Answered() bool { return c == Refused || c == Denied }
 
-// Reasons of the Events about plugins and quarantine.
+// Reasons of Events about plugins and quarantine.
 const (
 	PluginTrappedReason    = "PluginTrapped"
 	PluginOutOfFuelReason  = "PluginOutOfFuel"
@@ -67,10 +67,10 @@ type Remedied interface {
 	Remedied()
 }
 
-// ForeignError is returned if the provider has an object of that name which is not the copy of this one.
+// ForeignError is returned if the provider has an object with the name of the copy that is not the copy of this object.
 type ForeignError struct {
 	kind, namespace, name string
-	ours                  bool // it stands for something else of this cluster
+	ours                  bool // the foreign object represents another object of this cluster
 }
 
 func (e *ForeignError) Error() string {
@@ -80,7 +80,8 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("%s %s/%s already exists on the provider and is not managed by Refract; rename or delete one of them", e.kind, e.namespace, e.name)
 }
 
-// ReservedNameError is returned for an object with the name that the copy of another one gets. It implements Classified and Remedied.
+// ReservedNameError is returned for an object whose name is reserved for the copy of another object. It implements
+// Classified and Remedied.
 type ReservedNameError struct{ kind, name, owner string }
 
 func (e *ReservedNameError) Error() string {
@@ -94,7 +95,7 @@ func (e *ReservedNameError) Classify() (Class, string) { return Input, wire.Fail
 // Remedied implements Remedied.
 func (e *ReservedNameError) Remedied() {}
 
-// OutputError is returned if the chain's result is not a valid object.
+// OutputError is returned if the result of the chain is not a valid object.
 type OutputError struct{ Problem string }
 
 func (e *OutputError) Error() string { return e.Problem }
@@ -104,14 +105,15 @@ type InputError struct{ Problem string }
 
 func (e *InputError) Error() string { return e.Problem }
 
-// slowError: a call got no answer before its deadline although the provider's API server responds to others.
+// slowError is returned if a call got no response before its deadline although the provider's API server responds to
+// others.
 type slowError struct{ limit time.Duration }
 
 func (e *slowError) Error() string {
 	return fmt.Sprintf("no response within %s although the provider's API server is available: check for a slow admission webhook for this resource", e.limit)
 }
 
-// RetryAfter requests another reconciliation, without an error.
+// RetryAfter requests another reconciliation and is not an error.
 type RetryAfter struct{ After time.Duration }
 
 func (e *RetryAfter) Error() string { return "again in " + e.After.String() }
@@ -133,7 +135,7 @@ func Classify(err error) (Class, string) {
 		own     Classified
 	)
 	denied := admission.DenyingPolicy(err) != ""
-	if apierrors.IsTooManyRequests(err) { // whatever else it is an error of
+	if apierrors.IsTooManyRequests(err) { // takes precedence over all other classes
 		return Throttled, ThrottledReason
 	}
 	switch {
@@ -174,17 +176,17 @@ func Classify(err error) (Class, string) {
 	}
 }
 
-// unreachable reports whether an error is of the way to the API server, not one of its answers.
+// unreachable reports whether an error occurred on the way to the API server and is not one of its responses.
 func unreachable(err error) bool {
 	if errors.Is(err, breaker.ErrUnreachable) || breaker.Overdue(err) || breaker.Lost(err) {
 		return true
 	}
-	// Credentials that are not accepted concern every object, so it is not reported on each of them.
+	// Rejected credentials concern every object, so they are not reported on each object.
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsUnauthorized(err)
 }
 
-// MayHaveArrived reports whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. A 5xx
-// after the write has started is not an answer either.
+// MayHaveArrived reports whether a write is, or may be, done: it was accepted, or it was sent and there is no response.
+// A 5xx after the write has started is not a response either.
 func MayHaveArrived(err error) bool {
 	var slow *slowError
 	var dial *net.OpError

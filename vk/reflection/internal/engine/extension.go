@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// extension is a namespace that is offloaded, and what of it is reflected.
+// extension is an offloaded namespace with its scopes.
 type extension struct {
 	local, remote string
 	ctx           context.Context
@@ -21,24 +21,24 @@ type extension struct {
 	usedOnce      sync.Once
 
 	mu     sync.RWMutex
-	scopes map[string]*Scope // by kind
+	scopes map[string]*Scope // keyed by kind
 }
 
 func newExtension(local, remote string) *extension {
 	return &extension{local: local, remote: remote, scopes: map[string]*Scope{}, inUse: make(chan struct{})}
 }
 
-// used notes that the namespace has an object of its own.
+// used records that the namespace has an object of its own.
 func (t *extension) used() { t.usedOnce.Do(func() { close(t.inUse) }) }
 
-// of returns what is known of a kind, nil when it is not reflected.
+// of returns the scope of a kind, or nil if the kind is not reflected.
 func (t *extension) of(kind string) *Scope {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.scopes[kind]
 }
 
-// set puts what is known of a kind, nil for nothing any more, and returns what was there.
+// set replaces the scope of a kind and returns the previous one. A nil scope removes it.
 func (t *extension) set(kind string, c *Scope) (before *Scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,14 +51,15 @@ func (t *extension) set(kind string, c *Scope) (before *Scope) {
 	return before
 }
 
-// all returns what is known of every kind.
+// all returns the scopes of all kinds.
 func (t *extension) all() []*Scope {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return slices.Collect(maps.Values(t.scopes))
 }
 
-// localSynced reports whether this cluster's side of the namespace has been read, as far as this cluster allows it.
+// localSynced reports whether the objects of the namespace in this cluster have been read, as far as this cluster
+// permits it.
 func (t *extension) localSynced() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -87,7 +88,8 @@ func (m *Manager) allExtensions() []*extension {
 	return all
 }
 
-// StartNamespace starts the reflection of a namespace; it does not wait for the provider. (namespaces.Handler)
+// StartNamespace implements namespaces.Handler. It starts the reflection of a namespace and does not wait for the
+// provider.
 func (m *Manager) StartNamespace(local, remote string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -105,7 +107,8 @@ func (m *Manager) StartNamespace(local, remote string) {
 	m.starting.wake()
 }
 
-// StopNamespace stops the reflection of a namespace. Nothing is deleted on the provider. (namespaces.Handler)
+// StopNamespace implements namespaces.Handler. It stops the reflection of a namespace. Nothing is deleted on the
+// provider.
 func (m *Manager) StopNamespace(local string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -120,8 +123,8 @@ func (m *Manager) StopNamespace(local string) {
 	}
 }
 
-// NamespacesChanged calls the listeners and the handlers: which namespaces are offloaded has changed.
-// (namespaces.Handler)
+// NamespacesChanged implements namespaces.Handler. It calls the listeners and the handlers after a change of the set of
+// offloaded namespaces.
 func (m *Manager) NamespacesChanged() {
 	if m.standing.Load() {
 		return

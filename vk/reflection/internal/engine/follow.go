@@ -13,19 +13,19 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// A kind of which a namespace has no objects, and the provider no copies, is not watched on the provider: most namespaces have
-// none of most kinds, and a watch costs memory on both sides.
+// A kind is not watched on the provider while the namespace has no objects of it and the provider has no copies. Most
+// namespaces have no objects of most kinds, and a watch costs memory on both sides.
 const (
-	// emptyAfter is how long both sides are empty before the watch ends: longer than the pause between two runs of a Job.
+	// emptyAfter is how long both sides are empty before the watch ends. It is longer than the pause between two runs
+	// of a typical Job.
 	emptyAfter = 5 * time.Minute
-	// emptyRecheck is how often the provider is asked again: copies may have been restored from a backup.
+	// emptyRecheck is the interval between checks of the provider for copies, which may have been restored from a
+	// backup.
 	emptyRecheck = time.Hour
 )
 
-// follow waits until both sides are known, enqueues every object, and watches the provider as long as there is something
-// to be watched.
-//
-// It returns when there is nothing, and stir calls it again.
+// follow waits until both sides are known, enqueues every object, and watches the provider as long as there is
+// something to watch. It returns when there is nothing to watch, and stir calls it again.
 func (s *Scope) follow(ctx context.Context) {
 	if !cache.WaitFor(ctx, "", s.needs...) {
 		return
@@ -52,7 +52,7 @@ func (s *Scope) follow(ctx context.Context) {
 	}
 }
 
-// waitForShared waits for what every evaluation of the kind depends on.
+// waitForShared waits for the caches that every evaluation of the kind needs.
 func (s *Scope) waitForShared(ctx context.Context) bool {
 	needs := s.r.m.sharedCaches(s.r.kind)
 	for _, own := range s.r.informers {
@@ -61,10 +61,10 @@ func (s *Scope) waitForShared(ctx context.Context) bool {
 	return cache.WaitFor(ctx, "", needs...)
 }
 
-// empty reports whether there is no object here.
+// empty reports whether the namespace has no object of the kind in this cluster.
 func (s *Scope) empty() bool { return !s.objects.HasIn(s.namespace.local) }
 
-// noneRemote asks whether the provider has nothing of ours. On errors it is left to the watch, which retries.
+// noneRemote reports whether the provider has no copies of ours. On errors it returns false: the watch retries.
 func (s *Scope) noneRemote(ctx context.Context) bool {
 	for _, remote := range s.remote {
 		if any, err := remote.Any(ctx); err != nil || any || remote.Len() > 0 {
@@ -77,15 +77,16 @@ func (s *Scope) noneRemote(ctx context.Context) bool {
 	return true
 }
 
-// stir goes on with what follow has left alone: there is an object, or it is time to ask again.
+// stir restarts a follow that has returned: an object has appeared, or it is time to check the provider again.
 func (s *Scope) stir() {
 	if s.asleep.CompareAndSwap(true, false) {
 		s.runFor(func() { s.follow(s.ctx) })
 	}
 }
 
-// watchRemote watches the provider until ctx ends, or nothing is left on either side for some time. led says whether this replica led when it
-// began: what is read from then on has all that any other one has written.
+// watchRemote watches the provider until ctx ends, or both sides have been empty for some time. led reports whether
+// this replica was already the leader when the watch began: everything read from then on includes all writes of earlier
+// leaders.
 func (s *Scope) watchRemote(ctx context.Context, led bool) {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -125,8 +126,8 @@ func containsAny(all []*informer.Informer) bool {
 	return false
 }
 
-// known enqueues every object of both sides when they are known for the first time: also the copies of objects that were
-// deleted while it was not watched.
+// known marks the scope as ready and, the first time, enqueues every object of both sides. This includes copies whose
+// objects were deleted while the provider was not watched.
 func (s *Scope) known() {
 	if s.ready.Swap(true) {
 		return

@@ -13,20 +13,22 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// observedGeneration is the field, anywhere in a status, by which clients know whether the status is about the present spec: as it is
-// in the status of the copy, it counts generations of the copy.
+// observedGeneration is the field, anywhere in a status, that shows clients whether the status belongs to the present
+// spec. In the status of a copy, it is a generation of the copy.
 const observedGeneration = "observedGeneration"
 
-// Generations translates generations of a copy into those of its object.
+// Generations translates generations of a copy into generations of its object.
 type Generations struct {
-	// Object is the generation of the object of this cluster, 0 if it has none that a status could name: statuses then name none.
+	// Object is the generation of the object of this cluster. It is 0 if a status must not contain it:
+	// observedGeneration is then removed.
 	Object int64
-	// Copy is the generation of the copy that has what Object asks for, 0 if the copy has something else or that is not known.
+	// Copy is the generation of the copy that has the desired state of the generation Object, or 0 if the copy differs
+	// or this is not known.
 	Copy int64
 }
 
-// Translate returns the status of the copy with the generations of the object. One that the provider has observed becomes the object's; in
-// place of an earlier one stays what was true before, in the status that is present here. next is not modified.
+// Translate returns the status of the copy with generations of the object. If the provider has observed the generation
+// Copy, it becomes Object; otherwise the generation in the present status of the object is kept. next is not modified.
 func (g Generations) Translate(next, present map[string]any) map[string]any {
 	next, _ = g.fields(next, present)
 	return next
@@ -81,8 +83,8 @@ func (g Generations) items(next, present []any) (translated []any, changed bool)
 	return translated, changed
 }
 
-// counterpart returns what stands for item i in another list, nil for nothing: the condition of the same type, the item of the same name,
-// or the one at the same place.
+// counterpart returns the item of another list that corresponds to item i: the condition of the same type, the item of
+// the same name, or the item at the same index. It returns nil if the other list has no such item.
 func counterpart(list, other []any, i int) any {
 	for _, key := range []string{"type", "name"} {
 		name, named := raw.Map(list[i])[key].(string)
@@ -101,11 +103,12 @@ func counterpart(list, other []any, i int) any {
 	return other[i]
 }
 
-// observed returns the generation of the object for one of the copy, in the same type: some kinds have it as text.
+// observed returns the generation of the object for a generation of the copy. It keeps the type, because some kinds
+// have the generation as text.
 func (g Generations) observed(next, present any) any {
 	generation, ok := generationOf(next)
 	if !ok {
-		return next // text that is no number
+		return next // not a number
 	}
 	if g.Object == 0 {
 		return nil
@@ -114,7 +117,9 @@ func (g Generations) observed(next, present any) any {
 	if generation != g.Copy || g.Copy == 0 {
 		var known bool
 		if made, known = generationOf(present); !known || made < 0 || made > g.Object {
-			made = max(0, g.Object-1) // no earlier one is known, and a client must not take the status for one of this generation
+			// No earlier generation is known, and a client must not conclude that the status belongs to the present
+			// one.
+			made = max(0, g.Object-1)
 		}
 	}
 	if _, text := next.(string); text {
@@ -136,8 +141,9 @@ func generationOf(value any) (generation int64, ok bool) {
 	return 0, false
 }
 
-// generations returns those of an object and its copy, after the copy was compared or written. Where a status is no subresource, writing
-// it makes another generation of the object, which would have to be written again.
+// generations returns the generations of an object and its copy after the copy was compared or written. Object is 0 for
+// kinds without a status subresource: writing the status would create another generation of the object, and so require
+// another write.
 func (r *reflector) generations(w *Worker, local, remote *unstructured.Unstructured) (g Generations) {
 	if r.kind.Status.Subresource {
 		g.Object = local.GetGeneration()

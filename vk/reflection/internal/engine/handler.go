@@ -12,52 +12,55 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Handler implements the lifecycle of a kind that is more than mutated and copied. Kinds without one use Base, which is sufficient
-// for most of them; a Handler embeds it and overrides methods. Its methods are called by several goroutines, Reconcile
-// by one at a time for each object.
+// Handler implements the lifecycle of a kind that needs more than mutating and copying. Kinds without a handler use
+// Base, which is sufficient for most of them. A Handler embeds Base and overrides methods. Its methods are called by
+// several goroutines; for each object, only one goroutine at a time calls Reconcile.
 type Handler interface {
-	// Reconcile makes what is on the other side of one object what it should be. It is called when the scope is ready, and, of
-	// kinds that are not PerNode or Reverse, when this virtual kubelet leads.
+	// Reconcile brings the other side of one object into its desired state. It is called when the scope is ready and,
+	// unless the kind is PerNode or Reverse, while this virtual kubelet leads.
 	Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
 	// NotOffloaded reconciles an object whose namespace is not offloaded.
 	NotOffloaded(ctx context.Context, w *Worker, key Key) error
-	// Decide reports whether an object is to cross, and why not.
+	// Decide reports whether an object should cross, and if not, the reason.
 	Decide(s *Scope, object *unstructured.Unstructured) (policy.Verdict, error)
-	// Context returns an additional field of the plugins' context of an object, on which its copy depends. There
-	// is none when the value is empty.
+	// Context returns an additional field of an object's context for plugins. The copy of the object depends on it. An
+	// empty value adds no field.
 	Context(s *Scope, object *unstructured.Unstructured) (field string, value map[string]any)
-	// Extend adds watches of the kind in a namespace, in addition to its objects and their copies. It is called before anything runs.
+	// Extend adds watches of the kind in a namespace, in addition to its objects and their copies. It is called before
+	// anything runs.
 	Extend(s *Scope)
-	// Run works in the background, until ctx ends.
+	// Run runs in the background until ctx ends.
 	Run(ctx context.Context)
-	// Synced is called when a kind, this or another, has been read in a namespace; s is the scope of this one there.
+	// Synced is called when a kind, which may be this one, has been read in a namespace. s is the scope of this kind in
+	// the namespace.
 	Synced(s *Scope, kind *Kind)
 	// StartedLeading is called when this virtual kubelet begins to lead, after every object was enqueued.
 	StartedLeading()
-	// NamespacesChanged is called when other namespaces are offloaded than before.
+	// NamespacesChanged is called after a change of the set of offloaded namespaces.
 	NamespacesChanged()
-	// ObjectMatters reports whether an object of this cluster, or of this node, is to be enqueued for having changed.
+	// ObjectMatters reports whether a change of an object of this cluster, or of this node, must be reconciled.
 	ObjectMatters(before, object *unstructured.Unstructured) bool
-	// CopyMatters reports the same of a copy. Deletions always matter.
+	// CopyMatters reports whether a change of a copy must be reconciled. Deletions are always reconciled.
 	CopyMatters(before, copied *unstructured.Unstructured) bool
-	// Derived returns what the provider's controllers have made of the copy with that name, as far as that is watched.
+	// Derived returns the object that the provider's controllers have created from the copy of that name, if such
+	// objects are watched.
 	Derived(s *Scope, name string) *unstructured.Unstructured
-	// Waiting counts what will be enqueued later by itself.
+	// Waiting returns the number of keys that the handler itself will enqueue later.
 	Waiting() int
 }
 
 // Base is the Handler of kinds without their own lifecycle.
 type Base struct{ *Env }
 
-// Reconcile implements Handler: it applies policy and chain to the object, and reflects its status back.
+// Reconcile implements Handler. It applies policy and chain to the object, and reflects its status back.
 func (b Base) Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
 	return b.r.reconcile(ctx, w, s, key)
 }
 
-// NotOffloaded implements Handler: unoffloading cleans up the provider.
+// NotOffloaded implements Handler. It does nothing, because unoffloading cleans up the provider.
 func (Base) NotOffloaded(context.Context, *Worker, Key) error { return nil }
 
-// Decide implements Handler: it asks the policy of the kind.
+// Decide implements Handler. It applies the policy of the kind.
 func (b Base) Decide(_ *Scope, object *unstructured.Unstructured) (policy.Verdict, error) {
 	kind := &b.r.kind
 	if kind.Unless != nil && kind.Unless(object.GetName()) {
@@ -98,9 +101,9 @@ func (Base) Waiting() int { return 0 }
 
 var _ Handler = Base{}
 
-// Peer returns the handler that implements T. Kinds do not know each other: what one needs of another is an
-// interface that it declares, and the package that lists the kinds asserts that a handler implements it. None is found when its
-// kind is not reflected. It is for use after New has made all handlers.
+// Peer returns the handler that implements T. Kinds do not know each other: a kind that needs another one declares an
+// interface, and the package that lists the kinds asserts that a handler implements it. Peer returns false if the other
+// kind is not reflected. It may be called only after New has created all handlers.
 func Peer[T any](e *Env) (peer T, ok bool) {
 	for _, r := range e.r.m.all() {
 		if peer, ok = r.handler.(T); ok {

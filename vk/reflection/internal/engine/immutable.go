@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// isImmutability reports whether a change was refused for no other reason than that fields of the object never change.
+// isImmutability reports whether a change was refused only because it changes immutable fields.
 func isImmutability(err error) bool {
 	causes := causesOf(err)
 	return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause metav1.StatusCause) bool {
@@ -24,7 +24,7 @@ func isImmutability(err error) bool {
 	})
 }
 
-// causesOf lists what an API server holds against an object that is invalid.
+// causesOf returns the causes in an API server's rejection of an invalid object.
 func causesOf(err error) []metav1.StatusCause {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -33,10 +33,10 @@ func causesOf(err error) []metav1.StatusCause {
 	return status.Status().Details.Causes
 }
 
-// withImmutable returns the object with the values that the copy has of the fields that never change, as the refusal names
-// them, so that everything else crosses; nil when it names one inside a list, or the copy as a whole.
+// withImmutable returns the object with the copy's values of the immutable fields that the refusal names, so that all
+// other changes cross. It returns nil if the refusal names a field inside a list, or the copy as a whole.
 func withImmutable(object, remote *unstructured.Unstructured, refusal error) *unstructured.Unstructured {
-	object = object.DeepCopy() // it shares with the cache
+	object = object.DeepCopy() // the object shares with the cache
 	for _, cause := range causesOf(refusal) {
 		path := strings.Split(cause.Field, ".")
 		if cause.Field == "" || strings.Contains(cause.Field, "[") || path[0] == "metadata" {
@@ -55,7 +55,7 @@ func withImmutable(object, remote *unstructured.Unstructured, refusal error) *un
 	return object
 }
 
-// warnImmutable warns about the fields of the remote object that were not updated, and has the remedy.
+// warnImmutable warns about the fields of the remote object that were not updated, and describes the remedy.
 func (r *reflector) warnImmutable(w *Worker, x *Desired, refusal error) {
 	var fields []string
 	for _, cause := range causesOf(refusal) {

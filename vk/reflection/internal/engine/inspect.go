@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// The following exposes internals of a Manager to tests of other packages.
+// The following methods expose internals of a Manager to tests of other packages.
 
 // Handler returns the handler of a kind, or nil.
 func (m *Manager) Handler(kind string) Handler {
@@ -57,10 +57,10 @@ func (m *Manager) CachedObjects() (n int) {
 // Env returns the environment of the handler of a kind.
 func (m *Manager) Env(kind string) *Env { return newEnv(m.reflector(kind)) }
 
-// EnvOf returns an environment with options only.
+// EnvOf returns an environment that has only options.
 func EnvOf(options Options) *Env { return newEnv(&reflector{m: &Manager{options: options}}) }
 
-// Prepare returns a scope that is ready and that nothing runs, with an object and its copy.
+// Prepare returns a ready scope, without running workers, with an object and its copy.
 func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string) *Scope {
 	m.ctx = ctx
 	m.breaker.Start(ctx)
@@ -73,7 +73,7 @@ func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string
 	return s
 }
 
-// PrepareBeside adds scopes of other kinds, which are ready, to the namespace of a scope.
+// PrepareBeside adds ready scopes of other kinds to the namespace of a scope.
 func (m *Manager) PrepareBeside(s *Scope, kinds ...string) {
 	for _, kind := range kinds {
 		other := m.reflector(kind).newScope(s.namespace)

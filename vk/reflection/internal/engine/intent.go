@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// cause is the hash of everything that the copy should depend on: the object without bookkeeping, the context of its handler, and the settings
-// that concern its kind.
+// cause returns the hash of all inputs of the copy: the object without bookkeeping, the context of its handler, and the
+// settings for its kind.
 func (x *Desired) cause() uint64 {
 	s := x.r.m.settings.Load()
 	sum := intentHash(x.local) + FieldHash("patch", document.Of(s.patch)) + FieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
@@ -31,13 +31,15 @@ func (x *Desired) cause() uint64 {
 	return sum
 }
 
-// intentHash returns the hash of the labels, annotations and reflected fields of an object, without those that Refract writes. These follow
-// from the copy, and would make each round of a fight look like a new request.
+// intentHash returns the hash of the labels, annotations and reflected fields of an object, without the labels and
+// annotations that Refract writes. These follow from the copy, and would make each round of a fight look like a new
+// request.
 func intentHash(local *unstructured.Unstructured) uint64 {
 	return metadataHash(WithoutBookkeeping(raw.Labels(local.Object)), WithoutBookkeeping(raw.Annotations(local.Object))) + fieldsHash(local, nil)
 }
 
-// WithoutBookkeeping returns labels or annotations without those that Refract writes, the map itself when it has none of them.
+// WithoutBookkeeping returns labels or annotations without the entries that Refract writes, or the map itself if it has
+// none.
 func WithoutBookkeeping(entries map[string]any) map[string]any {
 	for _, key := range wire.Bookkeeping() {
 		if _, has := entries[key]; !has {

@@ -19,12 +19,12 @@ import (
 const (
 	// addressIndex finds the IP objects of a namespace by the address that they map.
 	addressIndex = "address"
-	// ipDebounce gathers the IP objects of a rollout: each one may concern every object of its namespace that has addresses. Longer leaves
-	// new endpoints unmapped for longer.
+	// ipDebounce collects the changed IP objects of a rollout, because each one may affect every object of its
+	// namespace that has addresses. A longer delay leaves new endpoints unmapped for longer.
 	ipDebounce = 300 * time.Millisecond
 )
 
-// indexByAddress keys an IP object by namespace and spec.ip.
+// indexByAddress returns the index key of an IP object: its namespace and spec.ip.
 func indexByAddress(object any) ([]string, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -34,8 +34,8 @@ func indexByAddress(object any) ([]string, error) {
 	return []string{u.GetNamespace() + "/" + ip}, nil
 }
 
-// ipChanged enqueues the objects of the namespace whose kinds follow the network, because their addresses may be mapped, and updates how this cluster's API server
-// is reached.
+// ipChanged enqueues the objects of the namespace whose kinds follow the network, because the mapping of their
+// addresses may have changed, and updates the addresses of this cluster's API server.
 func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	if ip.GetNamespace() == m.options.LiqoNamespace {
 		m.locateAPIServer()
@@ -54,11 +54,11 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	}
 }
 
-// locateAPIServer reads under which addresses the network serves this cluster's API server to offloaded pods: those of
-// pods that are offloaded from now on. (Liqo: API server support, host aliases.)
+// locateAPIServer reads the addresses of this cluster's API server in the network of offloaded pods. They apply to pods
+// that are offloaded from now on. (Liqo: API server support, host aliases.)
 func (m *Manager) locateAPIServer() {
 	if m.options.APIServer.Host != "" {
-		return // that is how it is reached
+		return // the API server is already reached there
 	}
 	addresses, expected := slices.Clone(m.options.APIServer.IPs), false
 	for _, ip := range m.ips.In(m.options.LiqoNamespace) {
@@ -76,10 +76,11 @@ func (m *Manager) locateAPIServer() {
 	}
 }
 
-// remapper returns what the plugins' remap_ip does. Outgoing, an address of this cluster is translated into one that
-// the provider can reach: pod addresses are remapped by the provider itself, others need an IP object in their
-// namespace, and without one there is no mapping (yet). Incoming, an address of the provider's pods is translated into
-// the one by which it is reached from here. Nothing is remembered between calls: an address may change hands.
+// remapper returns the implementation of the plugins' remap_ip. Outgoing, it translates an address of this cluster into
+// an address that the provider can reach: the provider itself remaps pod addresses, and other addresses need an IP
+// object in their namespace. Without an IP object there is no mapping (yet). Incoming, it translates an address of the
+// provider's pods into the address under which this cluster reaches it. Nothing is cached between calls, because an
+// address may be reassigned.
 func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (string, bool) {
 	if hook == host.Incoming {
 		return m.options.RemoteIPs.Map
@@ -100,8 +101,9 @@ func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (strin
 	}
 }
 
-// remapBlock translates a block of addresses into the addresses that the provider uses. A block that overlaps remapped pod addresses has no translation, unless
-// all of it belongs to the provider's pods: how the provider remaps the pods of this cluster is not known here. The block of all addresses stays.
+// remapBlock translates a CIDR block into the addresses that the provider uses. A block that overlaps remapped pod
+// addresses has no translation, unless all of it belongs to the provider's pods: this cluster does not know how the
+// provider remaps its pods. The block of all addresses is unchanged.
 func (m *Manager) remapBlock(text string) (string, bool) {
 	block, err := netip.ParsePrefix(text)
 	if err != nil || block.Bits() == 0 {

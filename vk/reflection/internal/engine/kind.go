@@ -15,32 +15,33 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Mode is how copies are written on the provider.
+// Mode selects how copies are written on the provider.
 type Mode int
 
 const (
-	// Apply: server-side apply. For kinds to which the provider's controllers add fields of their own.
+	// Apply is server-side apply, for kinds whose copies the provider's controllers extend with fields of their own.
 	Apply Mode = iota
-	// Replace: create and update. For kinds that are wholly ours, such as ShadowPod.
+	// Replace is create and update, for kinds that are wholly ours, such as ShadowPod.
 	Replace
 )
 
-// Kind describes a reflected kind. Its plugins define the mutations; this is the rest, and a custom
-// resource needs no more than Name, Source and Workers.
+// Kind describes a reflected kind. Its plugins define the mutations, and the Kind everything else. A custom resource
+// needs no more than Name, Source and Workers.
 type Kind struct {
-	// Name is the kind with its API group unless that is the core one, as plugins name it: Pod, EndpointSlice.discovery.k8s.io. Options,
-	// plugin chains, scopes, logs and our own metrics have it.
+	// Name is the kind and, unless it is the core group, the API group, as in the names of plugins: Pod,
+	// EndpointSlice.discovery.k8s.io. Options, plugin chains, scopes, logs and our own metrics use it.
 	Name string
-	// LiqoName is what Liqo's metrics call it, and in lower case its flags, "" = Name.
+	// LiqoName is the name of the kind in Liqo's metrics and, in lower case, in its flags. "" = Name.
 	LiqoName string
 	Source   schema.GroupVersionResource
 	Workers  int
 
 	Policy   Policy
-	PolicyOf string // the kind whose policy in Options.Policies is that of this one too
-	// Unless names objects to which the policy does not apply: they cross unless an annotation of their own says otherwise.
+	PolicyOf string // the kind whose policy in Options.Policies also applies to this kind
+	// Unless reports whether the policy does not apply to objects of a name: they cross unless an annotation of their
+	// own excludes them.
 	Unless func(name string) bool
-	// Never reports whether an object does not cross whatever the policy says.
+	// Never reports whether an object never crosses, regardless of the policy.
 	Never func(object *unstructured.Unstructured) bool
 
 	Copy    Copy
@@ -49,108 +50,117 @@ type Kind struct {
 	Follows Follows
 	Cache   Cache
 
-	// PerNode: every virtual kubelet reflects its own objects; other kinds only the leading one of a provider.
+	// PerNode kinds are reflected by every virtual kubelet for its own objects, other kinds only by the leading virtual
+	// kubelet of a provider.
 	PerNode bool
-	// Reverse: the objects are the provider's and the copies are made here. All of that is up to the handler.
+	// Reverse kinds have their objects on the provider and their copies here. The handler does all of it.
 	Reverse bool
-	// Needed reports whether handlers of other kinds ask this one for its objects where another virtual kubelet reflects them; nil: never.
+	// Needed reports whether handlers of other kinds look up objects of this kind even if another virtual kubelet
+	// reflects them; nil = never.
 	Needed func(*Options) bool
-	// Unprotected is the consequence for a namespace if the provider does not grant the kind. Events quote it.
+	// Unprotected is the consequence for a namespace if the provider does not permit the kind. Events quote it.
 	Unprotected string
-	// FailureReason of Events about what could not be written, "" = FailedReflection.
+	// FailureReason is the reason of Events about failed writes, "" = FailedReflection.
 	FailureReason string
-	// Tracked: it is recorded which objects are not in step, so that objects of other kinds that refer to them can wait; see Scope.Lags. The handler
-	// must be Base, or call its Reconcile.
+	// Tracked kinds record which objects are not in step, so that objects of other kinds that refer to them can wait;
+	// see Scope.Lags. The handler must be Base, or call its Reconcile.
 	Tracked bool
-	// Handler makes what is special to the kind while it lives, nil = Base.
+	// Handler creates the handler of the kind, nil = Base.
 	Handler func(*Env) (Handler, error)
 }
 
-// Copy is what the provider has of an object. The zero value is an object of the same kind, applied with all of its content.
+// Copy describes the copy of an object on the provider. The zero value is an object of the same kind, applied with all
+// of its content.
 type Copy struct {
-	GVR  schema.GroupVersionResource // zero = the source's
-	GVK  schema.GroupVersionKind     // likewise
+	GVR  schema.GroupVersionResource // zero = the GVR of the source
+	GVK  schema.GroupVersionKind     // zero = the GVK of the source
 	Mode Mode
 
-	// Payload is the field of the mutated object that is carried over, "" = all but apiVersion, kind, metadata and status.
+	// Payload is the field of the mutated object that is carried over, "" = all fields except apiVersion, kind,
+	// metadata and status.
 	Payload string
-	// Into is the field of the copy below which the payload goes, none = the same place.
+	// Into is the path of the field of the copy below which the payload is stored, empty = the same place.
 	Into []string
-	// FixedSpec: what was asked for cannot be taken back but by asking for something else (or the API server refuses it), so
-	// only labels and annotations are looked through for what is no longer desired.
+	// FixedSpec means that a write cannot remove a field of the spec: it can only set another value, or the API server
+	// refuses the change. So only labels and annotations are checked for entries that are no longer desired.
 	FixedSpec bool
 
-	// Labels of the copy in addition to origin and destination.
+	// Labels are set on the copy in addition to origin and destination.
 	Labels map[string]string
-	// DropLabels never cross, in addition to wire.Bookkeeping.
+	// DropLabels are labels that never cross, in addition to wire.Bookkeeping.
 	DropLabels []string
-	// DropAnnotations likewise.
+	// DropAnnotations are annotations that never cross, in addition to wire.Bookkeeping.
 	DropAnnotations []string
-	// KeepLabels are put on copies by the provider's admission and left alone.
+	// KeepLabels are labels that the provider's admission sets on copies. They are left alone.
 	KeepLabels []string
 
-	// Changeable returns the part of the content that is changed in an existing copy; nil: all of it. The provider's admission has decided about the rest.
+	// Changeable returns the part of the content that is updated in an existing copy, nil = all of it. The rest stays
+	// as the provider's admission has decided.
 	Changeable func(content map[string]any) map[string]any
 
-	// Suffix ends the names of all copies.
+	// Suffix is appended to the names of all copies.
 	Suffix string
-	// Rename lists the objects whose copies have other names, by their own; nil keeps all names.
+	// Rename maps names of objects to different names of their copies, nil = all names are kept.
 	Rename func(localClusterID string) map[string]string
-	// Except narrows the copies that are known by their labels: a further label selector.
+	// Except is a further label selector that narrows the copies selected by their labels.
 	Except string
 }
 
-// Status is what comes back.
+// Status describes the status that is reflected back.
 type Status struct {
-	// Back brings the status of the copy back, as the incoming chain mutates it. The provider whose status is shown is named in
-	// StatusFromAnnotation.
+	// Back reflects the status of the copy back, mutated by the incoming chain. StatusFromAnnotation names the provider
+	// whose status is shown.
 	Back bool
-	// Handled: the handler brings a status back itself, with the incoming chain.
+	// Handled means that the handler itself reflects a status back, through the incoming chain.
 	Handled bool
-	// Fields of it that come back, nil = all.
+	// Fields are the reflected fields of the status, nil = all.
 	Fields []string
 	// Class lists the paths of the fields that choose the controller of an object, which writes Fields.
 	Class [][]string
-	// Subresource: the status of the source is written by itself.
+	// Subresource means that the source has a status subresource, which is written separately.
 	Subresource bool
-	// Shown, when set, decides last about a status that comes back for an object of this cluster. It must not modify the status.
+	// Shown, if set, adapts a status before it is written to an object of this cluster. It must not modify the status
+	// in place.
 	Shown func(e *Env, w *Worker, local *unstructured.Unstructured, status map[string]any) map[string]any
 }
 
-// Chain is how plugins are called.
+// Chain describes how plugins are called.
 type Chain struct {
-	// None: no plugin sees what is written. It is made here, and stands for no object of this cluster.
+	// None means that no plugin mutates the written object. It is made here and does not represent an object of this
+	// cluster.
 	None bool
-	// Confidential: what a plugin sees of an object must not reach another one, not even of the same namespace.
+	// Confidential means that the content of an object that a plugin sees must not leak to another object, not even in
+	// the same namespace.
 	Confidential bool
-	// RoutineSkipper is the plugin whose skips are everyday business and make no Events.
+	// RoutineSkipper is a plugin whose skips are routine and cause no Events.
 	RoutineSkipper string
 }
 
-// Follows is what re-evaluates all objects of the kind when it changes.
+// Follows selects the inputs whose changes reconcile all objects of the kind again.
 type Follows struct {
 	Network   bool // virtual nodes and IP mappings
-	APIServer bool // how offloaded pods reach this cluster's API server
-	Nodes     bool // virtual nodes alone
-	// Namespaces: the offloaded namespaces, which plugins read from the field namespaces of their context.
+	APIServer bool // address of this cluster's API server for offloaded pods
+	Nodes     bool // virtual nodes only
+	// Namespaces selects the offloaded namespaces. Plugins read them from the field namespaces of their context.
 	Namespaces bool
 }
 
-// Cache is what is kept in memory.
+// Cache describes which parts of objects are cached.
 type Cache struct {
-	// Copies returns what is kept of the content of a copy, besides a hash of all of it; nil: everything is kept. It may
-	// return other values than the content has, and must not modify that.
+	// Copies returns the cached part of the content of a copy. A hash of all of the content is cached as well. nil =
+	// all of it is cached. Copies may return other values than the content has, and must not modify the content.
 	Copies func(content map[string]any) map[string]any
-	// Objects: the same goes for the objects here. They are read again when they are to be mutated.
+	// Objects returns the cached part of objects of this cluster in the same way. They are read from the API server
+	// before they are mutated.
 	Objects func(content map[string]any) map[string]any
-	// Indexers are those of the informers of the objects, and of the copies.
+	// Indexers are the indexers of the informers of both objects and copies.
 	Indexers cache.Indexers
 }
 
-// Liqo returns what Liqo's metrics call the kind.
+// Liqo returns the name of the kind in Liqo's metrics.
 func (k Kind) Liqo() string { return cmp.Or(k.LiqoName, k.Name) }
 
-// Flag returns what flags and chart values call the kind.
+// Flag returns the name of the kind in flags and chart values.
 func (k Kind) Flag() string { return strings.ToLower(k.Liqo()) }
 
 func (k Kind) validate() error {
@@ -172,15 +182,16 @@ func (k Kind) validate() error {
 	return k.Policy.Validate(k.Name)
 }
 
-// hasIncoming reports whether something of the kind comes back.
+// hasIncoming reports whether a status of the kind is reflected back.
 func (k *Kind) hasIncoming() bool { return k.Status.Handled || k.Status.Back }
 
-// isOurs reports whether a virtual kubelet that leads its provider, or does not, watches the objects of the kind.
+// isOurs reports whether a virtual kubelet, which may be the leading one of its provider, watches the objects of the
+// kind.
 func (k *Kind) isOurs(o *Options, leading bool) bool {
 	return leading || k.PerNode || k.Reverse || k.Needed != nil && k.Needed(o)
 }
 
-// target returns what the copy is stored as.
+// target returns the resource of the copies.
 func (k Kind) target() schema.GroupVersionResource {
 	if k.Copy.GVR.Resource == "" {
 		return k.Source
@@ -188,5 +199,5 @@ func (k Kind) target() schema.GroupVersionResource {
 	return k.Copy.GVR
 }
 
-// targetKind returns the kind as which the copy is stored, for texts.
+// targetKind returns the kind of the copies, for messages.
 func (k Kind) targetKind() string { return cmp.Or(k.Copy.GVK.Kind, k.SourceKind().Kind) }

@@ -26,7 +26,7 @@ func (m *Manager) reflector(kind string) *reflector {
 	return nil
 }
 
-// depths are the lengths of the queues.
+// depths returns the length of each queue.
 func (m *Manager) depths() map[string]int {
 	depths := map[string]int{}
 	for _, r := range m.all() {
@@ -35,7 +35,7 @@ func (m *Manager) depths() map[string]int {
 	return depths
 }
 
-// quarantined counts the copies and statuses that are left alone because of a fight.
+// quarantined returns the number of copies and statuses of each kind that are left alone because of a fight.
 func (m *Manager) quarantined() map[string]int {
 	counts := map[string]int{}
 	for _, r := range m.all() {
@@ -49,8 +49,8 @@ func (m *Manager) quarantined() map[string]int {
 	return counts
 }
 
-// StartKind starts the reflection of a kind in every offloaded namespace, replacing one of the same name. It must not be
-// called before Run; what New was given cannot be replaced.
+// StartKind starts the reflection of a kind in every offloaded namespace. It replaces a kind of the same name that
+// StartKind started; the kinds that were passed to New cannot be replaced. It must not be called before Run.
 func (m *Manager) StartKind(kind Kind) error {
 	select {
 	case <-m.begun:
@@ -88,16 +88,16 @@ func (m *Manager) StartKind(kind Kind) error {
 	return nil
 }
 
-// StopKind stops the reflection of a kind that StartKind started, and returns when nothing of it runs. Its objects on
-// the provider are not deleted.
+// StopKind stops the reflection of a kind that StartKind started, and returns when all of its goroutines have ended.
+// Its objects on the provider are not deleted.
 func (m *Manager) StopKind(name string) {
 	m.kinds.Lock()
 	defer m.kinds.Unlock()
 	m.stopKind(name)
 }
 
-// stopKind waits without keeping namespaces from starting and stopping meanwhile: a watch of an API server that does not
-// answer takes its time to end. The caller holds m.kinds.
+// stopKind waits without the lock, so that namespaces can start and stop meanwhile: a watch of an API server that does
+// not respond takes time to end. The caller holds m.kinds.
 func (m *Manager) stopKind(name string) {
 	r := m.reflector(name)
 	if r == nil {
@@ -110,7 +110,7 @@ func (m *Manager) stopKind(name string) {
 	m.metrics.forgetKind(r)
 }
 
-// detach takes a kind out of everything and has it end.
+// detach removes a kind from the Manager and cancels its scopes and workers.
 func (m *Manager) detach(r *reflector) (ending []*Scope) {
 	m.changing.Lock()
 	defer m.changing.Unlock()

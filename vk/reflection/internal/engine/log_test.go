@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// What is logged of an object and what is logged of its chain is found by the same kind.
+// TestLogsNameAKindWithItsGroup checks that the log entries about an object and about its chain have the same kind.
 func TestLogsNameAKindWithItsGroup(t *testing.T) {
 	var log bytes.Buffer
 	m, err := New(Options{

@@ -40,49 +40,49 @@ type Manager struct {
 	options       Options
 	log           *slog.Logger
 	local, remote dynamic.Interface
-	writer        dynamic.Interface // remote, with the managedFields in its answers
+	writer        dynamic.Interface // client of the provider whose responses have managedFields
 	remoteVersion func(context.Context) (string, error)
 	core          *v1.CoreV1Client
 	breaker       *breaker.Breaker
-	probe         rest.Interface // calls the provider without the breaker
+	probe         rest.Interface // calls the provider and bypasses the breaker
 	events        *report.Reporter
 	metrics       *metrics
 	mapper        *namespaces.Mapper
 	leading       atomic.Bool
-	electing      atomic.Bool   // it is not known yet who leads
-	starting      waiters       // for the election, and for scopes that are being started
-	standing      atomic.Bool   // standing by: nothing is evaluated
+	electing      atomic.Bool   // the leading virtual kubelet is not known yet
+	starting      waiters       // objects that wait for the election, and for scopes that are being started
+	standing      atomic.Bool   // this replica stands by: nothing is evaluated
 	lead          chan struct{} // closed by Lead
 	leadOnce      sync.Once
 	taken         chan struct{} // closed when this replica has taken over
-	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are not ours
-	evaluated     atomic.Uint64 // objects so far
+	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; its pods are not ours before
+	evaluated     atomic.Uint64 // number of evaluated objects
 
 	here, there        informer.Source
-	informers          map[schema.GroupVersionResource]*informer.Informer // of this cluster
+	informers          map[schema.GroupVersionResource]*informer.Informer // informers of this cluster
 	virtualNode, nodes *informer.Informer
 	ips                *informer.Informer // nil unless Options.FollowIPs
 
 	settings   atomic.Pointer[settings]
-	settingsMu sync.Mutex    // serialises changes
-	changes    atomic.Uint64 // of settings, and of how addresses are mapped
+	settingsMu sync.Mutex    // serializes changes
+	changes    atomic.Uint64 // number of changes of settings, and of the mapping of addresses
 
-	ctx     context.Context // that of Run
+	ctx     context.Context // the context of Run
 	begun   chan struct{}   // closed by Run when kinds can be started
-	mapped  chan struct{}   // closed by Run when it is also known which namespaces are offloaded
+	mapped  chan struct{}   // closed by Run when the offloaded namespaces are also known
 	started time.Time
 	wg      sync.WaitGroup
 
-	kinds      sync.Mutex // one kind starts or stops at a time
-	changing   sync.Mutex // likewise what is started of kinds in namespaces
+	kinds      sync.Mutex // serializes starts and stops of kinds
+	changing   sync.Mutex // serializes starts and stops of scopes
 	mu         sync.RWMutex
-	extensions map[string]*extension // by local namespace
+	extensions map[string]*extension // keyed by local namespace
 	reflectors []*reflector          // replaced, never modified
-	listeners  map[*func()]bool      // of changes of the offloaded namespaces
+	listeners  map[*func()]bool      // called after changes of the offloaded namespaces
 	offloaded  map[string]string     // the namespaces for which kinds that follow them were last enqueued
 }
 
-// New prepares the reflection; it contacts neither cluster. The error lists all errors of the options.
+// New prepares the reflection and contacts neither cluster. The error lists all errors of the options.
 func New(options Options) (*Manager, error) {
 	options = options.withDefaults()
 	if err := options.validate(); err != nil {
@@ -121,8 +121,8 @@ func texts(list []string) []any {
 	return converted
 }
 
-// connect makes the clients. They have no throttle of their own: workers are bounded, and the API server's priority
-// and fairness is the better flow control.
+// connect creates the clients. They have no client-side rate limit: the number of workers is limited, and the API
+// server's priority and fairness is the better flow control.
 func (m *Manager) connect() error {
 	local, remote := rest.CopyConfig(m.options.Local), rest.CopyConfig(m.options.Remote)
 	local.QPS, remote.QPS = -1, -1
@@ -161,7 +161,7 @@ func (m *Manager) connect() error {
 	return errors.Join(faults...)
 }
 
-// newBreaker returns the breaker, which probes past itself.
+// newBreaker returns the breaker. Its probes bypass the breaker.
 func (m *Manager) newBreaker(client rest.Interface) *breaker.Breaker {
 	return breaker.New(breaker.Options{Clock: m.options.Clock, Every: m.options.ProbeEvery, Log: m.log, Changed: m.providerChanged, Probe: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, m.options.CallTimeout/2)
@@ -171,13 +171,13 @@ func (m *Manager) newBreaker(client rest.Interface) *breaker.Breaker {
 			if code := status.Status().Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
 				return &breaker.DeniedError{Err: err}
 			}
-			return nil // it answers; whether it hides this path is another matter, and reported by each call
+			return nil // The API server responds. If it hides this path, each call reports that.
 		}
 		return err
 	}})
 }
 
-// addReflectors makes one reflector per kind that has workers.
+// addReflectors creates a reflector for each kind that has workers.
 func (m *Manager) addReflectors() error {
 	for _, kind := range m.options.Kinds {
 		if workers, ok := m.options.Workers[kind.Name]; ok {
@@ -208,7 +208,7 @@ func (m *Manager) informer(resource schema.GroupVersionResource, o informer.Opti
 	return m.informers[resource]
 }
 
-// followSettings watches what the plugins' context is made of.
+// followSettings watches the inputs of the plugins' context.
 func (m *Manager) followSettings() {
 	m.virtualNode = m.informer(offloadingv1beta1.VirtualNodeGVR, informer.Options{Selection: informer.Selection{
 		Namespace: m.options.TenantNamespace, Fields: fields.OneTermEqualSelector("metadata.name", m.options.VirtualNode).String(),
@@ -230,7 +230,7 @@ func (m *Manager) followNamespaces() (err error) {
 	return err
 }
 
-// sharedCaches are the other caches on which the desired state of a kind depends: evaluating without them would
+// sharedCaches returns the other caches that the desired state of a kind depends on. An evaluation without them would
 // write something else than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode}
@@ -246,10 +246,11 @@ func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	return needs
 }
 
-// packPeriod is how often objects that were not used since the time before are packed.
+// packPeriod is the interval of the task that packs objects which were not used since its last run.
 const packPeriod = 2 * time.Second
 
-// Run reflects until ctx ends and everything under way has ended; with Options.StandBy it begins when Lead is called. It is called once.
+// Run reflects until ctx ends and all goroutines have ended. With Options.StandBy, it begins when Lead is called. Run
+// may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.ctx != nil {
 		return errors.New("running reflection: it runs already")
@@ -286,7 +287,7 @@ func (m *Manager) startEvents() {
 	m.events.Start(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
 }
 
-// work starts everything that evaluates, and so may write.
+// work starts everything that evaluates objects, and so may write.
 func (m *Manager) work(ctx context.Context) (stop func()) {
 	m.started = m.options.Clock.Now()
 	for _, r := range m.all() {
@@ -304,13 +305,15 @@ func (m *Manager) work(ctx context.Context) (stop func()) {
 	return m.options.Registry.Subscribe(m.chainSwapped)
 }
 
-// changesEnded waits until what is being started has been; nothing is started any more after the end of Run's context.
+// changesEnded waits until the scopes that are being started have started. After the end of Run's context nothing is
+// started any more.
 func (m *Manager) changesEnded() {
 	m.changing.Lock()
 	defer m.changing.Unlock()
 }
 
-// enqueueNotOffloaded enqueues what is in namespaces that are not offloaded, when it is known that they are not.
+// enqueueNotOffloaded enqueues the objects of namespaces that are not offloaded, once the offloaded namespaces are
+// known.
 func (m *Manager) enqueueNotOffloaded(ctx context.Context) {
 	needs := []cache.DoneChecker{m.mapper.SyncedChecker()}
 	for _, r := range m.all() {
@@ -323,7 +326,7 @@ func (m *Manager) enqueueNotOffloaded(ctx context.Context) {
 	}
 }
 
-// every calls f once in a period, never when that is 0, until ctx ends.
+// every calls f once per period until ctx ends. It never calls f if the period is 0.
 func (m *Manager) every(ctx context.Context, period time.Duration, f func()) {
 	if period <= 0 {
 		return
@@ -340,7 +343,7 @@ func (m *Manager) every(ctx context.Context, period time.Duration, f func()) {
 	}
 }
 
-// eachInformer calls f for everything that is watched.
+// eachInformer calls f for each informer.
 func (m *Manager) eachInformer(f func(*informer.Informer)) {
 	for _, shared := range m.informers {
 		f(shared)
@@ -365,7 +368,7 @@ func (m *Manager) eachScope(f func(*Scope)) {
 	}
 }
 
-// chainSwapped enqueues every object of the kind; only results that differ are written.
+// chainSwapped enqueues every object of the kind. Only changed results are written.
 func (m *Manager) chainSwapped(chain string, hook host.Hook, generation uint64) {
 	m.log.Info("Swapped a plugin chain", "kind", chain, "hook", hook.String(), "generation", generation)
 	for _, r := range m.all() {
@@ -376,7 +379,7 @@ func (m *Manager) chainSwapped(chain string, hook host.Hook, generation uint64) 
 	}
 }
 
-// providerChanged goes on, when the provider is back, with what waited for it.
+// providerChanged resumes the waiting work when the provider is reachable again.
 func (m *Manager) providerChanged(reachable bool) {
 	if !reachable {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// metrics of one Manager. The first two have the names and labels that Liqo's dashboards use.
+// metrics are the metrics of one Manager. The first two have the names and labels that Liqo's dashboards use.
 type metrics struct {
 	items, itemErrors *prometheus.CounterVec
 	objects           *prometheus.CounterVec
@@ -27,7 +27,7 @@ type metrics struct {
 // chainBuckets reach from one microsecond to one second: a default plugin takes a few microseconds.
 var chainBuckets = []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 1e-1, 1}
 
-// crossingBuckets reach from one millisecond to half an hour, which a provider may be away.
+// crossingBuckets reach from one millisecond to half an hour, because the provider may be unreachable for that long.
 var crossingBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
 func newMetrics() *metrics {
@@ -74,7 +74,7 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 	return errors.Join(faults...)
 }
 
-// countCollector exports a number for each kind: kinds come and go.
+// countCollector exports a number for each kind, because kinds are added and removed at run time.
 type countCollector struct {
 	desc   *prometheus.Desc
 	counts func() map[string]int
@@ -95,7 +95,7 @@ func (c countCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// forgetKind drops the series of a kind that is reflected no more.
+// forgetKind drops the series of a kind that is no longer reflected.
 func (m *metrics) forgetKind(r *reflector) {
 	for _, counters := range []*prometheus.CounterVec{m.objects, m.errors, m.fuel, m.writes} {
 		counters.DeletePartialMatch(prometheus.Labels{"kind": r.kind.Name})
@@ -108,14 +108,14 @@ func (m *metrics) forgetKind(r *reflector) {
 	}
 }
 
-// forget drops the series of a namespace: they would be kept, and exposed, forever.
+// forget drops the series of a namespace. They would otherwise be kept, and exposed, forever.
 func (m *metrics) forget(namespace string) {
 	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
 		counters.DeletePartialMatch(prometheus.Labels{"namespace": namespace})
 	}
 }
 
-// ran records what each plugin of a chain used.
+// ran records the resources that each plugin of a chain used.
 func (m *metrics) ran(kind string, hook host.Hook, outcome *host.Outcome) {
 	for i := range outcome.Calls {
 		call := &outcome.Calls[i]

@@ -28,74 +28,76 @@ import (
 // Policy decides, by annotations, which objects of a kind are reflected.
 type Policy = policy.Policy
 
-// The policies.
+// Policies.
 const (
 	DenyList  = policy.DenyList
 	AllowList = policy.AllowList
 	Always    = policy.Always
 )
 
-// Options of a Manager. Local, Remote, the two cluster ids, NodeName, TenantNamespace and Registry are required.
+// Options are the options of a Manager. Local, Remote, the two cluster ids, NodeName, TenantNamespace and Registry are
+// required.
 type Options struct {
-	Local, Remote   *rest.Config // used as they are; client-side throttles are switched off in copies
+	Local, Remote   *rest.Config // used as they are; client-side rate limits are disabled in copies
 	LocalClusterID  string
 	RemoteClusterID string
 	NodeName        string
 	NodeIP          string // host IP of offloaded pods
-	TenantNamespace string // where the NamespaceMap and the VirtualNode are
-	LiqoNamespace   string // of the installation, where the network reports how the API server is reached; "" = it does not
-	VirtualNode     string // its offloadingPatch and classes are followed; "" = NodeName
+	TenantNamespace string // namespace of the NamespaceMap and the VirtualNode
+	LiqoNamespace   string // namespace where the network reports the API server's address; "" = it reports none
+	VirtualNode     string // name of the VirtualNode whose offloadingPatch and classes are followed; "" = NodeName
 
 	Registry Chains // the plugin chains, by Kind.Name: a *host.Registry
-	Kinds    []Kind // what is reflected
+	Kinds    []Kind // the reflected kinds
 
-	// Workers and Policies override those of a kind, by Kind.Name; 0 workers leaves the kind out.
+	// Workers and Policies override the values of a kind, by Kind.Name. A kind with 0 workers is not reflected.
 	Workers  map[string]int
 	Policies map[string]Policy
-	// WithoutStatus are the kinds, by Kind.Name, of which no status of the provider is shown here.
+	// WithoutStatus lists the kinds, by Kind.Name, whose status on the provider is not shown here.
 	WithoutStatus []string
 
-	RemoteIPs           *ipmap.Table // how addresses of the provider's pods look here; nil = unchanged
-	LocalPodCIDRs       ipmap.Ranges // addresses that the provider remaps itself
-	ForeignCIDRs        ipmap.Ranges // in which the provider's pods and load balancers have their addresses, as seen from here; nil = not known
-	ForeignPodCIDRs     ipmap.Ranges // the same for pods alone, without ForeignCIDRs
-	OwnCIDRs            ipmap.Ranges // of this cluster, which no provider may say that its pods and load balancers have
-	FollowIPs           bool         // translate other addresses of endpoints by the IP objects of their namespace
-	DisableIPReflection bool         // no pod IPs, no kinds that follow the network
+	RemoteIPs           *ipmap.Table // maps addresses of the provider's pods to their addresses here; nil = unchanged
+	LocalPodCIDRs       ipmap.Ranges // addresses that the provider itself remaps
+	ForeignCIDRs        ipmap.Ranges // the provider's pods and load balancers, as seen from here; nil = not known
+	ForeignPodCIDRs     ipmap.Ranges // addresses of the provider's pods alone, without ForeignCIDRs
+	OwnCIDRs            ipmap.Ranges // this cluster's addresses, which no provider may report as its own
+	FollowIPs           bool         // translate other addresses of endpoints through the IP objects of their namespace
+	DisableIPReflection bool         // reflect neither pod IPs nor kinds that follow the network
 
-	// APIServerSupport is one of the values below; "" = SupportDisabled. It should be the same for all virtual nodes of a
-	// provider: that of the one that leads decides whether Secrets with tokens cross.
+	// APIServerSupport is one of the values below; "" = SupportDisabled. It should be the same for all virtual nodes of
+	// a provider, because the value of the leading one decides whether Secrets with tokens cross.
 	APIServerSupport string
-	APIServer        APIServer // how offloaded pods reach this cluster's API server
+	APIServer        APIServer // address of this cluster's API server for offloaded pods
 
-	Classes Classes // of ingresses and load balancers
+	Classes Classes // classes of ingresses and load balancers
 	Storage Storage // volumes that the provider lends
 
 	StandBy bool // fill the caches, and reflect nothing before Lead is called
 
-	ResyncPeriod time.Duration // of all informers; 0 = never
-	CallTimeout  time.Duration // of every API call; 0 = 10 s
-	ProbeEvery   time.Duration // of a provider that could not be reached; 0 = 1 s
-	RecheckAfter time.Duration // of an object whose name is taken by a foreign one; 0 = 30 s
-	SettleAfter  time.Duration // how long a Pending provider pod may go unshown; 0 = 1 s
-	MapGrace     time.Duration // how long the silence of a new NamespaceMap about a namespace means nothing; 0 = 1 min
-	// ReferenceTimeout is how long a pod waits at most until what it refers to is in step on the provider; 0 = 30 s, negative = it does not wait
+	ResyncPeriod time.Duration // resync period of all informers; 0 = never
+	CallTimeout  time.Duration // deadline of each API call; 0 = 10 s
+	ProbeEvery   time.Duration // interval of probes of an unreachable provider; 0 = 1 s
+	RecheckAfter time.Duration // delay before an object with a taken name is tried again; 0 = 30 s
+	SettleAfter  time.Duration // how long a Pending pod of the provider may stay unshown; 0 = 1 s
+	MapGrace     time.Duration // how long a new NamespaceMap may lack a namespace without effect; 0 = 1 min
+	// ReferenceTimeout limits how long a pod waits until the objects that it refers to are in step on the provider; 0 =
+	// 30 s, negative = the pod does not wait.
 	ReferenceTimeout time.Duration
 
-	Registerer prometheus.Registerer // nil = metrics are counted and not exported
+	Registerer prometheus.Registerer // nil = metrics are not exported
 	Log        *slog.Logger          // nil = slog.Default()
-	Clock      clock.WithTicker      // nil = the real one
+	Clock      clock.WithTicker      // nil = the real clock
 }
 
-// Values of Options.APIServerSupport: what offloaded pods have of an API server.
+// Values of Options.APIServerSupport, the access of offloaded pods to an API server.
 const (
-	SupportDisabled = "Disabled" // none
-	SupportTokenAPI = "TokenAPI" // this cluster's, with tokens that are requested for each pod
-	SupportLegacy   = "Legacy"   // this cluster's, with the Secret that a user created for the service account: see package secret
-	SupportRemote   = "Remote"   // the provider's, with a service account there
+	SupportDisabled = "Disabled" // no access
+	SupportTokenAPI = "TokenAPI" // this cluster's API server, with tokens that are requested for each pod
+	SupportLegacy   = "Legacy"   // this cluster's API server, with a Secret created by the user: see package secret
+	SupportRemote   = "Remote"   // the provider's API server, with a service account there
 )
 
-// Chains runs the plugin chains, such as a *host.Registry. Each Run uses one generation of its chain.
+// Chains runs the plugin chains. A *host.Registry is one. Each Run uses one generation of its chain.
 type Chains interface {
 	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
 	Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func())
@@ -103,21 +105,21 @@ type Chains interface {
 
 // APIServer is the address of this cluster's API server as offloaded pods see it.
 type APIServer struct {
-	Host string   // "" = kubernetes.default, by a host alias
+	Host string   // "" = kubernetes.default, resolved by a host alias
 	Port string   // "" = 443
-	IPs  []string // for the host alias, in addition to those of IP objects
-	// Domain of this cluster's DNS, "" = cluster.local. The API server has a name in it.
+	IPs  []string // IPs of the host alias, in addition to the IPs of IP objects
+	// Domain is the DNS domain of this cluster, which is part of a name of the API server; "" = cluster.local.
 	Domain string
 }
 
-// Classes are the provider's classes if the VirtualNode names none; "" leaves the default to Kubernetes.
+// Classes are the provider's classes if the VirtualNode names none. "" leaves the default to Kubernetes.
 type Classes struct{ Ingress, LoadBalancer string }
 
 // Storage configures whether and how claims get their volumes on the provider.
 type Storage struct {
-	Enabled     bool   // claims of the virtual class get new volumes; those that exist are looked after in any case
+	Enabled     bool   // claims of the virtual class get new volumes; existing volumes are maintained in any case
 	Class       string // the virtual storage class; "" = wire.DefaultStorageClass
-	RemoteClass string // of the provider, while the VirtualNode names none; "" = the provider's default
+	RemoteClass string // storage class of the provider if the VirtualNode names none; "" = the provider's default
 }
 
 func (o Options) withDefaults() Options {

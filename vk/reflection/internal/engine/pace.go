@@ -10,21 +10,21 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How often the status of one object is written because of the provider: some changes at once, as there are while a pod starts,
-// then one a second. A provider that changes a status all the time costs this cluster's API server no more than that, and what
-// is shown is the latest.
+// Limits on writes of one object's status on behalf of the provider: a burst, as for a pod that starts, then one per
+// second. They bound the load that a provider with a constantly changing status causes on this cluster's API server.
+// The latest status is always shown.
 const (
-	statusPace  = 1 // a second
+	statusPace  = 1 // per second
 	StatusBurst = 10
 )
 
-// paces are the paces of objects. The zero value is ready. Safe for concurrent use.
+// paces has the rate limiter of each object. The zero value is ready to use. Safe for concurrent use.
 type paces struct {
 	mu    sync.Mutex
 	byKey map[Key]*rate.Limiter
 }
 
-// wait takes a turn to write, or returns after which time there is one.
+// wait takes a token for a write, or returns the delay until one is available.
 func (p *paces) wait(key Key, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +44,7 @@ func (p *paces) wait(key Key, now time.Time) time.Duration {
 	return wait
 }
 
-// forget drops the pace of an object that is gone.
+// forget drops the rate limiter of a deleted object.
 func (p *paces) forget(key Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

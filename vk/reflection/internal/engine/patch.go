@@ -21,13 +21,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// unchanged has a patch refused when the object is not as it was decided on: others may write what is written whole, too.
+// unchanged returns a patch that is refused if the object has changed since the decision to write. Fields that are
+// written as a whole may have other writers, too.
 func unchanged(object *unstructured.Unstructured) (patch jsonpatch.Patch) {
 	patch.Test("/metadata/resourceVersion", object.GetResourceVersion())
 	return patch
 }
 
-// AddEntries sets entries of a map, which is created if missing; empty ones are omitted.
+// AddEntries sets entries of a map, which is created if missing. Empty entries are omitted.
 func AddEntries(patch jsonpatch.Patch, path string, present map[string]any, entries map[string]string) jsonpatch.Patch {
 	maps.DeleteFunc(entries, func(key, value string) bool { return value == "" || present[key] == value })
 	if len(entries) > 0 && present == nil {
@@ -41,14 +42,15 @@ func AddEntries(patch jsonpatch.Patch, path string, present map[string]any, entr
 	return patch
 }
 
-// patchLocal patches an object of this cluster if it is still the same one; nil without an error when it is gone.
+// patchLocal patches an object of this cluster if its uid is unchanged. It returns nil and no error if the object is
+// gone.
 func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstructured, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
 	key := raw.Key(local)
 	patch.Test("/metadata/uid", string(local.GetUID())) // another object may have got the name
 	defer r.writing(r.localWrites, key)()
 	stored, err := r.m.patch(ctx, r.kind.Source, r.kind.SourceKind().Kind, key, patch, subresources...)
 	if apierrors.IsNotFound(err) {
-		return nil, nil // the watch will say so
+		return nil, nil // the watch will report it
 	}
 	if err != nil {
 		return nil, err
@@ -58,7 +60,7 @@ func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstruct
 	return stored, nil
 }
 
-// patch sends a patch for an object of this cluster; kind is for texts. A test in the patch that fails is a conflict.
+// patch sends a patch for an object of this cluster. kind is for messages. A failed test in the patch is a conflict.
 func (m *Manager) patch(ctx context.Context, resource schema.GroupVersionResource, kind string, key Key, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
 	name := kind + " " + strings.TrimPrefix(key.String(), "/")
 	body, err := json.Marshal(patch)

@@ -11,20 +11,21 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// An object whose plugin failed is tried again although nothing changed: the cause may be gone, as another plugin version, a
-// machine under load, or the state of an instance.
+// An object whose plugin failed is tried again although nothing changed, because the cause may be gone: another version
+// of a plugin, an overloaded machine, or the state of an instance.
 const (
 	firstPluginRetry = 5 * time.Second
 	mostPluginRetry  = 10 * time.Minute
 )
 
-// newPluginRetries returns the delays of such objects, which double with each failure of a direction until its chain succeeds.
+// newPluginRetries returns the delays of objects whose plugin failed. A delay doubles with each failure of a direction
+// until its chain succeeds.
 func newPluginRetries() retries {
 	return retries{workqueue.NewTypedItemExponentialFailureRateLimiter[attempt](firstPluginRetry, mostPluginRetry)}
 }
 
-// chainRun records whether the chain of one direction ran in an evaluation, and whether a plugin with ignoreFailure failed in it. The object
-// crosses without the edits of that plugin.
+// chainRun records whether the chain of one direction ran in an evaluation, and whether a plugin with ignoreFailure
+// failed in it. The object crosses without the edits of this plugin.
 type chainRun struct{ ran, ignored bool }
 
 // chainRuns has the chainRun of each direction.
@@ -38,7 +39,7 @@ func (c *chainRuns) direction(d Direction) *chainRun {
 	return &c.outgoing
 }
 
-// record notes a run of the chain of a hook.
+// record records a run of the chain of a hook.
 func (c *chainRuns) record(hook host.Hook, outcome *host.Outcome) {
 	run := c.direction(Out)
 	if hook == host.Incoming {
@@ -58,8 +59,8 @@ func (w *Worker) IgnoredPluginFailure() bool {
 	return w.chains.outgoing.ignored || w.chains.incoming.ignored
 }
 
-// retryIgnored enqueues an object again if a plugin with ignoreFailure failed in a direction that has otherwise succeeded. The delay of a direction
-// begins anew only when its chain has run without a failure.
+// retryIgnored enqueues an object again if a plugin with ignoreFailure failed in a direction that otherwise succeeded.
+// The delay of a direction is reset only when its chain has run without a failure.
 func (r *reflector) retryIgnored(w *Worker, key Key, d Direction) {
 	switch run := w.chains.direction(d); {
 	case run.ignored:
@@ -69,7 +70,7 @@ func (r *reflector) retryIgnored(w *Worker, key Key, d Direction) {
 	}
 }
 
-// forget begins the delays of both directions of an object anew.
+// forget resets the delays of both directions of an object.
 func (r retries) forget(key Key) {
 	r.succeeded(key, Out)
 	r.succeeded(key, Back)

@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
-// terminatingTries is how often writing to a namespace that is being deleted fails before it is reported: about a second of
-// backoff. As a rule the NamespaceMap says by then that the namespace is not offloaded any more.
+// terminatingTries is the number of failed writes to a namespace that is being deleted before the failure is reported:
+// about a second of backoff. By then the NamespaceMap usually no longer offloads the namespace.
 const terminatingTries = 8
 
 // run starts the workers; they end when ctx does.
@@ -59,7 +59,7 @@ func (r *reflector) runFor(f func()) {
 	})
 }
 
-// object returns an object of this cluster as it is cached, or nil.
+// object returns the cached object of this cluster, or nil.
 func (r *reflector) object(key Key) *unstructured.Unstructured {
 	if r.ofNode != nil {
 		return r.ofNode.Get(key.Namespace, key.Name)
@@ -72,7 +72,7 @@ func (r *reflector) object(key Key) *unstructured.Unstructured {
 	return nil
 }
 
-// recheckUnobserved enqueues, until ctx ends, the objects of which the watch has not delivered what we wrote.
+// recheckUnobserved enqueues the objects whose writes the watch has not delivered, until ctx ends.
 func (m *Manager) recheckUnobserved(ctx context.Context) {
 	for {
 		select {
@@ -90,7 +90,7 @@ func (m *Manager) recheckUnobserved(ctx context.Context) {
 	}
 }
 
-// process evaluates one object and decides what becomes of the result.
+// process evaluates one object and handles the result.
 func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	if ctx.Err() != nil {
 		return
@@ -104,7 +104,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	if len(failures) == 0 {
 		r.countFor(key.Namespace, r.m.metrics.items)
 		r.m.metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
-		// A look that is asked for soon belongs to the same change; one that is due in an hour, to renew a token, is about another one.
+		// A short requeue belongs to the same change. A requeue after an hour, to renew a token, does not.
 		if again == 0 || w.out || w.back || again > sameChange {
 			r.passed(w, key)
 		}
@@ -120,8 +120,8 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	}
 }
 
-// judge returns the directions that have failed, and enqueues the object again for a direction with a RetryAfter or an ignored failure of a plugin; again is the shortest
-// delay of a RetryAfter, 0 for none.
+// judge returns the failed directions. It enqueues the object again for a direction with a RetryAfter or an ignored
+// failure of a plugin. again is the shortest delay of a RetryAfter, or 0 if there is none.
 func (r *reflector) judge(w *Worker, key Key, err error) (again time.Duration, failures map[Direction]error) {
 	failures = directions(err)
 	for direction, err := range failures {
@@ -151,7 +151,7 @@ func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
 	}
 }
 
-// safely turns a panic about one object into an error of that object.
+// safely turns a panic about one object into an error of the object.
 func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -177,19 +177,19 @@ func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) 
 	return nil
 }
 
-// isActive reports whether this virtual kubelet reconciles the kind: objects of its node as soon as that is known to be its own (see
-// nodeChanged), those of the provider while it leads.
+// isActive reports whether this virtual kubelet reconciles the kind. It reconciles objects of its node once the node is
+// known to be its own (see nodeChanged), and objects of the provider while it leads.
 func (r *reflector) isActive() bool {
 	switch {
 	case r.kind.PerNode:
 		return r.m.nodeIsOurs.Load()
 	case r.kind.Reverse:
-		return true // the handler checks which objects are its own
+		return true // the handler selects its own objects
 	}
 	return r.m.leading.Load()
 }
 
-// failed reports an error of one direction where the user looks, and plans the next try.
+// failed reports an error of one direction to the user, and schedules the next try.
 func (r *reflector) failed(key Key, direction Direction, err error) {
 	kind, reason := Classify(err)
 	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind), string(direction)).Inc()
@@ -211,7 +211,7 @@ func (r *reflector) failed(key Key, direction Direction, err error) {
 	}
 	var fight *oscillation.QuarantineError
 	switch kind {
-	case Foreign, Quarantine, Plugin, Input: // which another client must end first
+	case Foreign, Quarantine, Plugin, Input: // another client or a user must resolve these first
 		r.arrivals.take(key)
 		r.retries.succeeded(key, direction)
 	}
@@ -249,7 +249,8 @@ func (r *reflector) message(kind Class, direction Direction, err error) string {
 	return text
 }
 
-// park keeps a key until the provider is back. When it never was away (this cluster's API server was), it is retried.
+// park keeps a key until the provider is reachable again. If the provider is reachable, because the error was one of
+// this cluster's API server, the key is retried.
 func (r *reflector) park(key Key) {
 	r.mu.Lock()
 	r.parked[key] = struct{}{}
@@ -265,7 +266,7 @@ func (r *reflector) unpark() {
 	}
 }
 
-// comeBack goes on with what waited for the provider, not with all of it at once.
+// comeBack resumes the keys that waited for the provider, spread over time.
 func (r *reflector) comeBack() {
 	waiting := r.takeParked()
 	for key := range waiting {

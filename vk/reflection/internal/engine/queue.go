@@ -10,17 +10,18 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// newQueue makes the queue of a reflector. There is no limit over all objects: one that fails must not slow down those that do not.
+// newQueue creates the queue of a reflector. There is no rate limit over all objects: an object that fails must not
+// slow down the others.
 func newQueue(clock clock.WithTicker, isUrgent func(Key) bool, arrived func(Key)) workqueue.TypedDelayingInterface[Key] {
 	lanes := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Clock: clock, Queue: &lanes{isUrgent: isUrgent, arrived: arrived}})
 	return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{Clock: clock, Queue: lanes})
 }
 
-// urgentInARow is how many urgent keys are taken before one of the others, when both wait.
+// urgentInARow is the number of urgent keys that are taken before one of the others, if both wait.
 const urgentInARow = 8
 
-// lanes is a queue in which what is urgent overtakes: during a rollout, the status of a pod that runs does not wait for
-// hundreds of pods to be created, nor does a deletion. Its user serialises the calls.
+// lanes is a queue with a fast lane for urgent keys: during a rollout, the status of a running pod does not wait for
+// the creation of hundreds of pods, and neither does a deletion. The caller serializes calls.
 type lanes struct {
 	isUrgent     func(Key) bool
 	arrived      func(Key)
@@ -28,7 +29,7 @@ type lanes struct {
 	inARow       int
 }
 
-// Touch implements workqueue.Queue: a waiting item keeps its place.
+// Touch implements workqueue.Queue. A waiting item keeps its place.
 func (l *lanes) Touch(Key) {}
 
 // Push implements workqueue.Queue.
@@ -56,12 +57,12 @@ func (l *lanes) Pop() Key {
 
 func pop(lane *[]Key) Key {
 	first := (*lane)[0]
-	(*lane)[0] = Key{} // which holds on to strings otherwise
+	(*lane)[0] = Key{} // releases the strings of the key
 	*lane = (*lane)[1:]
 	return first
 }
 
-// isUrgent reports whether an object is no longer to be created: it has a copy, or is being deleted.
+// isUrgent reports whether the object of a key need not be created: it has a copy, or is being deleted.
 func (r *reflector) isUrgent(key Key) bool {
 	t := r.m.extension(key.Namespace)
 	if t == nil || r.kind.Reverse {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Statuses overtake creations, which are not starved.
+// TestUrgentKeysOvertake checks that status updates overtake creations, which are not starved.
 func TestUrgentKeysOvertake(t *testing.T) {
 	t.Parallel()
 	q := newQueue(clock.RealClock{}, func(key Key) bool { return strings.HasPrefix(key.Name, "urgent") }, func(Key) {})

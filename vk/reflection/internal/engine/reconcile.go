@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// reconcile applies the chain to one object, writes its copy, and reflects the status of the copy back. The status of the existing copy is
-// reflected even if a plugin fails or the provider refuses the update.
+// reconcile applies the chain to one object, writes its copy, and reflects the status of the copy back. The status of
+// the existing copy is reflected even if a plugin fails or the provider refuses the update.
 func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
 	local := s.Object(key)
 	if owner := r.localName(r.remoteName(key.Name)); owner != key.Name {
@@ -43,7 +43,8 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	return Directed(sent, shown)
 }
 
-// reconcileCopy applies the chain to an object and writes its copy. goesOn reports whether the object has a copy whose status is reflected.
+// reconcileCopy applies the chain to an object and writes its copy. goesOn reports whether the object has a copy whose
+// status is reflected.
 func (r *reflector) reconcileCopy(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured) (goesOn bool, err error) {
 	decided, err := r.handler.Decide(s, local)
 	if err != nil {
@@ -56,7 +57,7 @@ func (r *reflector) reconcileCopy(ctx context.Context, w *Worker, s *Scope, loca
 	if err != nil || whole == nil {
 		return err != nil, err
 	}
-	if whole != local { // which may be newer: until the watch delivers that, doubt changes nothing
+	if whole != local { // whole may be newer than local: nothing changes on doubt until the watch delivers it
 		if decided, err := r.handler.Decide(s, whole); err != nil || !decided.Cross {
 			return false, nil
 		}
@@ -80,7 +81,8 @@ func (r *reflector) reconcileCopy(ctx context.Context, w *Worker, s *Scope, loca
 	return true, nil
 }
 
-// reconcileStatus reflects the status of the copy back, or removes a reflected status if the kind has none any more.
+// reconcileStatus reflects the status of the copy back, or removes a reflected status if the kind no longer reflects
+// statuses.
 func (r *reflector) reconcileStatus(ctx context.Context, w *Worker, s *Scope, local *unstructured.Unstructured) error {
 	switch {
 	case r.mute:
@@ -91,8 +93,9 @@ func (r *reflector) reconcileStatus(ctx context.Context, w *Worker, s *Scope, lo
 	return r.writeStatusBack(ctx, w, s, local)
 }
 
-// leaveOut reports that an object is not reflected, because the name of its copy is reserved for the copy of another object, the owner, whether that
-// exists or not. The copy of the owner is neither changed nor deleted: offloaded pods refer to it.
+// leaveOut reports that an object is not reflected because the name of its copy is reserved for the copy of another
+// object, the owner, whether or not the owner exists. The copy of the owner is neither changed nor deleted, because
+// offloaded pods refer to it.
 func (r *reflector) leaveOut(s *Scope, local *unstructured.Unstructured, owner string) error {
 	if local == nil {
 		return nil
@@ -103,8 +106,8 @@ func (r *reflector) leaveOut(s *Scope, local *unstructured.Unstructured, owner s
 	return &ReservedNameError{kind: r.kind.SourceKind().Kind, name: local.GetName(), owner: owner}
 }
 
-// disable removes the copy of an object that is kept on this cluster on purpose: by an annotation, by the policy, or by the
-// skip of a plugin. One Event says so, and none about what has never crossed and was there before this process.
+// disable removes the copy of an object that is deliberately not reflected: by an annotation, by the policy, or because
+// a plugin skips it. One Event reports this, except for an object that never crossed and existed before this process.
 func (r *reflector) disable(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
 	if remote != nil {
 		if err := r.remove(ctx, w, s, remote); err != nil {
@@ -122,7 +125,7 @@ func (r *reflector) disable(ctx context.Context, w *Worker, s *Scope, local, rem
 	return nil
 }
 
-// forget drops what is remembered of an object that is gone.
+// forget drops the remembered state of a deleted object.
 func (s *Scope) forget(key Key) {
 	s.fights.DropKey(key)
 	s.accepted.forget(key)
@@ -138,7 +141,7 @@ func (r *reflector) forget(key Key) {
 	r.paces.forget(key)
 }
 
-// mutate runs the chain of the hook on an object; the result is in the worker's document.
+// mutate runs the chain of the hook on an object. The result is in the worker's document.
 func (r *reflector) mutate(ctx context.Context, w *Worker, hook host.Hook, namespace string, object, context map[string]any) (*host.Outcome, error) {
 	w.Doc.Reset(object)
 	w.env.Context, w.env.RemapIP = context, r.m.remapper(namespace, hook)
@@ -155,7 +158,7 @@ func (r *reflector) mutate(ctx context.Context, w *Worker, hook host.Hook, names
 	return outcome, err
 }
 
-// warnings turns what plugins, and the guard, warn of into Events.
+// warnings reports the warnings of plugins and of the guard in Events.
 func (r *reflector) warnings(w *Worker, local *unstructured.Unstructured, outcome *host.Outcome) {
 	for _, warning := range outcome.Warnings {
 		w.Warned = true

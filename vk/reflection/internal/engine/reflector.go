@@ -27,11 +27,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Key names an object of this cluster; the copy has the same name in the remote namespace.
+// Key identifies an object of this cluster. The copy has the same name in the remote namespace.
 type Key = cache.ObjectName
 
 const (
-	// backoffFirst and backoffMost bound the wait before an object is tried again.
+	// backoffFirst and backoffMost limit the delay before an object is tried again.
 	backoffFirst = 5 * time.Millisecond
 	backoffMost  = 30 * time.Second
 )
@@ -40,61 +40,62 @@ const (
 type reflector struct {
 	m       *Manager
 	kind    Kind
-	owned   map[string]string // labels by which copies are known
-	added   map[string]string // those and Copy.Labels
-	mute    bool              // what came back is taken back, and no more is shown; see Options.WithoutStatus
-	selects labels.Selector   // the copies, by all of that
-	// there and here translate the names of copies that are not those of their objects
+	owned   map[string]string // labels that identify copies
+	added   map[string]string // owned and Copy.Labels
+	mute    bool              // no status is shown, and a status shown earlier is removed; see Options.WithoutStatus
+	selects labels.Selector   // selects the copies by their labels
+	// there and here translate the names of copies that differ from the names of their objects.
 	there, here map[string]string
 	trimCopy    informer.Trim
 	handler     Handler
 	queue       workqueue.TypedDelayingInterface[Key]
 	retries     retries
-	arrivals    *arrivals // of what waits in the queue
+	arrivals    *arrivals // times of the waiting objects
 
 	pluginRetries retries                         // see newPluginRetries
 	partRetries   workqueue.TypedRateLimiter[Key] // see retryPart
-	cancel        func()                          // ends the workers
-	wg            sync.WaitGroup                  // of the workers
-	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each offloaded namespace
+	cancel        func()                          // stops the workers
+	wg            sync.WaitGroup                  // running workers
+	// ofNode has the objects of this node in all namespaces. It is nil for kinds that are watched in each offloaded
+	// namespace.
 	ofNode *informer.Informer
-	// what its handler watches in all namespaces
+	// informers has the informers that the handler uses in all namespaces.
 	informers []*informer.Informer
 
 	localWrites *mutationcache.Cache
-	statuses    acceptances             // of what is written here
-	shown       *oscillation.Guard[Key] // about the statuses that come back
+	statuses    acceptances             // statuses as stored by this cluster's API server
+	shown       *oscillation.Guard[Key] // guards the statuses that are reflected back
 	strangers   strangers
-	paces       paces         // of the statuses that come back
-	evaluated   atomic.Uint64 // objects so far
-	swaps       atomic.Uint64 // of its chains
+	paces       paces         // paces the statuses that are reflected back
+	evaluated   atomic.Uint64 // number of evaluated objects
+	swaps       atomic.Uint64 // number of swaps of its chains
 
 	mu     sync.Mutex
-	parked map[Key]struct{} // wait for the provider
+	parked map[Key]struct{} // objects that wait for the provider
 }
 
-// Unchanged is the Worker's result while nothing was written.
+// Unchanged is the result of a Worker that has not written anything.
 const Unchanged = "unchanged"
 
 // Worker has the state that one goroutine reuses for each object.
 type Worker struct {
-	Doc    *document.Document // what is being mutated
-	Result string             // for metrics: unchanged, written or deleted
-	Warned bool               // there is a warning about the object
+	Doc    *document.Document // the document that is mutated
+	Result string             // label of the metrics: unchanged, written or deleted
+	Warned bool               // a warning about the object was written
 	env    host.Env
 	keys   []string
-	out    bool // something was written there
-	back   bool // or here
-	// matched is the generation of the copy that has what is desired, 0 if none was compared or written.
+	out    bool // something was written on the provider
+	back   bool // something was written in this cluster
+	// matched is the generation of the copy that has the desired state, or 0 if no copy was compared or written.
 	matched int64
 
-	scope  *Scope // of the object, if it is tracked
-	turn   uint64 // of the object, when its evaluation began; see steps
-	inStep bool   // the copy is what it should be
+	scope  *Scope // scope of the object, if the kind is tracked
+	turn   uint64 // turn of the object when its evaluation began; see steps
+	inStep bool   // the copy has the desired state
 	chains chainRuns
 }
 
-// NewWorker returns one with its own document.
+// NewWorker returns a Worker with its own document.
 func NewWorker(log *slog.Logger) *Worker {
 	return &Worker{Doc: document.New(), env: host.Env{Measure: true, Logger: log}}
 }
@@ -138,7 +139,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	return r, nil
 }
 
-// remoteName is the name of the copy of an object.
+// remoteName returns the name of the copy of an object.
 func (r *reflector) remoteName(local string) string {
 	if name, ok := r.there[local]; ok {
 		return name
@@ -146,7 +147,7 @@ func (r *reflector) remoteName(local string) string {
 	return local + r.kind.Copy.Suffix
 }
 
-// localName is the name of the object of a copy.
+// localName returns the name of the object of a copy.
 func (r *reflector) localName(remote string) string {
 	if name, ok := r.here[remote]; ok {
 		return name

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// remedy is what to do about an error of an API server, "" when the error says so itself or nothing can be said.
+// remedy returns the remedy for an error of an API server, or "" if the error itself contains it or there is none.
 func remedy(err error) string {
 	var own Remedied
 	switch {
@@ -43,7 +43,7 @@ func remedy(err error) string {
 	return ""
 }
 
-// tooLarge reports whether an object is larger than an API server takes, or its store.
+// tooLarge reports whether an object exceeds the size limit of an API server or of its storage.
 func tooLarge(err error) bool {
 	for _, cause := range causesOf(err) {
 		if cause.Type == metav1.CauseType(validation.ErrorTypeTooLong) {
@@ -54,7 +54,7 @@ func tooLarge(err error) bool {
 		breaker.Answered(err) && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
 }
 
-// misspelt warns of annotations that say nothing because of the case of their letters.
+// misspelt warns about annotations that have no effect because of the case of their letters.
 func (r *reflector) misspelt(w *Worker, object *unstructured.Unstructured) {
 	for name := range raw.Annotations(object.Object) {
 		if !strings.HasPrefix(name, "liqo.io/") {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Resources that the engine itself watches.
+// Resources that the engine watches itself.
 var (
 	nodesResource = corev1.SchemeGroupVersion.WithResource("nodes")
 	ipsResource   = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}

@@ -15,13 +15,15 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// mayWrite returns *oscillation.QuarantineError if another client keeps reverting writes to the copy; object is the next write.
+// mayWrite returns a *oscillation.QuarantineError if another client keeps reverting writes to the copy. object is the
+// next write.
 func (r *reflector) mayWrite(ctx context.Context, x *Desired, hash uint64, object *unstructured.Unstructured) error {
 	return blamed(x.scope.fights, x.Key, x.scope.fights.MayWrite(x.Key, x.cause(), hash), func() string { return r.describeRival(ctx, x, object) })
 }
 
-// mayShow returns *oscillation.QuarantineError if another client keeps reverting the status that is written here. The statuses of pods have
-// no such guard: the controllers of Kubernetes write them, too, each time a node becomes not ready.
+// mayShow returns a *oscillation.QuarantineError if another client keeps reverting the status that is written here. The
+// statuses of pods have no such guard, because the controllers of Kubernetes write them, too, each time a node becomes
+// not ready.
 func (r *reflector) mayShow(ctx context.Context, local *unstructured.Unstructured, status map[string]any, hash uint64) error {
 	key := raw.Key(local)
 	return blamed(r.shown, key, r.shown.MayWrite(key, hash, hash), func() string {
@@ -48,7 +50,8 @@ func blamed(g *oscillation.Guard[Key], key Key, err error, rival func() string) 
 	return err
 }
 
-// describeRival describes the client that deletes or writes the copy, and the fields that differ; "" if that is not known.
+// describeRival describes the client that deletes or writes the copy, and the fields that differ. It returns "" if the
+// client is not known.
 func (r *reflector) describeRival(ctx context.Context, x *Desired, object *unstructured.Unstructured) string {
 	found, err := r.read(ctx, x.scope, x.Name)
 	if err != nil {

@@ -22,35 +22,35 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Scope is one kind in one offloaded namespace: its objects here, and what the provider has of ours in the remote namespace.
-// Nothing is evaluated before it is ready: only then is the absence of an object known rather than assumed.
+// Scope is one kind in one offloaded namespace: its objects here, and their copies in the remote namespace. Nothing is
+// evaluated before the scope is ready, because the absence of an object is not certain before.
 //
-// Both sides are watched in these two namespaces alone, however many objects there are in others.
+// Both sides are watched in these two namespaces only, regardless of the objects in other namespaces.
 //
-// What was written to the copies is remembered with them: when a namespace gets another remote namespace, or its remote
-// namespace is recreated, none of that is true any more.
+// The state of the written copies belongs to the scope: it becomes invalid when the namespace gets another remote
+// namespace, or its remote namespace is recreated.
 type Scope struct {
-	// State is the handler's own, set in Extend.
+	// State belongs to the handler, which sets it in Extend.
 	State any
 
 	r                       *reflector
 	namespace               *extension
-	objects                 *informer.Informer // of this cluster; for kinds of a node that of all its objects
+	objects                 *informer.Informer // objects here; for kinds with PerNode, all objects of the node
 	copies                  *informer.Informer
-	local                   []*informer.Informer    // that live with the scope
-	remote                  []*informer.Informer    // that are watched as long as there is something; copies is the first
-	needs                   []cache.DoneChecker     // of this cluster, or of other scopes
-	run                     []func(context.Context) // as long as it is there
-	undo                    []func()                // when it is not any more
-	asleep                  atomic.Bool             // there is nothing to follow
-	ctx                     context.Context         // that ends with the scope
+	local                   []*informer.Informer    // informers of this cluster that end with the scope
+	remote                  []*informer.Informer    // informers that run while there are objects; copies is the first
+	needs                   []cache.DoneChecker     // required caches of this cluster, or of other scopes
+	run                     []func(context.Context) // functions that run until the scope ends
+	undo                    []func()                // cleanup after the end of the scope
+	asleep                  atomic.Bool             // there is nothing to watch
+	ctx                     context.Context         // ends with the scope
 	ready                   atomic.Bool
-	listed                  atomic.Bool // and everything has been enqueued since
+	listed                  atomic.Bool // the objects were listed and have been enqueued since
 	steps                   steps
 	deniedHere, deniedThere denial
 	writes                  *mutationcache.Cache
 	accepted                acceptances
-	fights                  *oscillation.Guard[Key] // about the copies
+	fights                  *oscillation.Guard[Key] // guards the copies
 	cancel                  context.CancelFunc
 	wg                      sync.WaitGroup
 }
@@ -67,33 +67,36 @@ func (s *Scope) Key(name string) Key { return Key{Namespace: s.namespace.local, 
 // Ready reports whether both sides have been read.
 func (s *Scope) Ready() bool { return s.ready.Load() }
 
-// SetReady is for the handlers of reversed kinds: only they know when their own watches have been read.
+// SetReady marks the scope as ready. It is for the handlers of reversed kinds, because only these know when their own
+// watches have been read.
 func (s *Scope) SetReady() { s.ready.Store(true) }
 
-// Enqueue adds an object to the queue. Before the scope is ready it is dropped: every object is enqueued then.
+// Enqueue adds an object to the queue. Before the scope is ready, the object is dropped, because every object is
+// enqueued when the scope becomes ready.
 func (s *Scope) Enqueue(key Key) {
 	if s.ready.Load() && s.r.m.extension(s.namespace.local) == s.namespace {
 		s.r.queue.Add(key)
 	}
 }
 
-// Object returns an object of this cluster, at least as new as our last write to it, or nil.
+// Object returns an object of this cluster that is at least as new as our last write to it, or nil.
 func (s *Scope) Object(key Key) *unstructured.Unstructured {
 	object, _ := s.r.localWrites.View(key, s.objects.Get(key.Namespace, key.Name))
 	return object
 }
 
-// Copy returns the copy of an object, at least as new as our last write, or nil; going while its deletion by us is under way.
+// Copy returns the copy of an object that is at least as new as our last write to it, or nil. going reports that our
+// deletion of the copy is under way.
 func (s *Scope) Copy(name string) (object *unstructured.Unstructured, going bool) {
 	return s.writes.View(s.Key(name), s.CachedCopy(name))
 }
 
-// CachedCopy returns the copy of an object as the watch has shown it last, or nil.
+// CachedCopy returns the copy of an object as the watch last delivered it, or nil.
 func (s *Scope) CachedCopy(name string) *unstructured.Unstructured {
 	return s.copies.Get(s.namespace.remote, s.r.remoteName(name))
 }
 
-// Objects returns the objects.
+// Objects returns the objects of this cluster.
 func (s *Scope) Objects() []*unstructured.Unstructured { return s.objects.In(s.namespace.local) }
 
 // ObjectsBy returns the objects with a value of an index of the kind; see Cache.Indexers.
@@ -101,7 +104,7 @@ func (s *Scope) ObjectsBy(index, value string) []*unstructured.Unstructured {
 	return s.objects.By(index, value)
 }
 
-// CopiesBy is ObjectsBy for the copies.
+// CopiesBy returns the copies with a value of an index of the kind; see Cache.Indexers.
 func (s *Scope) CopiesBy(index, value string) []*unstructured.Unstructured {
 	return s.copies.By(index, value)
 }
@@ -109,14 +112,16 @@ func (s *Scope) CopiesBy(index, value string) []*unstructured.Unstructured {
 // IsGone reports whether the deletion of the copy with a uid was delivered by the watch.
 func (s *Scope) IsGone(uid types.UID) bool { return s.writes.IsGone(uid) }
 
-// OnObject calls f for every change of the objects. The scope is not ready before f has been called for those that are there.
+// OnObject calls f for every change of the objects. The scope is not ready before f has been called for the existing
+// objects.
 func (s *Scope) OnObject(f informer.EventFunc) { s.listen(s.objects, f) }
 
-// OnCopy is OnObject for the copies, those of this scope or of another one of the same namespace.
+// OnCopy calls f for every change of the copies of a scope, which is this one or another scope of the same namespace.
+// This scope is not ready before f has been called for the existing copies.
 func (s *Scope) OnCopy(of *Scope, f informer.EventFunc) { s.listen(of.copies, f) }
 
-// WatchLocal watches further objects of the namespace. They are shared with the kind that has that name, and comes before, if it is
-// reflected. The scope is not ready before f has been called for those that are there.
+// WatchLocal watches further objects of the namespace. The informer is shared with the kind of that name if it is
+// reflected and was started earlier. The scope is not ready before f has been called for the existing objects.
 func (s *Scope) WatchLocal(kind string, resource schema.GroupVersionResource, f informer.EventFunc) *informer.Informer {
 	var watched *informer.Informer
 	if known := s.namespace.of(kind); known != nil {
@@ -129,7 +134,7 @@ func (s *Scope) WatchLocal(kind string, resource schema.GroupVersionResource, f 
 	return watched
 }
 
-// WatchRemote watches further objects of the remote namespace: those with the labels of our copies.
+// WatchRemote watches further objects of the remote namespace that have the labels of our copies.
 func (s *Scope) WatchRemote(resource schema.GroupVersionResource, trim informer.Trim, f informer.EventFunc) *informer.Informer {
 	added := s.r.m.there.New(resource, informer.Options{Selection: s.ours(), Trim: trim})
 	added.OnEvent(f)
@@ -137,26 +142,27 @@ func (s *Scope) WatchRemote(resource schema.GroupVersionResource, trim informer.
 	return added
 }
 
-// Used is closed when the namespace is known to have, or to have had, an object of its own: all namespaces have their root CA.
+// Used returns a channel that is closed when the namespace is known to have, or to have had, an object of its own. The
+// root CA, which all namespaces have, does not count.
 func (s *Scope) Used() <-chan struct{} { return s.namespace.inUse }
 
-// noteUse notes that the namespace has the object.
+// noteUse marks the namespace as used if the object is one of its own.
 func (s *Scope) noteUse(object *unstructured.Unstructured) {
 	if s.r.kind.Unless == nil || !s.r.kind.Unless(object.GetName()) {
 		s.namespace.used()
 	}
 }
 
-// Forget drops what is remembered of an object that is gone, and of its copy.
+// Forget drops the remembered state of a deleted object and its copy.
 func (s *Scope) Forget(key Key) { s.forget(key) }
 
-// MayCross reports whether the policy lets an object cross, or cannot decide.
+// MayCross reports whether the policy allows an object to cross, or cannot decide.
 func (s *Scope) MayCross(object *unstructured.Unstructured) bool {
 	decided, err := s.r.handler.Decide(s, object)
 	return err != nil || decided.Cross
 }
 
-// OnRun has f run as long as the scope is there.
+// OnRun registers f to run until the scope ends.
 func (s *Scope) OnRun(f func(context.Context)) { s.run = append(s.run, f) }
 
 // startScope begins to reflect a kind in a namespace. The caller holds m.changing.
@@ -182,8 +188,8 @@ func (m *Manager) startScope(r *reflector, t *extension) {
 	}
 }
 
-// stopScope ends the reflection of a kind in a namespace, and returns what is ending, or nil. What is on the provider stays. The
-// caller holds m.changing.
+// stopScope ends the reflection of a kind in a namespace, and returns the scope that is ending, or nil. The copies on
+// the provider stay. The caller holds m.changing.
 func (m *Manager) stopScope(r *reflector, t *extension) *Scope {
 	s := t.set(r.kind.Name, nil)
 	if s != nil {
@@ -201,7 +207,7 @@ func (s *Scope) runFor(f func()) {
 	})
 }
 
-// newScope makes the informers of one kind in one offloaded namespace.
+// newScope creates the informers of one kind in one offloaded namespace.
 func (r *reflector) newScope(t *extension) *Scope {
 	s := &Scope{
 		r: r, namespace: t,
@@ -215,10 +221,11 @@ func (r *reflector) newScope(t *extension) *Scope {
 	return s
 }
 
-// informers are those that belong to the scope.
+// informers returns the informers that belong to the scope.
 func (s *Scope) informers() []*informer.Informer { return slices.Concat(s.local, s.remote) }
 
-// listen adds a handler to an informer of another kind, and makes the scope wait until it was called for the objects that are there.
+// listen adds a handler to an informer of another kind, and makes the scope wait until the handler was called for the
+// existing objects.
 func (s *Scope) listen(source *informer.Informer, f informer.EventFunc) {
 	s.undo = append(s.undo, source.OnEvent(f))
 	if !slices.Contains(s.remote, source) {
@@ -240,7 +247,7 @@ func (s *Scope) watchObjects() {
 	s.needs = append(s.needs, s.objects)
 }
 
-// watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
+// watchCopies watches only objects with our labels. A foreign object is found when it has the name of a copy.
 func (s *Scope) watchCopies() {
 	r := s.r
 	s.copies = r.m.there.New(r.kind.target(), informer.Options{Selection: s.ours(), Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential, Trim: r.trimCopy, Listed: s.listedThere})
@@ -269,7 +276,7 @@ func (r *reflector) selector() string {
 // enqueueAll enqueues every object of both sides.
 func (s *Scope) enqueueAll() {
 	for _, object := range s.Objects() {
-		s.noteUse(object) // of a node, it may be older than the scope
+		s.noteUse(object) // an object of a node may be older than the scope
 		s.r.queue.Add(raw.Key(object))
 	}
 	for _, copied := range s.copies.All() {
@@ -277,7 +284,7 @@ func (s *Scope) enqueueAll() {
 	}
 }
 
-// recheckUnobserved enqueues the objects of which the watch has not delivered what we wrote.
+// recheckUnobserved enqueues the objects whose writes the watch has not delivered.
 func (s *Scope) recheckUnobserved() {
 	for _, key := range s.writes.Unobserved(func(key Key) *unstructured.Unstructured { return s.CachedCopy(key.Name) }) {
 		s.r.queue.Add(key)
@@ -305,7 +312,7 @@ func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted
 	}
 }
 
-// enqueueAll enqueues every object of the kind in every namespace that is ready.
+// enqueueAll enqueues every object of the kind in every ready namespace.
 func (r *reflector) enqueueAll() {
 	for _, t := range r.m.allExtensions() {
 		if s := t.of(r.kind.Name); s != nil && !r.kind.Reverse && s.ready.Load() {
@@ -314,12 +321,12 @@ func (r *reflector) enqueueAll() {
 	}
 }
 
-// managed reports whether an object of the provider bears the labels of what this virtual kubelet made.
+// managed reports whether an object of the provider bears the labels of objects that this virtual kubelet created.
 func (r *reflector) managed(object *unstructured.Unstructured) bool {
 	return r.selects.Matches(labels.Set(object.GetLabels()))
 }
 
-// ownership returns the labels by which copies of a kind are known.
+// ownership returns the labels that identify copies of a kind.
 func (o Options) ownership(kind Kind) map[string]string {
 	owned := wire.ReflectionLabels(o.LocalClusterID, o.RemoteClusterID)
 	if kind.PerNode {

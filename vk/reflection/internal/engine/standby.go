@@ -12,25 +12,27 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// A Manager that stands by keeps the caches of what it will reflect: the settings, the namespaces, and the objects of its node with their
-// copies. It evaluates nothing and writes nothing. Objects that all virtual nodes of a provider share are read only when it leads.
+// A Manager that stands by keeps the caches that it will need as the leader: the settings, the namespaces, and the
+// objects of its node with their copies. It evaluates nothing and writes nothing. Objects that all virtual nodes of a
+// provider share are read only after it has become the leader.
 //
-// Its caches may be behind in a way that those of a running Manager never are: they show a copy that the replica which led has
-// made, and not yet the object that it was made from. That copy looks like an orphan, and orphans are deleted. So each cache is compared with
-// what the API servers have stored once this replica leads, and nothing is evaluated before they agree.
+// Its caches may be behind in a way that is impossible in a running Manager: they may show a copy that the previous
+// leader created, but not yet the object of the copy. Such a copy looks like an orphan, and orphans are deleted. So
+// when this replica becomes the leader, each cache is compared with the state that the API servers have stored, and
+// nothing is evaluated before they agree.
 
 const (
-	// behindFirst and behindMost bound the pause until a cache that is behind is looked at again.
+	// behindFirst and behindMost limit the delay before a cache that is behind is checked again.
 	behindFirst = 20 * time.Millisecond
 	behindMost  = time.Second
-	// behindLong is how long that may take until the log says so.
+	// behindLong is the delay before the log reports that a cache is still behind.
 	behindLong = 5 * time.Second
 )
 
-// Lead makes a Manager with Options.StandBy the leader: it reflects from now on. Other Managers lead from the start.
+// Lead makes a Manager with Options.StandBy the leader, which starts to reflect. Other Managers lead from the start.
 func (m *Manager) Lead() { m.leadOnce.Do(func() { close(m.lead) }) }
 
-// leads reports whether Lead was called, or need not be.
+// leads reports whether Lead was called, or is not required.
 func (m *Manager) leads() bool {
 	select {
 	case <-m.lead:
@@ -40,8 +42,8 @@ func (m *Manager) leads() bool {
 	}
 }
 
-// standBy waits until this replica leads, and all that it knows of settings, namespaces and its own objects is known to be current. It returns false
-// when ctx has ended.
+// standBy waits until this replica leads, and its caches of settings, namespaces and its own objects are known to be
+// current. It returns false if ctx has ended.
 func (m *Manager) standBy(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -66,7 +68,8 @@ func (m *Manager) standBy(ctx context.Context) bool {
 	return true
 }
 
-// takeOver starts what a Manager that stands by has not. Errors in the settings are reported again: only the leader reports.
+// takeOver starts the parts that a Manager does not start while it stands by. Errors in the settings are reported
+// again, because only the leader reports.
 func (m *Manager) takeOver() {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -84,8 +87,8 @@ func (m *Manager) takeOver() {
 	m.virtualNode.Resync()
 }
 
-// mayBegin waits until the scope may be evaluated: this replica has taken over, and what was read before it led is known to be current. It returns
-// false when ctx has ended.
+// mayBegin waits until the scope may be evaluated: this replica has taken over, and the caches that were read before
+// are known to be current. It returns false if ctx has ended.
 func (s *Scope) mayBegin(ctx context.Context, led bool) bool {
 	select {
 	case <-ctx.Done():

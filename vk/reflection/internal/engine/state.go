@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
-// of several virtual nodes of a provider one should. It leads until SetLeading(false).
+// SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node.
+// One of the virtual nodes of a provider should lead. A Manager leads until SetLeading(false).
 func (m *Manager) SetLeading(leading bool) {
 	changed := m.setLeading(leading)
 	m.electing.Store(false)
@@ -19,14 +19,15 @@ func (m *Manager) SetLeading(leading bool) {
 	}
 }
 
-// Elect notes that it is being found out which virtual kubelet of the provider leads, until SetLeading is called. Meanwhile this one does not,
-// and nobody knows what the objects of this cluster have on the provider.
+// Elect marks the leading virtual kubelet of the provider as unknown until SetLeading is called. Meanwhile this one
+// does not lead, and it is not known which copies the objects of this cluster have on the provider.
 func (m *Manager) Elect() {
 	m.electing.Store(true)
 	m.setLeading(false)
 }
 
-// setLeading starts or stops what another virtual kubelet of the provider reflects otherwise, and reports whether that is news.
+// setLeading starts or stops the kinds that only the leading virtual kubelet of the provider reflects, and reports
+// whether this is a change.
 func (m *Manager) setLeading(leading bool) (changed bool) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -48,7 +49,8 @@ func (m *Manager) setLeading(leading bool) (changed bool) {
 	return true
 }
 
-// isOurs reports whether this virtual kubelet watches a kind; see Kind.isOurs. While it stands by, those are the objects of its node.
+// isOurs reports whether this virtual kubelet watches a kind; see Kind.isOurs. While it stands by, it watches only
+// kinds with PerNode.
 func (m *Manager) isOurs(kind *Kind) bool {
 	if m.standing.Load() {
 		return kind.PerNode
@@ -62,12 +64,12 @@ func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper
 // Namespaces returns the offloaded namespaces, each with its remote namespace.
 func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
 
-// NamespacesKnown is closed when Run has begun and knows which namespaces are offloaded. From then on kinds can be started,
-// whether or not those that run have read all of theirs.
+// NamespacesKnown returns a channel that is closed when Run has begun and knows the offloaded namespaces. From then on
+// kinds can be started, even if running kinds have not read all of their objects.
 func (m *Manager) NamespacesKnown() <-chan struct{} { return m.mapped }
 
-// SubscribeNamespaces has changed called after changes of the offloaded namespaces, and sometimes without one, with no lock
-// held, until cancel is called. It must not block; calls may overlap.
+// SubscribeNamespaces registers changed, which is called after changes of the offloaded namespaces, and sometimes
+// without a change, until cancel is called. No lock is held during a call. changed must not block; calls may overlap.
 func (m *Manager) SubscribeNamespaces(changed func()) (cancel func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +91,7 @@ func (m *Manager) allListeners() (all []func()) {
 	return all
 }
 
-// OfNode returns the objects of this node as they are cached, of a kind that is PerNode and reflected. They must not be modified.
+// OfNode returns the cached objects of this node, for a reflected kind with PerNode. They must not be modified.
 func (m *Manager) OfNode(kind string) []*unstructured.Unstructured {
 	if r := m.reflector(kind); r != nil && r.ofNode != nil {
 		return r.ofNode.All()
@@ -97,7 +99,7 @@ func (m *Manager) OfNode(kind string) []*unstructured.Unstructured {
 	return nil
 }
 
-// ObjectOfNode returns one of the objects that OfNode returns, or nil. It must not be modified.
+// ObjectOfNode returns an object of the list that OfNode returns, or nil. It must not be modified.
 func (m *Manager) ObjectOfNode(kind, namespace, name string) *unstructured.Unstructured {
 	if r := m.reflector(kind); r != nil && r.ofNode != nil {
 		return r.ofNode.Get(namespace, name)
@@ -105,7 +107,8 @@ func (m *Manager) ObjectOfNode(kind, namespace, name string) *unstructured.Unstr
 	return nil
 }
 
-// Backlog returns how many objects are waiting to be evaluated, now or later, and how many were so far.
+// Backlog returns the number of objects that wait for an evaluation, now or later, and the number of evaluations so
+// far.
 func (m *Manager) Backlog() (waiting int, evaluated uint64) {
 	for _, r := range m.all() {
 		waiting += r.queue.Len() + r.handler.Waiting()
@@ -113,7 +116,7 @@ func (m *Manager) Backlog() (waiting int, evaluated uint64) {
 	return waiting, m.evaluated.Load()
 }
 
-// Synced reports whether this cluster has been read: offloaded namespaces and objects to reflect. It does
+// Synced reports whether the offloaded namespaces and the objects to reflect have been read from this cluster. It does
 // not wait for the provider.
 func (m *Manager) Synced() bool {
 	if !m.mapper.Synced() || !m.virtualNode.HasSynced() || !m.nodes.HasSynced() {

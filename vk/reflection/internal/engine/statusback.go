@@ -47,7 +47,7 @@ func (r *reflector) writeStatusBack(ctx context.Context, w *Worker, s *Scope, lo
 	return r.writeStatus(ctx, w, local, merged)
 }
 
-// backStatus runs the incoming chain on the copy; nil when a plugin skips it or there is nothing yet.
+// backStatus runs the incoming chain on the copy. It returns nil if a plugin skips the copy or there is no status yet.
 func (r *reflector) backStatus(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured) (map[string]any, error) {
 	if remote.Object["status"] == nil {
 		return nil, nil
@@ -83,7 +83,7 @@ func (r *reflector) statusSubresource() []string {
 	return nil
 }
 
-// mergeStatus replaces the fields that come back and keeps the others.
+// mergeStatus replaces the reflected fields and keeps the others.
 func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 	merged := maps.Clone(present)
 	if merged == nil {
@@ -99,8 +99,8 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 	return merged
 }
 
-// writeStatus writes the status and its owner. Custom resources keep no annotation that comes with a status, so their owner
-// is written first.
+// writeStatus writes the status and its owner. The API server ignores annotations in a status update of a custom
+// resource, so their owner is written first.
 func (r *reflector) writeStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured, status map[string]any) error {
 	mark := AddEntries(nil, "/metadata/annotations", raw.Annotations(local.Object), r.marked(status))
 	if r.kind.Status.Subresource && r.kind.Status.Fields == nil && len(mark) > 0 {
@@ -113,7 +113,7 @@ func (r *reflector) writeStatus(ctx context.Context, w *Worker, local *unstructu
 	return r.putStatus(ctx, w, local, status, mark)
 }
 
-// marked are the annotations of a status that is shown.
+// marked returns the annotations of a status that is shown.
 func (r *reflector) marked(status map[string]any) map[string]string {
 	marks := map[string]string{StatusFromAnnotation: r.m.options.RemoteClusterID}
 	if r.kind.Status.Fields != nil {
@@ -122,10 +122,11 @@ func (r *reflector) marked(status map[string]any) map[string]string {
 	return marks
 }
 
-// putStatus writes the status together with something else, and remembers what the API server made of it.
+// putStatus writes the status together with further changes, and remembers how the API server stored it.
 func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured, status map[string]any, with jsonpatch.Patch) error {
 	key := raw.Key(local)
-	// What an API server makes of a status depends on the rest of the object: a Service without a load balancer keeps no address.
+	// The stored form of a status depends on the rest of the object: a Service that is not a load balancer keeps no
+	// address.
 	asked := document.Hash(status)
 	known := asked ^ intentHash(local)
 	if r.statuses.accepted(key, known, document.Hash(local.Object["status"]), r.m.options.Clock.Now()) {
@@ -152,11 +153,11 @@ func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructure
 		return nil
 	}
 	made, _ := stored.Object["status"].(map[string]any)
-	return r.remark(ctx, stored, made) // the API server may have made something else of it: that is what was shown
+	return r.remark(ctx, stored, made) // the API server may have stored another form, which was shown
 }
 
-// retractStatus takes back what came from a copy that goes. What a whole status was before nobody knows, so that stays, and
-// only the ownership is given up.
+// retractStatus removes the status that came from a copy that is being removed. The previous value of a whole status is
+// not known, so such a status stays, and only the ownership is given up.
 func (r *reflector) retractStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured) error {
 	if from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string); from != r.m.options.RemoteClusterID {
 		return nil

@@ -19,36 +19,37 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// StatusFromAnnotation, on objects of this cluster whose status comes from a provider, is its cluster id. An object has
-// one status and may have copies on several providers, and a controller of its own here: the first to write it owns
-// it until it takes it back, its status is empty, or its cluster is no longer known here.
+// StatusFromAnnotation, on objects of this cluster with a status from a provider, is the cluster id of the provider. An
+// object has one status and may have copies on several providers, and a controller of its own here. The first one to
+// write the status owns it until it retracts the status, the status is empty, or its cluster is no longer known here.
 //
-// The id of this cluster itself says that a controller here owns the status: it wrote after the provider, see yield. It does until
-// that status is empty again, or another class of controllers is responsible.
+// The id of this cluster itself means that a controller here owns the status, because it wrote the status after the
+// provider; see yield. The controller owns it until the status is empty again, or another class of controllers is
+// responsible.
 const StatusFromAnnotation = wire.StatusFromAnnotation
 
-// StatusHashAnnotation, beside StatusFromAnnotation, is a hash of the reflected status. If the status differs, the managedFields decide who
-// wrote it. Beside the id of this cluster, it is a hash of the fields that choose a controller.
+// StatusHashAnnotation, beside StatusFromAnnotation, is a hash of the reflected status. If the status differs, the
+// managedFields show who wrote it. Beside the id of this cluster, it is a hash of the fields that choose a controller.
 const StatusHashAnnotation = wire.StatusHashAnnotation
 
-// StatusOverruledReason is the reason of the Event that a provider's status is not shown any more.
+// StatusOverruledReason is the reason of the Event about a provider's status that is no longer shown.
 const StatusOverruledReason = "StatusOverruled"
 
-// ownership is whose a status is.
+// ownership is the relation of this virtual kubelet to the owner of a status.
 type ownership int
 
 const (
-	// owned: it is ours to write.
+	// owned means that this virtual kubelet writes the status.
 	owned ownership = iota
-	// free: nobody claims it, so it is ours once there is something to show.
+	// free means that nobody claims the status. This virtual kubelet may write it once the provider has one.
 	free
-	// foreign: another cluster, or a controller of this one, owns it.
+	// foreign means that another cluster, or a controller of this one, owns the status.
 	foreign
-	// overruled: a controller of this cluster has written it after us.
+	// overruled means that a controller of this cluster has written the status after us.
 	overruled
 )
 
-// ownerOf returns whose the status of an object is. by is the field manager that has overruled us.
+// ownerOf returns the ownership of the status of an object. by is the field manager that has overruled us.
 func (r *reflector) ownerOf(ctx context.Context, local *unstructured.Unstructured, present map[string]any) (o ownership, by string, err error) {
 	from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string)
 	said, _ := raw.Annotations(local.Object)[StatusHashAnnotation].(string)
@@ -57,13 +58,13 @@ func (r *reflector) ownerOf(ctx context.Context, local *unstructured.Unstructure
 	case from == r.m.options.RemoteClusterID && (whole || said == "" || r.claimsNothing(present) || said == r.hashShown(present)):
 		return owned, "", nil
 	case from == r.m.options.RemoteClusterID:
-		// The API server defaults and drops fields, too: only a field manager is somebody.
+		// The API server defaults and drops fields, too, so only a field manager counts as a writer.
 		if by, err = r.statusWriter(ctx, local); by != "" && err == nil {
 			return overruled, by, nil
 		}
 		return owned, "", err
 	case whole && from == "":
-		return owned, "", nil // a user has enabled it, and knows whether a controller of this cluster owns the status
+		return owned, "", nil // the user who enabled the status knows whether a controller of this cluster owns it
 	case from != "" && from != r.m.options.LocalClusterID && !r.m.knowsCluster(from):
 		return owned, "", nil
 	case whole:
@@ -73,7 +74,7 @@ func (r *reflector) ownerOf(ctx context.Context, local *unstructured.Unstructure
 	case from != "":
 		return foreign, "", nil
 	}
-	// Our annotations are gone, as by kubectl replace, or it was never shown by us.
+	// Our annotations were removed, for example by kubectl replace, or we have never shown the status.
 	lost, err := r.isLostStatus(ctx, local, present)
 	if err == nil && lost {
 		return owned, "", nil
@@ -81,8 +82,8 @@ func (r *reflector) ownerOf(ctx context.Context, local *unstructured.Unstructure
 	return foreign, "", err
 }
 
-// claimsNothing reports whether the reflected fields of a status are empty: its owner has removed them, or the API server has cleared them, as
-// it does when the type of a Service changes.
+// claimsNothing reports whether the reflected fields of a status are empty: its owner has removed them, or the API
+// server has cleared them, as happens when the type of a Service changes.
 func (r *reflector) claimsNothing(status map[string]any) bool {
 	for _, field := range r.kind.Status.Fields {
 		if !raw.IsEmpty(status[field]) {
@@ -92,7 +93,7 @@ func (r *reflector) claimsNothing(status map[string]any) bool {
 	return true
 }
 
-// hashShown is the hash of the fields that come back.
+// hashShown returns the hash of the reflected fields.
 func (r *reflector) hashShown(status map[string]any) string {
 	fields := map[string]any{}
 	for _, field := range r.kind.Status.Fields {
@@ -112,13 +113,15 @@ func (r *reflector) hashClass(local *unstructured.Unstructured) string {
 	return strconv.FormatUint(sum, 16)
 }
 
-// statusWriter returns the field manager, other than Refract, that has written the fields of the status that come back, "" for none.
+// statusWriter returns the field manager, other than Refract, that has written the reflected fields of the status, or
+// "" if there is none.
 func (r *reflector) statusWriter(ctx context.Context, local *unstructured.Unstructured) (manager string, err error) {
 	entries, err := r.managersHere(ctx, local)
 	return writerOf(entries, r.kind.Status.Fields), err
 }
 
-// managersHere reads the field managers of an object of this cluster, which the cache does not hold; none when it is gone.
+// managersHere reads the field managers of an object of this cluster from the API server, because the cache drops them.
+// The list is empty if the object is gone.
 func (r *reflector) managersHere(ctx context.Context, local *unstructured.Unstructured) (entries []metav1.ManagedFieldsEntry, err error) {
 	err = r.m.callLocal(ctx, func(ctx context.Context) error {
 		found, err := r.m.here.Metadata.Resource(r.kind.Source).Namespace(local.GetNamespace()).Get(ctx, local.GetName(), metav1.GetOptions{})
@@ -133,7 +136,7 @@ func (r *reflector) managersHere(ctx context.Context, local *unstructured.Unstru
 	return entries, nil
 }
 
-// writerOf returns the field manager, other than Refract, that owns something of these fields of the status, the latest of several.
+// writerOf returns the latest field manager, other than Refract, that owns some of these fields of the status.
 func writerOf(entries []metav1.ManagedFieldsEntry, fields []string) (manager string) {
 	var last metav1.Time
 	for i := range entries {
@@ -151,13 +154,13 @@ func writerOf(entries []metav1.ManagedFieldsEntry, fields []string) (manager str
 	return manager
 }
 
-// ownsAny reports whether a set of fields has something below one of these fields of the status.
+// ownsAny reports whether a set of fields contains some of these fields of the status.
 func ownsAny(set []byte, fields []string) bool {
 	var decoded struct {
 		Status map[string]map[string]any `json:"f:status"`
 	}
 	if json.Unmarshal(set, &decoded) != nil {
-		return true // in doubt it is somebody's
+		return true // a set that cannot be parsed counts as an owner
 	}
 	for _, field := range fields {
 		if len(decoded.Status["f:"+field]) > 0 {
@@ -167,8 +170,8 @@ func ownsAny(set []byte, fields []string) bool {
 	return false
 }
 
-// strangers remember the statuses without our annotations that a field manager of this cluster has written. The zero value is ready. Safe
-// for concurrent use.
+// strangers remembers the statuses without our annotations that a field manager of this cluster has written. The zero
+// value is ready to use. Safe for concurrent use.
 type strangers struct {
 	mu     sync.Mutex
 	hashes map[Key]string
@@ -208,7 +211,7 @@ func (r *reflector) isLostStatus(ctx context.Context, local *unstructured.Unstru
 	return err == nil && by == "", err
 }
 
-// knowsCluster reports whether this cluster has a virtual node for it.
+// knowsCluster reports whether this cluster has a virtual node for a cluster id.
 func (m *Manager) knowsCluster(id string) bool {
 	for _, cluster := range m.settings.Load().virtualNodes {
 		if cluster == id {
@@ -218,8 +221,8 @@ func (m *Manager) knowsCluster(id string) bool {
 	return false
 }
 
-// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other forever; only
-// the user knows which of the two is right, and the Event lists the options.
+// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other forever.
+// Only the user knows which of the two is right, and the Event lists the options.
 func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Unstructured, by string) error {
 	patch := AddEntries(unchanged(local), "/metadata/annotations", raw.Annotations(local.Object),
 		map[string]string{StatusFromAnnotation: r.m.options.LocalClusterID, StatusHashAnnotation: r.hashClass(local)})
@@ -234,8 +237,8 @@ func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Un
 	return nil
 }
 
-// remark updates the annotations of a status that is already right: the API server has changed its form, or another client has removed
-// them. An empty status needs none.
+// remark updates the annotations of a status that is already correct: the API server has changed its form, or another
+// client has removed the annotations. An empty status needs no annotations.
 func (r *reflector) remark(ctx context.Context, local *unstructured.Unstructured, present map[string]any) error {
 	have := raw.Annotations(local.Object)
 	if r.kind.Status.Fields == nil || r.claimsNothing(present) || have[StatusFromAnnotation] == r.m.options.RemoteClusterID && have[StatusHashAnnotation] == nil {

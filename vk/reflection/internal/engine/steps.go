@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// In Kubernetes a container sees every change of its configuration that precedes its start. A pod must therefore not reach the provider before the
-// objects that it refers to. An object is behind from the moment when it is enqueued, for any reason, until its evaluation has written the desired
-// copy, or has found that there must be none. This is recorded for kinds with Kind.Tracked, only while an object is behind, and without API calls.
+// In Kubernetes a container sees every change of its configuration that precedes its start. A pod must therefore not
+// reach the provider before the objects that it refers to. An object is behind from the moment when it is enqueued, for
+// any reason, until its evaluation has written the desired copy, or has found that there must be none. This is recorded
+// for kinds with Kind.Tracked, only while an object is behind, and without API calls.
 
-// Reference names an object of a kind by its name on the provider; without a name, all objects of the kind in the namespace.
+// Reference names an object of a kind by its name on the provider; without a name, all objects of the kind in the
+// namespace.
 type Reference struct{ Kind, Name string }
 
 // Lag describes an object that is behind on the provider.
@@ -24,7 +26,8 @@ type Lag struct {
 	Kind, Name string // in this cluster; Name is "" until the objects of the kind have been listed
 	// Err is the last error of the object, nil before the first.
 	Err error
-	// Failing is the time at which the provider, or a plugin, first rejected the object in its current version; zero if neither did.
+	// Failing is the time at which the provider, or a plugin, first rejected the object in its current version; zero if
+	// neither did.
 	Failing time.Time
 }
 
@@ -43,10 +46,11 @@ func (l Lag) String() string {
 	return text
 }
 
-// steps records the objects of a scope that are behind, and the objects of other kinds that wait for them. Safe for concurrent use.
+// steps records the objects of a scope that are behind, and the objects of other kinds that wait for them. Safe for
+// concurrent use.
 type steps struct {
 	mu     sync.Mutex
-	turn   uint64 // of the last change
+	turn   uint64 // turn of the last change
 	behind map[string]*lagging
 	fresh  int             // number of objects that are behind and not failing
 	all    map[waiter]bool // enqueued when fresh becomes 0
@@ -80,7 +84,7 @@ func (w *waiters) add(who waiter) {
 	w.set[who] = true
 }
 
-// wake enqueues all of them.
+// wake enqueues all waiters.
 func (w *waiters) wake() {
 	w.mu.Lock()
 	woken := w.set
@@ -89,7 +93,7 @@ func (w *waiters) wake() {
 	wake(woken)
 }
 
-// mark notes that an object was enqueued.
+// mark records that an object was enqueued.
 func (s *steps) mark(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +139,8 @@ func (s *steps) settle(name string, turn uint64) {
 	wake(all)
 }
 
-// fail records the error of an object that is behind. lasts marks errors that persist until a user changes something: the time of the first one is
-// kept until the object changes.
+// fail records the error of an object that is behind. lasts marks errors that persist until a user changes something:
+// the time of the first one is kept until the object changes.
 func (s *steps) fail(name string, err error, lasts bool, now time.Time) {
 	s.mu.Lock()
 	known := s.behind[name]
@@ -184,7 +188,8 @@ func (s *steps) takeAll() map[waiter]bool {
 	return all
 }
 
-// lags appends the object with the name, or without a name all objects, if behind, and enqueues the waiter when they are in step.
+// lags appends the named object, or all objects if name is "", if they are behind. It enqueues the waiter when they are
+// in step.
 func (s *steps) lags(kind, name string, who waiter, into []Lag) []Lag {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,9 +240,9 @@ func wake(waiters map[waiter]bool) {
 	}
 }
 
-// Lags returns the referenced objects that are behind on the provider, sorted, and enqueues the object with the key when that changes. Of kinds that
-// are not tracked it returns only those that have not been listed. Kinds that are not reflected are ignored, and so are kinds that an API
-// server denies or that another virtual kubelet reflects.
+// Lags returns the referenced objects that are behind on the provider, sorted. It enqueues the object with the key when
+// this list changes. For kinds that are not tracked, it returns only kinds that have not been listed. Kinds that are
+// not reflected are ignored, as are kinds that an API server denies or that another virtual kubelet reflects.
 func (s *Scope) Lags(references []Reference, key Key) (lags []Lag) {
 	m, who := s.r.m, waiter{s.r, key}
 	if len(references) > 0 && m.electing.Load() {
@@ -271,7 +276,8 @@ func (s *Scope) Lags(references []Reference, key Key) (lags []Lag) {
 	return slices.CompactFunc(lags, func(a, b Lag) bool { return a.Kind == b.Kind && a.Name == b.Name })
 }
 
-// isListed reports whether the objects of a scope were listed and enqueued, or cannot be listed. Otherwise it enqueues the waiter when they are.
+// isListed reports whether the objects of a scope were listed and enqueued, or cannot be listed. Otherwise it enqueues
+// the waiter when this becomes true.
 func (s *Scope) isListed(who waiter) bool {
 	known := func() bool { return s.listed.Load() || s.deniedHere.lasts() || s.deniedThere.lasts() }
 	if known() {
@@ -281,7 +287,7 @@ func (s *Scope) isListed(who waiter) bool {
 	return known()
 }
 
-// arrived notes that an object of the kind was enqueued.
+// arrived records that an object of the kind was enqueued.
 func (r *reflector) arrived(key Key) {
 	r.arrivals.note(key, r.m.options.Clock.Now())
 	if s := r.tracked(key); s != nil {
@@ -300,19 +306,20 @@ func (r *reflector) tracked(key Key) *Scope {
 	return nil
 }
 
-// removed records that an object has no copy, as desired, unless err is set, and returns err.
+// removed records that an object should have no copy and has none, unless err is set, and returns err.
 func (w *Worker) removed(err error) error {
 	w.inStep = err == nil
 	return err
 }
 
-// converged records that the copy of an object is as desired; remote is the copy before the write. A copy that is being deleted or recreated is not.
+// converged records that the copy of an object has the desired state. remote is the copy before the write. A copy that
+// is being deleted or recreated does not count.
 func (w *Worker) converged(remote *unstructured.Unstructured) {
 	w.inStep = w.Result != "deleted" && (remote == nil || remote.GetDeletionTimestamp() == nil)
 }
 
-// settle records that the evaluated object is in step. It must be called after Done of the queue, which marks objects that were enqueued in the
-// meantime as behind.
+// settle records that the evaluated object is in step. It must be called after Done of the queue, which marks objects
+// that were enqueued in the meantime as behind.
 func (w *Worker) settle(key Key) {
 	if w.scope != nil && w.inStep {
 		w.scope.steps.settle(key.Name, w.turn)

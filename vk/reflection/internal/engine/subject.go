@@ -10,29 +10,29 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// Subject is the object of this cluster for a name on the provider.
+// Subject is the object of this cluster that belongs to a name on the provider.
 type Subject struct {
 	Kind    *Kind
 	Object  *unstructured.Unstructured
-	Copy    *unstructured.Unstructured // nil when it is not known
-	Derived *unstructured.Unstructured // what was made of the copy, as far as that is watched
-	// Unwatched: it is something made of the copy that is not watched.
+	Copy    *unstructured.Unstructured // nil if it is not known
+	Derived *unstructured.Unstructured // the object that the provider made from the copy, if it is watched
+	// Unwatched means that the name belongs to an object made from the copy that is not watched.
 	Unwatched bool
 }
 
-// Absence is the reason why there is no Subject.
+// Absence is the reason why a Subject is missing.
 type Absence int
 
 // Reasons of an Absence.
 const (
 	NoAbsence   Absence = iota
-	NoKind              // nothing of that kind is reflected in the namespace
-	NotOurs             // another virtual kubelet of the provider reflects it
+	NoKind              // the provider's kind is not reflected in the namespace
+	NotOurs             // another virtual kubelet of the provider reflects the kind
 	NotKnownYet         // the scope is not ready
-	NoObject            // there is no such object here
+	NoObject            // this cluster has no such object
 )
 
-// Subject finds the object of this cluster behind one that the provider has under a kind and a name.
+// Subject returns the object of this cluster for an object of the provider with a kind and a name.
 func (e Reader) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject, Absence) {
 	of := e.r.m.meant(kind)
 	var own *Scope
@@ -58,7 +58,8 @@ func (e Reader) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject,
 	return &Subject{Kind: &of.kind, Object: object, Copy: copied, Derived: derived, Unwatched: isDerived && !of.kind.PerNode}, NoAbsence
 }
 
-// meant returns the reflector of the objects that the provider has under a kind, or nil.
+// meant returns the reflector whose copies, or objects made from them, have the kind on the provider. It returns nil if
+// no reflector does.
 func (m *Manager) meant(kind schema.GroupKind) *reflector {
 	for _, r := range m.all() {
 		if r.kind.Means(kind) {
@@ -68,8 +69,8 @@ func (m *Manager) meant(kind schema.GroupKind) *reflector {
 	return nil
 }
 
-// Means reports whether the provider has what is reflected under that kind: as the copy is stored, and for shadows what the
-// provider's controllers make of them.
+// Means reports whether reflected objects have that kind on the provider: the kind of the copy or, for shadows, the
+// kind that the provider's controllers make from them.
 func (k *Kind) Means(kind schema.GroupKind) bool {
 	if k.Reverse || k.Chain.None {
 		return false
@@ -80,7 +81,7 @@ func (k *Kind) Means(kind schema.GroupKind) bool {
 	return (k.Copy.GVK.Kind == "" || k.Copy.GVK.Group == offloadingv1beta1.GroupVersion.Group) && k.SourceKind() == kind
 }
 
-// SourceKind is the kind of the objects here.
+// SourceKind returns the kind of the objects in this cluster.
 func (k *Kind) SourceKind() schema.GroupKind {
 	return schema.ParseGroupKind(k.Name)
 }

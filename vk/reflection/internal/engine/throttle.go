@@ -21,21 +21,21 @@ import (
 const (
 	// throttledFirst is the delay before the next attempt if the API server does not send one.
 	throttledFirst = time.Second
-	// throttledMost limits the delay that an API server can request, to that after other errors.
+	// throttledMost limits the delay that an API server can request to the longest backoff after other errors.
 	throttledMost = backoffMost
-	// throttledLong is the time after which an Event reports that an object is throttled. A shorter one would increase the load of an API server
-	// that is already overloaded.
+	// throttledLong is the time after which an Event reports that an object is throttled. A shorter time would increase
+	// the load on an API server that is already overloaded.
 	throttledLong = 10 * time.Second
 	// retryAfterHeader is the header with the delay before the next attempt, in seconds.
 	retryAfterHeader = "Retry-After"
 )
 
-// ThrottledReason is the reason of the Event that an API server limits the requests of this virtual kubelet.
+// ThrottledReason is the reason of the Event about an API server that limits the requests of this virtual kubelet.
 const ThrottledReason = "RequestsThrottled"
 
 // throttledError is the response 429 of an API server that limits requests.
 type throttledError struct {
-	where string // names the API server
+	where string // name of the API server
 	cause error
 }
 
@@ -56,7 +56,8 @@ func throttled(where string, err error) error {
 	return &throttledError{where, err}
 }
 
-// pause returns the delay before the next attempt after a response 429: that of the API server, plus up to half of it, to spread objects.
+// pause returns the delay before the next attempt after a response 429: the delay in the response, plus up to half of
+// it, to spread the objects.
 func pause(err error) time.Duration {
 	after := throttledFirst
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
@@ -71,8 +72,9 @@ func (r *reflector) longThrottled(key Key) bool {
 	return known && r.m.options.Clock.Since(since) >= throttledLong
 }
 
-// answerAtOnce makes client-go return responses with a Retry-After header, 429 and 5xx. By default it sleeps and repeats the request up to ten times,
-// until the deadline of the call: the worker is blocked, and the error is a timeout. The delay in the header becomes part of the error.
+// answerAtOnce returns a transport that makes client-go return responses with a Retry-After header, 429 and 5xx. By
+// default client-go sleeps and repeats the request up to ten times, until the deadline of the call: the worker is
+// blocked, and the error is a timeout. The delay in the header becomes part of the error.
 func answerAtOnce(next http.RoundTripper) http.RoundTripper { return atOnce{next} }
 
 type atOnce struct{ next http.RoundTripper }
@@ -107,8 +109,8 @@ func (t atOnce) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// maxThrottledText bounds how much of an answer is shown.
+// maxThrottledText limits the length of the shown part of a response.
 const maxThrottledText = 256
 
-// WrappedRoundTripper lets others find the transport below.
+// WrappedRoundTripper returns the transport below, for callers that unwrap transports.
 func (t atOnce) WrappedRoundTripper() http.RoundTripper { return t.next }

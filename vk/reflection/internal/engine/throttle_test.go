@@ -20,14 +20,15 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// A client with the transport makes one request, and returns any error at once. The error for a response 429 has the delay. Without
-// the transport client-go sleeps, and repeats each request that has a Retry-After header.
+// TestResponsesAreReturnedAtOnce checks that a client with the transport makes one request, and returns any error at
+// once, with the delay for a response 429. Without the transport, client-go sleeps, and repeats each request whose
+// response has a Retry-After header.
 func TestResponsesAreReturnedAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		status     int
 		retryAfter string
-		delay      int // suggested by the error
+		delay      int // delay in the error
 		text       string
 	}{
 		"429 with Retry-After":               {http.StatusTooManyRequests, "7", 7, "try again later"},
@@ -79,7 +80,8 @@ func TestResponsesAreReturnedAtOnce(t *testing.T) {
 	}
 }
 
-// The delay is that of the API server, or one second, plus up to half of it. It is limited as after other errors.
+// TestPausesAfterThrottling checks that the delay comes from the API server, or is one second, plus up to half of it,
+// and has the same limit as the delay after other errors.
 func TestPausesAfterThrottling(t *testing.T) {
 	t.Parallel()
 	for seconds, first := range map[int]time.Duration{0: throttledFirst, 3: 3 * time.Second, 1 << 20: throttledMost} {

@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// undeclared matches unknown fields in the error of a server-side apply. Other writes do not fail because of them. Brackets contain the key, value or
-// index of an item of a list.
+// undeclared matches unknown fields in the error of a server-side apply. Other writes do not fail because of them.
+// Brackets contain the key, value or index of an item of a list.
 var undeclared = regexp.MustCompile(`((?:\.[A-Za-z0-9_-]+(?:\[[^\]]*\])*)+): field not declared in schema`)
 
-// items matches which item of a list is meant.
+// items matches the selector of a list item in a path.
 var items = regexp.MustCompile(`\[[^\]]*\]`)
 
-// withoutUndeclared returns an object without the fields that the API server does not know, according to its error. It returns nil for other errors. In
-// lists, a field is removed from all items.
+// withoutUndeclared returns an object without the fields that the API server does not know, according to its error. It
+// returns nil for other errors. In lists, a field is removed from all items.
 func withoutUndeclared(object *unstructured.Unstructured, err error) *unstructured.Unstructured {
 	if err == nil {
 		return nil
@@ -30,14 +30,14 @@ func withoutUndeclared(object *unstructured.Unstructured, err error) *unstructur
 			continue
 		}
 		if rest == nil {
-			rest = object.DeepCopy() // it shares with the cache
+			rest = object.DeepCopy() // the object shares with the cache
 		}
 		removeField(rest.Object, path)
 	}
 	return rest
 }
 
-// removeField removes a field of a value, of all items of a list.
+// removeField removes a field of a value. In lists, it removes the field from all items.
 func removeField(value any, path []string) {
 	switch value := value.(type) {
 	case map[string]any:

@@ -22,15 +22,16 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
-// Soon is when to reconcile again what another process wrote under our labels a moment ago.
+// Soon is the delay before another reconciliation of a copy that another process wrote a moment ago under our labels.
 const Soon = 100 * time.Millisecond
 
-// FieldValidation saves the API server a second, strict decoding of what we send: by default it warns of fields it does not know. What we
-// write was read from an API server; a field that the other one does not keep is found by comparing what it stored.
+// FieldValidation saves the API server a second, strict decoding of our writes: by default it warns about unknown
+// fields. The objects that we write were read from an API server, and a field that the other API server drops is found
+// by comparing the stored object.
 const FieldValidation = metav1.FieldValidationIgnore
 
-// callRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
-// A call that passes it while the provider answers others is a *slowError.
+// callRemote makes one call to the provider, always with a deadline. It fails at once while the provider is known to be
+// unreachable. A call that exceeds its deadline while the provider responds to others returns a *slowError.
 func (m *Manager) callRemote(ctx context.Context, call func(context.Context) error) error {
 	if err := m.breaker.Allow(); err != nil {
 		return err
@@ -55,7 +56,8 @@ func (r *reflector) target(s *Scope) dynamic.ResourceInterface {
 	return r.m.remote.Resource(r.kind.target()).Namespace(s.namespace.remote)
 }
 
-// writer returns the client for writes. Its answers have managedFields, which distinguish changes of admission from others.
+// writer returns the client for writes. Its responses have managedFields, which distinguish changes by admission from
+// other changes.
 func (r *reflector) writer(s *Scope) dynamic.ResourceInterface {
 	return r.m.writer.Resource(r.kind.target()).Namespace(s.namespace.remote)
 }
@@ -64,7 +66,7 @@ func (r *reflector) counted(verb, cluster string) {
 	r.m.metrics.writes.WithLabelValues(r.kind.Name, verb, cluster).Inc()
 }
 
-// converge writes the copy when it does not say what is desired.
+// converge writes the copy if it differs from the desired state.
 func (r *reflector) converge(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured) error {
 	x, err := r.desired(w, s, local)
 	if err != nil {
@@ -76,11 +78,11 @@ func (r *reflector) converge(ctx context.Context, w *Worker, s *Scope, local, re
 	return r.write(ctx, w, x, remote)
 }
 
-// write makes the copy what is desired.
+// write makes the copy equal to the desired state.
 func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		if x.local.GetDeletionTimestamp() != nil {
-			return nil // it is too late to begin
+			return nil // the object is being deleted
 		}
 		return r.create(ctx, w, x)
 	}
@@ -94,12 +96,13 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 	return r.update(ctx, w, x, remote, x.Build(w, remote))
 }
 
-// update sends what is desired, unless the API server has shown that it changes nothing, or another client keeps reverting it.
+// update sends the desired state, unless the API server has shown that the update changes nothing, or another client
+// keeps reverting it.
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash := x.Key, x.hash(w)
 	if x.scope.accepted.accepted(key, hash, r.stored(remote), r.m.options.Clock.Now()) {
 		w.matched = remote.GetGeneration()
-		w.Warned = w.Warned || x.scope.accepted.expires(key) // the Warning about the rejected part still holds
+		w.Warned = w.Warned || x.scope.accepted.expires(key) // the Warning about the rejected part is still true
 		return nil
 	}
 	if err := r.mayWrite(ctx, x, hash, object); err != nil {
@@ -121,7 +124,8 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 		return r.vanished(ctx, x, remote, err)
 	}
 	if isImmutability(err) && StandsForAnother(remote, x.local) {
-		// Recreated here with another value where none may change: so is the copy, when it is gone.
+		// The object was recreated here with another value of an immutable field. The copy is recreated once it is
+		// gone.
 		return r.remove(ctx, w, x.scope, remote)
 	}
 	if isImmutability(err) && !r.kind.Copy.FixedSpec {
@@ -141,7 +145,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	if x.Lesser != nil && denied(err) {
 		if rest := x.Lesser(); rest != nil {
 			if x.stored != nil {
-				rest = rest.DeepCopy() // it shares with the cache
+				rest = rest.DeepCopy() // rest shares with the cache
 				x.admitted.Apply(rest.Object, x.stored.Object)
 			}
 			refusal := err
@@ -161,13 +165,14 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 }
 
 const (
-	// FirstPartRetry is the delay before a partially rejected update is tried again. Each further delay is twice as long. Shorter ones would count as a fight:
-	// see package oscillation.
+	// FirstPartRetry is the delay before a partially rejected update is tried again. Each further delay is twice as
+	// long. A shorter delay would count as a fight: see package oscillation.
 	FirstPartRetry = 2 * time.Minute
 	mostPartRetry  = time.Hour
 )
 
-// retryPart schedules another try of an update that was partially rejected: the provider's admission may allow the rest later.
+// retryPart schedules another try of an update that was partially rejected: the provider's admission may allow the rest
+// later.
 func (r *reflector) retryPart(x *Desired, partial bool) {
 	if !partial {
 		r.partRetries.Forget(x.Key)
@@ -178,12 +183,12 @@ func (r *reflector) retryPart(x *Desired, partial bool) {
 	r.queue.AddAfter(x.Key, wait)
 }
 
-// denied reports that an admission webhook, or validation, refuses a write.
+// denied reports whether an admission webhook, or validation, refuses a write.
 func denied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// send replaces or applies.
+// send replaces or applies the object.
 func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Copy.Mode == Replace {
@@ -196,8 +201,8 @@ func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.U
 	return stored, err
 }
 
-// writing announces a write; what it returns is called when all about it is recorded, and has the object enqueued again
-// when another client changed it meanwhile.
+// writing announces a write. The caller calls done when everything about the write is recorded; done enqueues the
+// object again if another client changed it meanwhile.
 func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 	l.Begin(key)
 	return func() {
@@ -239,7 +244,7 @@ func (r *reflector) wrote(ctx context.Context, w *Worker, hash uint64, x *Desire
 	return nil
 }
 
-// create makes the copy where none of ours is known. An existing object of that name is never overwritten.
+// create creates the copy when no copy of ours is known. An existing object of the same name is never overwritten.
 func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	key, hash := x.Key, x.hash(w)
 	object := x.Build(w, nil)
@@ -252,7 +257,7 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 		if err := r.mustBeFree(ctx, x.scope, key); err != nil {
 			return err
 		}
-		// It is free by now, or the API server creates nothing with a version.
+		// The name is free by now, or the API server does not create objects that have a resourceVersion.
 		object.SetResourceVersion("")
 		stored, err = r.sendNew(ctx, x, object)
 	}
@@ -270,11 +275,11 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	return r.wrote(ctx, w, hash, x, nil, object, stored)
 }
 
-// neverStored is a resourceVersion that no object has. An apply that names it creates an object where there is none of that name,
-// and is a conflict otherwise: without it an apply would change whatever is there.
+// neverStored is a resourceVersion that no object has. An apply with it creates an object if the name is free, and is a
+// conflict otherwise. An apply without it would change the existing object.
 const neverStored = "9223372036854775807"
 
-// sendNew creates, or applies what is not there.
+// sendNew creates an object, or applies it if none exists.
 func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Copy.Mode == Replace {
@@ -287,7 +292,7 @@ func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructure
 	return stored, err
 }
 
-// apply applies server-side. Fields that the provider's API server does not know are left out.
+// apply applies the object server-side, without the fields that the provider's API server does not know.
 func (r *reflector) apply(ctx context.Context, x *Desired, object *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
 	stored, err := r.applyWhole(ctx, x, object, force)
 	if rest := withoutUndeclared(object, err); rest != nil {
@@ -296,7 +301,8 @@ func (r *reflector) apply(ctx context.Context, x *Desired, object *unstructured.
 	return stored, err
 }
 
-// applyWhole applies server-side. The dynamic client's own Apply knows no field validation, for which the API server parses the whole patch twice.
+// applyWhole applies the whole object server-side. Apply of the dynamic client has no option for the field validation,
+// so the API server would parse the whole patch twice.
 func (r *reflector) applyWhole(ctx context.Context, x *Desired, object *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
 	patch, err := runtime.Encode(unstructured.UnstructuredJSONScheme, object)
 	if err != nil {
@@ -305,8 +311,8 @@ func (r *reflector) applyWhole(ctx context.Context, x *Desired, object *unstruct
 	return r.writer(x.scope).Patch(ctx, x.Name, types.ApplyYAMLPatchType, patch, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, Force: &force, FieldValidation: FieldValidation})
 }
 
-// mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *ForeignError, and one
-// of ours (the watch is late) is recorded and enqueued again.
+// mustBeFree checks whether a name is free on the provider. A foreign object is a *ForeignError. A copy of ours (the
+// watch is late) is recorded and enqueued again.
 func (r *reflector) mustBeFree(ctx context.Context, s *Scope, key Key) error {
 	found, err := r.lookUp(ctx, s, key)
 	switch {
@@ -320,7 +326,8 @@ func (r *reflector) mustBeFree(ctx context.Context, s *Scope, key Key) error {
 	return &RetryAfter{time.Millisecond}
 }
 
-// lookUp reads what bears the name of a copy from the provider, past the cache, and returns of it what is kept; nil for nothing.
+// lookUp reads the object with the name of a copy from the provider, bypassing the cache, and returns the part that the
+// cache would keep. It returns nil if the object does not exist.
 func (r *reflector) lookUp(ctx context.Context, s *Scope, key Key) (*unstructured.Unstructured, error) {
 	found, err := r.read(ctx, s, r.remoteName(key.Name))
 	if found != nil {
@@ -329,7 +336,7 @@ func (r *reflector) lookUp(ctx context.Context, s *Scope, key Key) (*unstructure
 	return found, err
 }
 
-// read reads an object of the provider; nil for nothing.
+// read reads an object of the provider. It returns nil if the object does not exist.
 func (r *reflector) read(ctx context.Context, s *Scope, name string) (found *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		found, err = r.target(s).Get(ctx, name, metav1.GetOptions{})
@@ -344,8 +351,8 @@ func (r *reflector) read(ctx context.Context, s *Scope, name string) (found *uns
 	return found, nil
 }
 
-// vanished decides about an update that found no copy, or not the one that the cache shows. When that is so, the cache is
-// behind, for however long: the copy is recreated, or what is there in its place is reconciled.
+// vanished handles an update that found no copy, or another one than the cache shows. The cache is behind then, for an
+// unknown time: the copy is recreated, or the object in its place is reconciled.
 func (r *reflector) vanished(ctx context.Context, x *Desired, remote *unstructured.Unstructured, refusal error) error {
 	found, err := r.lookUp(ctx, x.scope, x.Key)
 	if err != nil {
@@ -357,7 +364,8 @@ func (r *reflector) vanished(ctx context.Context, x *Desired, remote *unstructur
 	return r.replaced(x.scope, x.Key, remote, found)
 }
 
-// replaced records that a copy is not there any more, but nothing (nil) or another object, and has the object enqueued again.
+// replaced records that a copy no longer exists, and has the object enqueued again. found is the object in its place,
+// or nil.
 func (r *reflector) replaced(s *Scope, key Key, remote, found *unstructured.Unstructured) error {
 	s.writes.Vanished(key, remote.GetUID())
 	if found != nil && r.managed(found) {
@@ -367,7 +375,7 @@ func (r *reflector) replaced(s *Scope, key Key, remote, found *unstructured.Unst
 	return &RetryAfter{time.Millisecond}
 }
 
-// remove deletes our copy, and only the very one that is known.
+// remove deletes our copy, with its uid as a precondition.
 func (r *reflector) remove(ctx context.Context, w *Worker, s *Scope, remote *unstructured.Unstructured) error {
 	if remote == nil || remote.GetDeletionTimestamp() != nil {
 		return nil
@@ -381,7 +389,8 @@ func (r *reflector) remove(ctx context.Context, w *Worker, s *Scope, remote *uns
 	}
 	w.Deleted(Out)
 	if err != nil {
-		// Maybe by a deletion of ours whose answer was lost. If the watch has never shown it, it will not show its end either.
+		// Our own deletion, whose response was lost, may have removed it. If the watch has never shown the copy, it
+		// will not show its deletion either.
 		s.writes.Vanished(key, uid)
 		return &RetryAfter{time.Millisecond}
 	}
