@@ -15,28 +15,30 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// OriginVolumeAnnotation, on claims of the provider, names the volume of this cluster whose data they hold. A claim of the
-// same name that comes later is another one, and gets neither the data of the first nor its end.
+// OriginVolumeAnnotation, on claims of the provider, names the volume of this cluster whose data they hold. A later
+// claim of the same name is a different claim: it gets neither the data of the first one, nor does its deletion affect
+// it.
 const OriginVolumeAnnotation = "plugins.refract.io/origin-volume"
 
-// claimView is everything a decision about a claim is made of.
+// claimView has all inputs of a decision about a claim.
 type claimView struct {
 	key    engine.Key
 	scope  *engine.Scope
-	local  *unstructured.Unstructured // nil when it is gone
+	local  *unstructured.Unstructured // nil if the claim is gone
 	remote *unstructured.Unstructured // our claim on the provider
-	volume *unstructured.Unstructured // of local, if it represents one on the provider
-	// elsewhere: local is bound to a volume that is known to be another owner's
+	volume *unstructured.Unstructured // volume of local, if it represents a volume of the provider
+	// elsewhere means that local is bound to a volume of another owner.
 	elsewhere bool
 }
 
-// Reconcile implements engine.Handler: it follows the life of a claim. (Liqo: persistent storage.)
+// Reconcile implements engine.Handler. It follows the life of a claim. (Liqo: persistent storage.)
 //
-//   - Once a node of this provider is selected for a claim of the virtual class, a claim is made there, and a volume here
-//     that represents it. Kubernetes binds the two here, and schedules the pods that use them only to this provider.
+//   - Once a node of this provider is selected for a claim of the virtual class, a claim is created there, and a
+//     volume here that represents it. Kubernetes binds the two here, and schedules the pods that use them only to this
+//     provider.
 //   - Labels, annotations and size of a bound claim are reflected; capacity and conditions are reflected back.
-//   - When the claim is deleted, its volume's reclaim policy decides about the data: Delete takes the provider's
-//     claim and then the volume away; Retain keeps both, until the policy is changed to Delete. A claim of the same name
+//   - When the claim is deleted, its volume's reclaim policy decides about the data: Delete removes the provider's
+//     claim and then the volume; Retain keeps both, until the policy is changed to Delete. A claim of the same name
 //     waits for deletion with Delete, and reports a retained claim.
 //
 // The provider's claim has the only copy of the data. It is not deleted unless the volume that represents it has been
@@ -63,7 +65,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return h.runClaim(ctx, w, v)
 }
 
-// runClaim takes care of a claim that is there.
+// runClaim reconciles a claim that exists.
 func (h *handler) runClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
 	var err error
 	switch {
@@ -83,7 +85,7 @@ func (h *handler) runClaim(ctx context.Context, w *engine.Worker, v *claimView) 
 	return err
 }
 
-// isVirtual reports whether a claim is of the virtual storage class, so that its volume is for us to make.
+// isVirtual reports whether a claim has the virtual storage class, so that we provision its volume.
 func (h *handler) isVirtual(claim *unstructured.Unstructured) bool {
 	annotations := raw.Annotations(claim.Object)
 	return classOf(claim) == h.Options().Storage.Class &&
@@ -103,12 +105,12 @@ func classOf(claim *unstructured.Unstructured) string {
 	return raw.Text(claim, "spec", "storageClassName")
 }
 
-// boundVolume names the volume of a claim that is bound, or is to be bound to that one.
+// boundVolume returns the name of the volume to which a claim is bound, or requests to be bound.
 func boundVolume(claim *unstructured.Unstructured) string {
 	return raw.Text(claim, "spec", "volumeName")
 }
 
-// ownVolume names the volume of a claim, be it there or not.
+// ownVolume returns the name of the volume of a claim, whether or not the volume exists.
 func ownVolume(claim *unstructured.Unstructured) string {
 	if bound := boundVolume(claim); bound != "" {
 		return bound
@@ -120,8 +122,8 @@ func isBound(claim *unstructured.Unstructured) bool {
 	return raw.Text(claim, "status", "phase") == string(corev1.ClaimBound)
 }
 
-// isEphemeral reports whether it is the claim of a pod's generic ephemeral volume. The provider makes its own from the pod's template, and
-// would not take ours for it.
+// isEphemeral reports whether a claim belongs to a generic ephemeral volume of a pod. The provider creates its own
+// claim from the pod's template, and would not use ours.
 func isEphemeral(claim *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(claim)
 	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// ofClaim returns our volumes for claims of that name.
+// ofClaim returns our volumes for claims of a name.
 func (v *volumes) ofClaim(key engine.Key) []*unstructured.Unstructured {
 	found := v.informer.By(claimIndex, key.String())
 	current := found[:0]
@@ -27,8 +27,8 @@ func (v *volumes) ofClaim(key engine.Key) []*unstructured.Unstructured {
 	return current
 }
 
-// volumeBehind names the volume whose data our claim on the provider holds: as is noted there, or, when Liqo made it, the
-// only one that it can be; "" when that is not known.
+// volumeBehind returns the name of the volume whose data our claim on the provider holds. It is read from the
+// annotation or, if Liqo created the claim, is the only candidate. It is "" if it is not known.
 func (h *handler) volumeBehind(v *claimView) string {
 	if noted, _ := raw.Annotations(v.remote.Object)[OriginVolumeAnnotation].(string); noted != "" {
 		return noted
@@ -42,7 +42,8 @@ func (h *handler) volumeBehind(v *claimView) string {
 	return ""
 }
 
-// ownClaim reports whether our claim on the provider is that of the claim here, and not of an earlier one of its name.
+// ownClaim reports whether our claim on the provider belongs to the present claim here, and not to an earlier one of
+// the same name.
 func (h *handler) ownClaim(v *claimView) bool {
 	if v.local == nil || v.elsewhere {
 		return false
@@ -51,11 +52,12 @@ func (h *handler) ownClaim(v *claimView) bool {
 	return behind == "" || behind == ownVolume(v.local)
 }
 
-// endClaim deletes our claim on the provider when the one here is gone, or another, and no data is to be kept.
+// endClaim deletes our claim on the provider if the claim here is gone, or is a different one, and no data must be
+// kept.
 func (h *handler) endClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
 	behind := h.volumeBehind(v)
 	if volume := h.volumes.get(behind); volume != nil && !isReleased(volume) {
-		return nil // it is in use, be it under another name, or about to be released
+		return nil // the volume is in use, maybe under another name, or about to be released
 	}
 	if !h.mayEnd(v, behind) {
 		return h.tellRetained(v, behind)
@@ -67,16 +69,16 @@ func (h *handler) endClaim(ctx context.Context, w *engine.Worker, v *claimView) 
 	return nil
 }
 
-// mayEnd reports whether what our claim on the provider holds may be deleted.
+// mayEnd reports whether the data of our claim on the provider may be deleted.
 func (h *handler) mayEnd(v *claimView, behind string) bool {
 	if volume := h.volumes.get(behind); volume != nil {
 		return mayGo(volume)
 	}
 	gone, known := h.volumes.gone.Load(v.key)
-	return known && gone == behind || boundVolume(v.remote) == "" // there is no data yet
+	return known && gone == behind || boundVolume(v.remote) == "" // the claim has no data yet
 }
 
-// tellRetained warns a claim that needs the name on the provider, and names the claim that has it.
+// tellRetained warns a claim whose name on the provider is taken by a retained claim, and names the retained claim.
 func (h *handler) tellRetained(v *claimView, behind string) error {
 	if v.local == nil || v.elsewhere || boundVolume(v.local) != "" || !h.isVirtual(v.local) {
 		return nil
@@ -90,8 +92,8 @@ func (h *handler) tellRetained(v *claimView, behind string) error {
 			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
 }
 
-// dropReleased deletes volumes that were released under the policy Delete, once nothing is left of them on the provider.
-// No other component does: we are their provisioner.
+// dropReleased deletes volumes that were released under the policy Delete, once nothing is left of them on the
+// provider. We are their provisioner, so no other component deletes them.
 func (h *handler) dropReleased(ctx context.Context, w *engine.Worker, v *claimView) error {
 	for _, volume := range h.volumes.ofClaim(v.key) {
 		if !mayGo(volume) || v.remote != nil && h.volumeBehind(v) == volume.GetName() {
@@ -104,8 +106,8 @@ func (h *handler) dropReleased(ctx context.Context, w *engine.Worker, v *claimVi
 	return nil
 }
 
-// NotOffloaded implements engine.Handler: it deletes such volumes in a namespace that is not offloaded any more. Its remote namespace has gone with all that was in it, or will:
-// that is the provider's business.
+// NotOffloaded implements engine.Handler. It deletes released volumes in a namespace that is no longer offloaded. The
+// provider deletes the remote namespace with all of its content.
 func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
 	if state, known := h.NamespaceState(key.Namespace); !known || state != namespaces.NotOffloaded {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// claimError is what keeps a claim from its volume, with the reason that users know from other provisioners, and what to
-// do about it.
+// claimError is a problem that prevents the volume of a claim. It has the reason that users know from other
+// provisioners, and the remedy.
 type claimError struct {
 	reason string
 	cause  error
@@ -32,8 +32,8 @@ func (e *claimError) Unwrap() error { return e.cause }
 // Remedied implements engine.Remedied.
 func (e *claimError) Remedied() {}
 
-// Classify implements engine.Classified: errors that are shown to users in general get the reason; failures of plugins keep
-// theirs.
+// Classify implements engine.Classified. Errors that are generally shown to users get the reason. Failures of plugins
+// keep their own.
 func (e *claimError) Classify() (engine.Class, string) {
 	kind, reason := engine.Classify(e.cause)
 	if reason == wire.FailedReflectionReason || reason == engine.InvalidObjectReason {
@@ -42,7 +42,7 @@ func (e *claimError) Classify() (engine.Class, string) {
 	return kind, reason
 }
 
-// keptError: something stands in the way that only a change of some object will remove.
+// keptError is an obstacle that only a change of some object removes.
 type keptError struct{ problem string }
 
 func (e *keptError) Error() string { return e.problem }
@@ -52,7 +52,7 @@ func (e *keptError) Classify() (engine.Class, string) {
 	return engine.Input, engine.InvalidObjectReason
 }
 
-// lostError: the provider's claim is gone. It may be restored, which no watch reports.
+// lostError means that the provider's claim is gone. It may be restored, which no watch reports.
 type lostError struct{ problem string }
 
 func (e *lostError) Error() string { return e.problem }
@@ -62,7 +62,7 @@ func (e *lostError) Classify() (engine.Class, string) {
 	return engine.Foreign, wire.FailedReflectionReason
 }
 
-// refused names the remedy against what the provider says to a claim.
+// refused adds the remedy to an error with which the provider refused a claim.
 func refused(reason string, err error) error {
 	if err == nil {
 		return nil

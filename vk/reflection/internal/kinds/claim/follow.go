@@ -16,10 +16,10 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// sizePath is what may change in the spec of a claim that is bound.
+// sizePath is the only field in the spec of a bound claim that may change.
 const sizePath = "spec.resources.requests.storage"
 
-// followClaim keeps a claim that has its volume, and the provider's, the same.
+// followClaim keeps a bound claim and the provider's claim in sync.
 func (h *handler) followClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
 	if isEphemeral(v.local) {
 		return nil
@@ -35,7 +35,7 @@ func (h *handler) followClaim(ctx context.Context, w *engine.Worker, v *claimVie
 	return engine.Directed(kept, h.showClaim(ctx, w, v))
 }
 
-// lostClaim reports whether the provider's claim is gone. Making it again would show an empty volume where there was data.
+// lostClaim returns an error if the provider's claim is gone. A new claim would be empty although the volume had data.
 func (h *handler) lostClaim(ctx context.Context, v *claimView) error {
 	if err := h.MustBeFree(ctx, v.scope, v.key); err != nil {
 		return err
@@ -45,7 +45,8 @@ func (h *handler) lostClaim(ctx context.Context, v *claimView) error {
 		remedy: "restore it there with its labels, or delete and recreate this claim"}
 }
 
-// showClaim copies capacity and conditions back: to the volume, too, which is what Kubernetes shows.
+// showClaim reflects capacity and conditions back. They are also written to the volume, because Kubernetes shows its
+// capacity.
 func (h *handler) showClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
 	if !isBound(v.local) {
 		return nil
@@ -75,12 +76,12 @@ func (h *handler) resizeVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	return err
 }
 
-// sizeOf is what a claim asks for.
+// sizeOf returns the requested size of a claim.
 func sizeOf(claim *unstructured.Unstructured) any {
 	return raw.Nested(claim.Object, "spec", "resources", "requests", "storage")
 }
 
-// compareSizes compares two quantities; known is false when one of them is none.
+// compareSizes compares two quantities. known is false if one of them is not a quantity.
 func compareSizes(a, b any) (known bool, difference int) {
 	first, err := resource.ParseQuantity(fmt.Sprint(a))
 	second, err2 := resource.ParseQuantity(fmt.Sprint(b))
@@ -90,15 +91,15 @@ func compareSizes(a, b any) (known bool, difference int) {
 	return true, first.Cmp(second)
 }
 
-// boundSize keeps the mutated claim from asking for a size that the provider's claim cannot have: another one while it is not
-// bound, and less than it has got, which happens when it was resized on the provider.
+// boundSize limits the requested size of the mutated claim to sizes that the provider's claim can have: an unbound
+// claim cannot be resized, and no claim can shrink, although it may have been expanded on the provider.
 func boundSize(w *engine.Worker, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		return nil
 	}
 	desired, err := w.Doc.Root().At(sizePath)
 	if err != nil {
-		return nil // it is no claim any more, and Desired returns the error
+		return nil // the result is not a claim, so Desired returns the error
 	}
 	asked, have := desired.Value(), sizeOf(remote)
 	known, difference := compareSizes(asked, have)

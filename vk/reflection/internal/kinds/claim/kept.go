@@ -14,13 +14,13 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Waiters are the pods that were refused because of a claim; the kind Pod implements it.
+// Waiters enqueues the pods that were refused because of a claim. The kind Pod implements it.
 type Waiters interface {
 	// ClaimChanged enqueues the pods that were refused because of a claim.
 	ClaimChanged(claim engine.Key)
 }
 
-// Extend has the pods that were refused because of a claim enqueued when it changes.
+// Extend enqueues the pods that were refused because of a claim when the claim changes.
 func (h *handler) Extend(s *engine.Scope) {
 	s.OnObject(func(_, claim *unstructured.Unstructured, _ bool) {
 		if pods, ok := engine.Peer[Waiters](h.Env); ok {
@@ -29,7 +29,8 @@ func (h *handler) Extend(s *engine.Scope) {
 	})
 }
 
-// KeptClass reports whether the volume of a claim exists, or will exist, in this cluster only, and returns the storage class of the claim.
+// KeptClass reports whether the volume of a claim exists, or will exist, in this cluster only, and returns the storage
+// class of the claim.
 func (h *handler) KeptClass(namespace, name string) (class string, kept bool) {
 	s := h.Scope(namespace)
 	if s == nil {
@@ -50,14 +51,15 @@ func (h *handler) isKept(claim *unstructured.Unstructured) bool {
 		annotations[wire.StorageProvisionerAnnotation] == wire.StorageProvisioner, annotations[wire.BetaStorageProvisionerAnnotation] == wire.StorageProvisioner:
 		return false
 	case classOf(claim) == "" && boundVolume(claim) == "":
-		return false // it has no class yet, and may get the virtual one
+		return false // the claim has no class yet, and may get the virtual one
 	}
 	known := h.volumes.get(ownVolume(claim))
 	return known == nil || !isFor(known, claim)
 }
 
-// sendKept clears the selected node of an unbound claim of another class than the virtual one, as provisioners do after a rescheduling error. Its
-// provisioner never creates a volume on a virtual node, and the scheduler would wait for it forever. Claims with a volume are not changed.
+// sendKept clears the selected node of an unbound claim of another class than the virtual one, as provisioners do after
+// a rescheduling error. Its provisioner never creates a volume on a virtual node, and the scheduler would wait for it
+// forever. Claims with a volume are not changed.
 func (h *handler) sendKept(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured) error {
 	node, here := h.selectedHere(claim)
 	if !here || isBound(claim) || boundVolume(claim) != "" || !h.isKept(claim) {

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// Name of the kind.
+// Name is the name of the kind.
 const Name = "PersistentVolumeClaim"
 
 var (
@@ -24,15 +24,15 @@ var (
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Policy: engine.Always, Workers: 3,
-		// Whose status it is need not be noted: the volume of the claim says it.
+		// The owner of the status needs no annotation, because the volume of the claim identifies it.
 		Copy: engine.Copy{FixedSpec: true}, Status: engine.Status{Back: true, Subresource: true}, Follows: engine.Follows{Nodes: true},
-		// Every virtual kubelet needs the claims of its pods, see KeptClass.
+		// Every virtual kubelet needs the claims of its pods; see KeptClass.
 		Needed:  func(*engine.Options) bool { return true },
 		Handler: newHandler,
 	}
 }
 
-// Handler implements engine.Handler: it follows claims.
+// Handler implements engine.Handler. It follows claims.
 type Handler = handler
 
 type handler struct {

@@ -22,8 +22,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// placeholderPath is the source of volumes that represent others: Liqo's, so that each implementation recognises the other's.
-// No node has such a folder, and one that were to mount it would refuse.
+// placeholderPath is the source of volumes that represent other volumes. Liqo uses the same path, so that each
+// implementation recognizes the volumes of the other one. No node has this folder, and a node that tried to mount it
+// would fail.
 const placeholderPath = "/tmp/liqo-placeholder"
 
 // provision creates the claim on the provider and the volume that represents it, if this provider was selected.
@@ -41,7 +42,7 @@ func (h *handler) provision(ctx context.Context, w *engine.Worker, v *claimView)
 		return nil
 	}
 	if v.remote != nil && v.remote.GetDeletionTimestamp() != nil {
-		return nil // it is going, and the watch will say so
+		return nil // the claim is being deleted, and the watch will report it
 	}
 	if !isEphemeral(v.local) {
 		if err := h.reflectClaim(ctx, w, v); err != nil {
@@ -51,7 +52,8 @@ func (h *handler) provision(ctx context.Context, w *engine.Worker, v *claimView)
 	return h.createVolume(ctx, w, v, class)
 }
 
-// checkClass: a volume is made where its first pod runs, so the class has to wait for that.
+// checkClass returns an error if the storage class does not wait for the first consumer. A volume is created where its
+// first pod runs.
 func (h *handler) checkClass(class *unstructured.Unstructured) error {
 	name := h.Options().Storage.Class
 	switch {
@@ -66,7 +68,7 @@ func (h *handler) checkClass(class *unstructured.Unstructured) error {
 	return nil
 }
 
-// sendAway clears the selected node of a claim: storage is disabled on this provider.
+// sendAway clears the selected node of a claim, because storage is disabled on this provider.
 func (h *handler) sendAway(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured, node string) error {
 	return h.clearNode(ctx, w, claim, node, fmt.Sprintf("storage is disabled on this provider; cleared selected node %s for rescheduling. Exclude nodes without storage"+
 		" with a node affinity on label %s, or enable storage on the provider", node, wire.StorageAvailableLabel))
@@ -87,7 +89,7 @@ func (h *handler) clearNode(ctx context.Context, w *engine.Worker, claim *unstru
 	return nil
 }
 
-// reflectClaim makes the provider's claim what the chain says.
+// reflectClaim makes the provider's claim equal to the result of the chain.
 func (h *handler) reflectClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
 	root := v.scope.Context(host.Outgoing)
 	if v.remote != nil {
@@ -139,7 +141,8 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	return nil
 }
 
-// newVolume returns a volume for the claim on the provider: its capacity is what was requested, until the provider reports it.
+// newVolume returns a volume that represents the provider's claim. Its capacity is the requested size until the
+// provider reports the actual one.
 func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructured.Unstructured {
 	spec := map[string]any{
 		"storageClassName": h.Options().Storage.Class,
@@ -159,7 +162,7 @@ func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructur
 	return volume
 }
 
-// affinity ties the pods that use a volume to the provider.
+// affinity returns the node affinity that ties pods with the volume to the provider.
 func (h *handler) affinity() map[string]any {
 	here := map[string]any{"key": wire.RemoteClusterIDLabel, "operator": string(corev1.NodeSelectorOpIn), "values": []any{h.Options().RemoteClusterID}}
 	return map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{here}}}}}

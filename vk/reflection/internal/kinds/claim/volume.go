@@ -25,22 +25,23 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// claimIndex finds volumes by the claim that they are for.
+// claimIndex finds volumes by their claim.
 const claimIndex = "claim"
 
-// volumeKind is the kind of the volumes, for manifests and texts.
+// volumeKind is the kind of the volumes, for manifests and messages.
 const volumeKind = "PersistentVolume"
 
-// volumes are the PersistentVolumes of this cluster that represent claims of the provider, selected by their labels, and
-// the virtual storage class.
+// volumes has the PersistentVolumes of this cluster that represent claims of the provider, selected by their labels,
+// and the virtual storage class.
 type volumes struct {
 	informer, classes *informer.Informer
 	writes            *mutationcache.Cache
-	// gone remembers volumes that were deleted by others when they might, until their claims (Key, to a name) are reconciled.
+	// gone maps claims (Key) to the names of volumes that other clients were allowed to delete, and did. An entry is
+	// kept until its claim is reconciled.
 	gone sync.Map
 }
 
-// watchVolumes prepares what only claims need.
+// watchVolumes starts the watches that only claims need.
 func (h *handler) watchVolumes() {
 	h.volumes = &volumes{writes: mutationcache.New(h.Clock())}
 	ours := informer.Selection{Labels: labels.Set(h.Ownership()).String()}
@@ -67,7 +68,7 @@ func (h *handler) volumeChanged(before, volume *unstructured.Unstructured, delet
 	}
 }
 
-// enqueueVolumes enqueues the claims of volumes, be they there or not.
+// enqueueVolumes enqueues the claims of volumes, whether or not the claims exist.
 func (h *handler) enqueueVolumes(which func(namespace string) bool) {
 	for _, volume := range h.volumes.informer.All() {
 		if which(claimOf(volume).Namespace) {
@@ -91,12 +92,12 @@ func indexByClaim(object any) ([]string, error) {
 	return nil, nil
 }
 
-// claimOf names the claim that a volume is for.
+// claimOf returns the key of the claim of a volume.
 func claimOf(volume *unstructured.Unstructured) engine.Key {
 	return engine.Key{Namespace: raw.Text(volume, "spec", "claimRef", "namespace"), Name: raw.Text(volume, "spec", "claimRef", "name")}
 }
 
-// isFor reports whether a volume is for this very claim.
+// isFor reports whether a volume belongs to this claim, and not to another one of the same name.
 func isFor(volume, claim *unstructured.Unstructured) bool {
 	return volume != nil && claimOf(volume) == raw.Key(claim) && raw.Text(volume, "spec", "claimRef", "uid") == string(claim.GetUID())
 }
@@ -105,18 +106,18 @@ func policyOf(volume *unstructured.Unstructured) corev1.PersistentVolumeReclaimP
 	return corev1.PersistentVolumeReclaimPolicy(raw.Text(volume, "spec", "persistentVolumeReclaimPolicy"))
 }
 
-// isReleased reports whether Kubernetes has found the claim of a volume to be gone.
+// isReleased reports whether Kubernetes has released a volume because its claim is gone.
 func isReleased(volume *unstructured.Unstructured) bool {
 	phase := corev1.PersistentVolumePhase(raw.Text(volume, "status", "phase"))
 	return phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
 }
 
-// mayGo reports whether a volume is to go with its data.
+// mayGo reports whether a volume should be deleted together with its data.
 func mayGo(volume *unstructured.Unstructured) bool {
 	return isReleased(volume) && policyOf(volume) == corev1.PersistentVolumeReclaimDelete
 }
 
-// get returns a volume of ours, at least as new as our last write, or nil.
+// get returns a volume of ours that is at least as new as our last write, or nil.
 func (v *volumes) get(name string) *unstructured.Unstructured {
 	known, going := v.writes.View(engine.Key{Name: name}, v.informer.Get("", name))
 	if going {
@@ -130,7 +131,7 @@ func (v *volumes) class(name string) *unstructured.Unstructured {
 	return v.classes.Get("", name)
 }
 
-// findVolume looks for the volume of a claim. One that Liqo made, or that has lost its labels, is marked as ours.
+// findVolume finds the volume of a claim. A volume that Liqo created, or that has lost its labels, is marked as ours.
 func (h *handler) findVolume(ctx context.Context, w *engine.Worker, v *claimView) error {
 	if v.local == nil {
 		return nil
@@ -152,7 +153,7 @@ func (h *handler) findVolume(ctx context.Context, w *engine.Worker, v *claimView
 	return err
 }
 
-// adoptVolume reads a volume and marks it as ours; nil when it does not represent our claim.
+// adoptVolume reads a volume and marks it as ours. It returns nil if the volume does not represent our claim.
 func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimView, name string) (*unstructured.Unstructured, error) {
 	var found *unstructured.Unstructured
 	err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
@@ -183,7 +184,8 @@ func (h *handler) persistentVolumes() dynamic.ResourceInterface {
 	return h.Local().Resource(volumesResource)
 }
 
-// volumeWriting announces a write; what it returns has the claim enqueued again when another client changed the volume meanwhile.
+// volumeWriting announces a write. The caller calls done after the write; done enqueues the claim again if another
+// client changed the volume meanwhile.
 func (h *handler) volumeWriting(name string, claim engine.Key) (done func()) {
 	key := engine.Key{Name: name}
 	h.volumes.writes.Begin(key)
@@ -194,7 +196,7 @@ func (h *handler) volumeWriting(name string, claim engine.Key) (done func()) {
 	}
 }
 
-// patchVolume patches a volume, provided that it is as it is known.
+// patchVolume patches a volume if it has not changed since it was read.
 func (h *handler) patchVolume(ctx context.Context, w *engine.Worker, claim engine.Key, volume *unstructured.Unstructured, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
 	key := engine.Key{Name: volume.GetName()}
 	defer h.volumeWriting(key.Name, claim)()
@@ -209,7 +211,8 @@ func (h *handler) patchVolume(ctx context.Context, w *engine.Worker, claim engin
 	return stored, nil
 }
 
-// deleteVolume deletes a volume as it is known: not one that is being bound again.
+// deleteVolume deletes a volume if it has not changed since it was read, so that a volume that is being bound again
+// stays.
 func (h *handler) deleteVolume(ctx context.Context, w *engine.Worker, volume *unstructured.Unstructured) error {
 	if volume.GetDeletionTimestamp() != nil {
 		return nil

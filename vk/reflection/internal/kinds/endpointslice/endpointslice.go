@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice reflects EndpointSlices together with their Services: the annotations of the Service decide,
-// are visible to plugins, and re-evaluate its slices when they change.
+// Package endpointslice reflects EndpointSlices together with their Services: the annotations of the Service decide
+// whether its slices cross, are visible to plugins, and cause a reconciliation of its slices when they change.
 package endpointslice
 
 import (
@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// Name of the kind.
+	// Name is the name of the kind.
 	Name = "EndpointSlice.discovery.k8s.io"
-	// ServiceKind is the kind whose objects and policy it shares.
+	// ServiceKind is the kind whose objects and policy are shared.
 	ServiceKind = "Service"
 	// serviceIndex finds the slices of a Service.
 	serviceIndex = "service"
@@ -45,17 +45,19 @@ func Kind() engine.Kind {
 		Never: func(o *unstructured.Unstructured) bool {
 			return IsAPIServer(o.GetNamespace(), o.GetName()) || IsAPIServer(o.GetNamespace(), serviceOf(o))
 		},
-		// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
+		// The default plugin skips slices without endpoints for the provider. Most slices have none at some time of
+		// their life.
 		Chain:   engine.Chain{RoutineSkipper: "endpointslice"},
 		Follows: engine.Follows{Network: true}, Cache: engine.Cache{Copies: engine.KeepNothing, Indexers: cache.Indexers{serviceIndex: indexByService}},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{engine.Base{Env: env}}, nil },
 	}
 }
 
-// IsAPIServer reports whether it is the Service of this cluster's own API server: the provider has its own of that name.
+// IsAPIServer reports whether a Service belongs to this cluster's API server. The provider has its own Service of this
+// name.
 func IsAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
 
-// indexByService indexes the slices, not their copies.
+// indexByService indexes the slices, but not their copies.
 func indexByService(object any) ([]string, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok || u.GetKind() == offloadingv1beta1.ShadowEndpointSliceKind {
@@ -64,7 +66,7 @@ func indexByService(object any) ([]string, error) {
 	return []string{u.GetNamespace() + "/" + serviceOf(u)}, nil
 }
 
-// serviceOf names the Service of a slice, "" when it has none.
+// serviceOf returns the name of the Service of a slice, or "" if it has none.
 func serviceOf(slice *unstructured.Unstructured) string {
 	name, _ := raw.Labels(slice.Object)[discoveryv1.LabelServiceName].(string)
 	return name
@@ -79,8 +81,9 @@ func (h *handler) Extend(s *engine.Scope) {
 	})
 }
 
-// serviceChanged enqueues the slices of a Service, whose annotations decide about them. Those that are its own go
-// with it: without it they would be judged by the policy alone, and may cross just before they are gone.
+// serviceChanged enqueues the slices of a Service, because its annotations decide whether they cross. When a Service is
+// deleted, its own slices are not enqueued: they are deleted with it, and until then only the policy would apply to
+// them, so they might cross just before their deletion.
 func serviceChanged(s *engine.Scope, before, service *unstructured.Unstructured, deleted bool) {
 	if before != nil && !deleted && raw.Equal(requested(before), requested(service)) {
 		return
@@ -96,12 +99,13 @@ func ownedBy(object, owner *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
 }
 
-// requested returns the annotations of a Service without what this virtual kubelet wrote there with its status.
+// requested returns the annotations of a Service without the annotations that this virtual kubelet wrote with its
+// status.
 func requested(service *unstructured.Unstructured) map[string]any {
 	return engine.WithoutBookkeeping(raw.Annotations(service.Object))
 }
 
-// service returns the annotations of the Service of a slice, and whether there is one.
+// service returns the annotations of the Service of a slice, and whether the Service exists.
 func service(s *engine.Scope, slice *unstructured.Unstructured) (annotations map[string]any, exists bool) {
 	services, _ := s.State.(*informer.Informer)
 	service := services.Get(slice.GetNamespace(), serviceOf(slice))
@@ -111,12 +115,12 @@ func service(s *engine.Scope, slice *unstructured.Unstructured) (annotations map
 	return requested(service), true
 }
 
-// Decide implements engine.Handler: a slice crosses as its Service does.
+// Decide implements engine.Handler. A slice crosses if its Service does.
 func (h *handler) Decide(s *engine.Scope, slice *unstructured.Unstructured) (policy.Verdict, error) {
 	return h.Kind().Policy.DecideSlice(raw.Annotations(slice.Object), func() (map[string]any, bool) { return service(s, slice) })
 }
 
-// Context implements engine.Handler: plugins see the annotations of the Service.
+// Context implements engine.Handler. It adds the annotations of the Service for plugins.
 func (h *handler) Context(s *engine.Scope, slice *unstructured.Unstructured) (field string, value map[string]any) {
 	annotations, _ := service(s, slice)
 	return "serviceAnnotations", annotations

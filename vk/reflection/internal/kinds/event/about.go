@@ -17,18 +17,19 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// involved is the object of this cluster that one of the provider's Events is about.
+// involved is the object of this cluster that one of the provider's Events belongs to.
 type involved struct {
 	kind   *engine.Kind
 	object *unstructured.Unstructured
-	// sure: it is about the very copy of the object, not about something else that bears, or bore, the name there.
+	// sure means that the Event is about the copy of this object, and not about another object that has, or had, the
+	// same name.
 	sure bool
-	// waits: that cannot be known before the objects of the kind are.
+	// waits means that the object is not known until the objects of its kind have been read.
 	waits bool
 }
 
-// involved finds out what an Event is about; nil when it is nothing that this virtual kubelet reflects. Events are shown by
-// whoever reflects the object, so it takes no other agreement between virtual kubelets.
+// involved returns the object of an Event, or nil if this virtual kubelet does not reflect it. An Event is shown by the
+// virtual kubelet that reflects the object, so virtual kubelets need no other coordination.
 func (h *handler) involved(s *engine.Scope, event *unstructured.Unstructured) *involved {
 	reference := raw.Map(event.Object["involvedObject"])
 	text := func(field string) string { value, _ := reference[field].(string); return value }
@@ -59,18 +60,18 @@ func (h *handler) involved(s *engine.Scope, event *unstructured.Unstructured) *i
 	return &involved{kind: subject.Kind, object: subject.Object, sure: sure}
 }
 
-// belongs is what decides whether an Event is about the copy of an object.
+// belongs has the inputs of the decision whether an Event is about the copy of an object.
 type belongs struct {
 	uid       string
-	at        time.Time // the last time that the Event names
+	at        time.Time // latest time in the Event
 	object    *unstructured.Unstructured
 	copy      *unstructured.Unstructured
-	made      *unstructured.Unstructured // of the copy, by the provider's controllers
-	unwatched bool                       // it is about something made of the copy that is not watched
+	made      *unstructured.Unstructured // object that the provider's controllers made from the copy
+	unwatched bool                       // the Event is about an object made from the copy that is not watched
 }
 
-// decide compares uids, and times only of the provider's own clock. A uid that is not known may become so in a moment, unless
-// the Event is older than the copy: then it is about an earlier object of the name.
+// decide compares uids, and times of the provider's clock. An unknown uid may become known in a moment, unless the
+// Event is older than the copy: then the Event is about an earlier object of the same name.
 func (b *belongs) decide() (possible, sure bool) {
 	is := func(candidate *unstructured.Unstructured) bool {
 		return candidate != nil && b.uid != "" && string(candidate.GetUID()) == b.uid
@@ -84,7 +85,8 @@ func (b *belongs) decide() (possible, sure bool) {
 		}
 		return true, true
 	case b.copy == nil:
-		return true, false // it may be on its way: the provider can be faster than the answer to its creation
+		// The copy may be on its way: the provider's Event can arrive before the response to the creation of the copy.
+		return true, false
 	case engine.StandsForAnother(b.copy, b.object) || b.at.Before(b.copy.GetCreationTimestamp().Time):
 		return false, false
 	default:
@@ -92,10 +94,10 @@ func (b *belongs) decide() (possible, sure bool) {
 	}
 }
 
-// atOnce is how soon after a ShadowPod its pod is there when all goes well.
+// atOnce is the longest time that the pod of a ShadowPod normally takes to be created.
 const atOnce = 10 * time.Second
 
-// routine reports whether an Event says no more than that all went as it should. The copy may be unknown.
+// routine reports whether an Event reports only normal operation. The copy may be unknown.
 func routine(event *unstructured.Unstructured, kind schema.GroupKind, copied *unstructured.Unstructured) bool {
 	if event.Object["type"] != corev1.EventTypeNormal {
 		return false
@@ -103,14 +105,15 @@ func routine(event *unstructured.Unstructured, kind schema.GroupKind, copied *un
 	reason, _ := event.Object["reason"].(string)
 	switch {
 	case strings.HasPrefix(reason, "Successful") && strings.HasSuffix(reason, "Reflection"):
-		return true // the provider offloads in its turn
+		return true // the provider itself offloads to another cluster
 	case reason == wire.CreatedPodReason && kind.Kind == offloadingv1beta1.ShadowPodKind && copied != nil:
 		return eventTime(event).Before(copied.GetCreationTimestamp().Add(atOnce))
 	}
 	return false
 }
 
-// eventTime is the last time that an Event names, by the provider's clock; zero when it names none.
+// eventTime returns the latest time in an Event, by the provider's clock. It returns the zero time if the Event has
+// none.
 func eventTime(event *unstructured.Unstructured) (last time.Time) {
 	series, _ := event.Object["series"].(map[string]any)
 	last = event.GetCreationTimestamp().Time

@@ -9,20 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// entry is one Event of the provider.
+// entry is the state of one Event of the provider.
 type entry struct {
-	event *unstructured.Unstructured // waits to be reconciled; nil when nothing does
-	gone  bool                       // it was deleted
-	since time.Time                  // event waits
-	seen  uint64                     // hash of what was last dealt with
-	copy  uint64                     // hash of what the copy says, 0 without one
-	wrote time.Time                  // last
-	said  time.Time                  // what the copy says, when it was read
-	other bool                       // the copy has the other name, its own is taken
+	event *unstructured.Unstructured // Event that waits for a reconciliation, or nil
+	gone  bool                       // the Event was deleted
+	since time.Time                  // time since which event waits
+	seen  uint64                     // hash of the Event that was handled last
+	copy  uint64                     // hash of the copy, 0 if there is no copy
+	wrote time.Time                  // time of the last write
+	said  time.Time                  // time of the Event in the copy, when the copy was read
+	other bool                       // the copy has the other name, because its own is taken
 }
 
-// known reports whether an Event says nothing that was not dealt with. The copy of one that the plugins leave as it is says
-// the same, so that after a restart nothing needs to be mutated to know it.
+// known reports whether an Event has no news. If the plugins leave the Event unchanged, the copy has the same hash, so
+// after a restart no mutation is needed to find out.
 func (b *inbox) known(name string, hash uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -30,7 +30,7 @@ func (b *inbox) known(name string, hash uint64) bool {
 	return e != nil && e.event == nil && (hash == e.seen || hash == e.copy)
 }
 
-// open returns what is known of an Event that waits to be reconciled, else nil.
+// open returns a copy of the entry of an Event that waits for a reconciliation, or nil.
 func (b *inbox) open(name string) *entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,7 +42,8 @@ func (b *inbox) open(name string) *entry {
 	return &known
 }
 
-// close records what became of an Event as it was opened. A newer state of it that has come meanwhile gets its date.
+// close records the result of a reconciliation of an Event in the opened state. A newer state, which has arrived
+// meanwhile, is scheduled.
 func (b *inbox) close(name string, opened *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +63,7 @@ func (b *inbox) close(name string, opened *entry) {
 	}
 }
 
-// record notes the copy of an Event that was opened and remains to be reconciled.
+// record records the copy of an opened Event that remains to reconcile.
 func (b *inbox) record(name string, opened *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +72,7 @@ func (b *inbox) record(name string, opened *entry) {
 	}
 }
 
-// setCopy takes over the copy of another entry of the same Event.
+// setCopy sets the fields about the copy from another entry of the same Event.
 func (e *entry) setCopy(of *entry) { e.copy, e.wrote, e.other = of.copy, of.wrote, of.other }
 
 func (b *inbox) put(e *entry, event *unstructured.Unstructured, now time.Time) {
@@ -82,7 +83,7 @@ func (b *inbox) put(e *entry, event *unstructured.Unstructured, now time.Time) {
 	e.event, e.gone = event, false
 }
 
-// takeLeave plans that the copy of an Event goes which is not there any more.
+// takeLeave schedules the deletion of the copy of an Event that no longer exists.
 func (b *inbox) takeLeave(name string, e *entry, event *unstructured.Unstructured, at time.Time) {
 	b.put(e, event, b.h.Clock().Now())
 	e.gone = true
@@ -101,7 +102,7 @@ func (b *inbox) drop(name string, e *entry) {
 	delete(b.entries, name)
 }
 
-// sweep forgets an Event that was dealt with and has no copy.
+// sweep forgets an Event that was handled and has no copy.
 func (b *inbox) sweep(name string, e *entry) {
 	if e.copy == 0 {
 		delete(b.entries, name)

@@ -20,12 +20,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// eventTries is how often the copy of an Event is tried: nothing depends on it, and of those that cannot be written there may
-// be many. With the backoff that is about four minutes.
+// eventTries limits the attempts to write the copy of an Event. Nothing depends on an Event, and many may be impossible
+// to write. With the backoff, the attempts take about four minutes.
 const eventTries = 20
 
-// Warnings are shown at once, as long as there are not many: a provider that floods a namespace with them gets this much of
-// this cluster's API server.
+// Limits on warnings. Within them, warnings are shown at once. They bound the load on this cluster's API server from a
+// provider that floods a namespace with warnings.
 const (
 	WarningsPerSecond = 5
 	WarningsBurst     = 50
@@ -37,7 +37,7 @@ func isWarning(event *unstructured.Unstructured) bool {
 	return kind == corev1.EventTypeWarning
 }
 
-// receive takes in the provider's Events about a namespace until ctx ends.
+// receive watches the provider's Events in a remote namespace until ctx ends.
 func (h *handler) receive(ctx context.Context, in *inbox) {
 	if !h.WaitForShared(ctx) {
 		return
@@ -57,7 +57,8 @@ func (h *handler) receive(ctx context.Context, in *inbox) {
 	}
 }
 
-// waitUntilUsed waits as long as the namespace has nothing that an Event could be about, and reports whether it has.
+// waitUntilUsed waits until the namespace has an object of its own, as Events can only be about such objects. It
+// returns false if ctx has ended.
 func waitUntilUsed(ctx context.Context, s *engine.Scope) bool {
 	select {
 	case <-s.Used():
@@ -73,7 +74,7 @@ func waitUntilUsed(ctx context.Context, s *engine.Scope) bool {
 	}
 }
 
-// readCopies learns which Events have copies, and what these say, so that none is written again.
+// readCopies records which Events have copies, and their content, so that no Event is written again.
 func (h *handler) readCopies(ctx context.Context, b *inbox) bool {
 	retry := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 10, Cap: 30 * time.Second}
 	return retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
@@ -96,8 +97,8 @@ func (h *handler) readCopies(ctx context.Context, b *inbox) bool {
 	}) == nil
 }
 
-// Reconcile implements engine.Handler: it makes the copy of one of the provider's Events what the chain says. (Liqo: event
-// reflection.)
+// Reconcile implements engine.Handler. It makes the copy of one of the provider's Events equal to the result of the
+// chain. (Liqo: event reflection.)
 func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
 	in := inboxOf(s)
 	e := in.open(key.Name)
@@ -105,7 +106,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		h.Forget(key)
 		return nil
 	}
-	if e.gone { // whatever it was about
+	if e.gone { // regardless of its object
 		if err := h.takeBack(ctx, w, s, e); err != nil && h.Tries(key) <= eventTries {
 			return err
 		}
@@ -116,7 +117,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	switch {
 	case about == nil || h.Tries(key) > eventTries:
 	case about.waits:
-		return nil // until resume
+		return nil // resume schedules the Event
 	case !about.sure && now.Sub(e.since) < eventTrial:
 		h.schedule.add(key, now.Add(Settle))
 		return nil
@@ -129,7 +130,8 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	case about.sure:
 		err := h.show(ctx, w, s, e, about)
 		if class, _ := engine.Classify(err); isWarning(e.event) && (err == nil || class.Answered()) {
-			in.warnings.AllowN(now, 1) // what a plugin stops costs this cluster's API server nothing
+			// An Event that a plugin stops causes no load on this cluster's API server, so it is not counted.
+			in.warnings.AllowN(now, 1)
 		}
 		if err != nil && h.worthAnotherTry(key, err, about) {
 			return err
@@ -146,13 +148,14 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return nil
 }
 
-// worthAnotherTry decides about an error. One Event on the object reports what cannot be shown, for any number of Events.
+// worthAnotherTry reports whether an Event is tried again after an error. A single Event on the object reports all
+// Events that cannot be shown.
 func (h *handler) worthAnotherTry(key engine.Key, err error, about *involved) bool {
 	class, reason := engine.Classify(err)
 	if class == engine.Unreachable || class == engine.Conflict || class.Answered() && !refusedForGood(err) && h.Tries(key) < eventTries {
 		return true
 	}
-	text := strings.ReplaceAll(err.Error(), key.Name, "…") // the same of all of them
+	text := strings.ReplaceAll(err.Error(), key.Name, "…") // makes the text equal for all Events
 	h.Warn(about.object, reason, fmt.Sprintf("cluster %s: Events about this object cannot be shown here: %s", h.Options().RemoteClusterID, text))
 	return class == engine.Plugin
 }

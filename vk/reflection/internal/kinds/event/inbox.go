@@ -20,48 +20,51 @@ import (
 )
 
 const (
-	// Settle is how long a new Event that is no warning waits: until then most of what it reports is
-	// over, or even the object.
+	// Settle is the delay of a new Event that is not a warning. Until then, most reported situations, or even the
+	// objects, no longer exist.
 	Settle = 2 * time.Second
-	// Window is the time between two writes of one Event: a crash loop counts up much faster than users read.
+	// Window is the time between two writes of one Event, because a crash loop increments its count much faster than
+	// users read.
 	Window = 10 * time.Second
-	// eventTrial is how long an Event waits for the object that it is about to be known: they come by different watches.
+	// eventTrial is how long an Event waits until its object is known. The two arrive in different watches.
 	eventTrial = 10 * time.Second
-	// WaitingMost bounds the Events of one namespace that wait to be written, 3 KiB each. The excess is dropped and counted.
+	// WaitingMost limits the Events of one namespace that wait for a write. Each takes 3 KiB. The excess is dropped and
+	// counted.
 	WaitingMost = 10000
-	// missedMost bounds the kinds that are remembered for having been dropped: clients of the provider choose their names.
+	// missedMost limits the number of kinds that are remembered because their Events were dropped. Clients of the
+	// provider choose the names of kinds.
 	missedMost = 100
 )
 
-// inbox is what is known of the provider's Events in one remote namespace. It takes them from the watch, and keeps none that
-// has been dealt with: of one that has a copy here, about 200 bytes remain. Safe for concurrent use.
+// inbox has the state of the provider's Events in one remote namespace. The watch fills it. It keeps no Event that has
+// been handled: an Event with a copy here leaves about 200 bytes. Safe for concurrent use.
 type inbox struct {
 	h        *handler
 	scope    *engine.Scope
-	warnings *rate.Limiter // that are shown
+	warnings *rate.Limiter // limits the warnings that are shown
 
 	mu      sync.Mutex
-	entries map[string]*entry // by the Event's name
-	waiting int               // entries with an Event
-	// missed are the kinds of objects that Events were dropped about, which another virtual kubelet might have shown
+	entries map[string]*entry // keyed by the name of the Event
+	waiting int               // number of entries with an Event
+	// missed has the kinds of objects whose Events were dropped because another virtual kubelet may have shown them.
 	missed map[schema.GroupKind]bool
-	again  context.CancelFunc // reads everything once more
+	again  context.CancelFunc // restarts the watch, which reads all Events again
 }
 
-// shared is the missed kind for all kinds whose objects another virtual kubelet reflects.
+// shared, as a missed kind, represents all kinds that another virtual kubelet reflects.
 var shared = schema.GroupKind{}
 
 func newInbox(h *handler, s *engine.Scope) *inbox {
 	return &inbox{h: h, scope: s, warnings: rate.NewLimiter(WarningsPerSecond, WarningsBurst), entries: map[string]*entry{}, missed: map[schema.GroupKind]bool{}}
 }
 
-// inboxOf returns that of a scope.
+// inboxOf returns the inbox of a scope.
 func inboxOf(s *engine.Scope) *inbox {
 	in, _ := s.State.(*inbox)
 	return in
 }
 
-// Waiting returns the Event of that name that waits to be reconciled, or nil.
+// Waiting returns the Event of that name if it waits for a reconciliation, or nil.
 func Waiting(s *engine.Scope, name string) *unstructured.Unstructured {
 	if e := inboxOf(s).open(name); e != nil {
 		return e.event
@@ -71,7 +74,7 @@ func Waiting(s *engine.Scope, name string) *unstructured.Unstructured {
 
 func (b *inbox) key(name string) engine.Key { return b.scope.Key(name) }
 
-// begin notes how to read everything again.
+// begin sets the function that reads all Events again.
 func (b *inbox) begin(again context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,8 +107,8 @@ func (b *inbox) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (b *inbox) Update(object any) error { return b.Add(object) }
 
-// Replace implements cache.ReflectorStore. An Event that is not there and whose copy is young was deleted, for it cannot have
-// expired; the other copies are left to expire.
+// Replace implements cache.ReflectorStore. A missing Event with a young copy was deleted, because it cannot have
+// expired yet. All other copies are left to expire.
 func (b *inbox) Replace(list []any, _ string) error {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -132,11 +135,11 @@ func (b *inbox) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore: an Event that was dealt with stays so.
+// Resync implements cache.ReflectorStore. It does nothing, because handled Events need no resync.
 func (b *inbox) Resync() error { return nil }
 
-// Delete implements cache.ReflectorStore. Events expire by themselves on both sides, an hour after the last write: those
-// that go at that age need no write here. An earlier deletion was intended.
+// Delete implements cache.ReflectorStore. Events expire independently on both sides, an hour after the last write, so
+// the end of an Event at this age needs no write here. An earlier deletion was intended.
 func (b *inbox) Delete(object any) error {
 	event, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -156,7 +159,7 @@ func (b *inbox) Delete(object any) error {
 	return nil
 }
 
-// see takes an Event and schedules it. A warning that is new cannot wait.
+// see takes an Event from the watch and schedules it. A new warning is enqueued at once.
 func (b *inbox) see(event *unstructured.Unstructured) {
 	informer.DropManagedFields(event)
 	name, hash, now := event.GetName(), rawEventHash(event), b.h.Clock().Now()
@@ -203,8 +206,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// resume enqueues, when the objects of a kind are known at last, the Events that wait for that, and reads everything
-// again when some were dropped that were about such objects.
+// resume schedules the Events that waited for the objects of a kind, which are known now, and reads all Events again if
+// Events about such objects were dropped.
 func (b *inbox) resume(kind *engine.Kind) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,7 +224,7 @@ func (b *inbox) resume(kind *engine.Kind) {
 	}
 }
 
-// led reads everything again when Events were dropped because another virtual kubelet showed them.
+// led reads all Events again if some were dropped because another virtual kubelet showed them.
 func (b *inbox) led() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,7 +240,7 @@ func (b *inbox) readAgain() {
 	}
 }
 
-// miss remembers that an Event is dropped for what it is about.
+// miss remembers the kind of the object of a dropped Event.
 func (b *inbox) miss(kind schema.GroupKind) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,8 @@
 // than state, so they are treated differently from other kinds. A reflected Event is not updated when the mutation
 // changes, none is kept in memory, and a copy is written only when the Event has news.
 //
-//	watch of the remote namespace ─▶ inbox ─▶ about whom? ─▶ schedule ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
+//	watch of the remote namespace ─▶ inbox ─▶ object ─▶ schedule ─▶ queue
+//	    ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
 //
 // The reporter (internal/report) is separate: it writes our own Events.
 package event
@@ -20,7 +21,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// Name of the kind.
+// Name is the name of the kind.
 const Name = "Event"
 
 // Kind returns the kind of Events.
@@ -45,10 +46,11 @@ func (h *handler) Extend(s *engine.Scope) {
 	s.OnRun(func(ctx context.Context) { h.receive(ctx, in) })
 }
 
-// Synced implements engine.Handler: it continues with the Events about objects of a synced kind.
+// Synced implements engine.Handler. It continues with the Events about objects of a synced kind.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) { inboxOf(s).resume(kind) }
 
-// StartedLeading reads everything again when Events were dropped because another virtual kubelet showed them.
+// StartedLeading implements engine.Handler. It reads all Events again if some were dropped because another virtual
+// kubelet showed them.
 func (h *handler) StartedLeading() {
 	for _, s := range h.Scopes() {
 		inboxOf(s).led()

@@ -13,17 +13,18 @@ import (
 )
 
 const (
-	// Tick is how often the schedule is checked.
+	// Tick is the interval between checks of the schedule.
 	Tick = 200 * time.Millisecond
-	// calmTurns and busyTurns are how many Events get their turn then: 100 or 5 a second. A rollout of 1,000 pods makes
-	// about 5,000 Events that all say "as expected"; more of them meanwhile would slow it down, fewer in calm times would
-	// delay what users see of a pod.
+	// calmTurns and busyTurns are the numbers of Events that are enqueued per tick: 100 or 5 per second. A rollout of
+	// 1,000 pods causes about 5,000 Events that report normal operation. A higher number under load would slow the
+	// rollout down; a lower one in calm times would delay the Events that users see.
 	calmTurns, busyTurns = 20, 1
-	// busyFrom evaluations of other kinds since the last tick (50 a second) are more than the life of pods that run makes.
+	// busyFrom is the number of evaluations of other kinds since the last tick (50 per second) that counts as load.
+	// Running pods cause fewer.
 	busyFrom = 10
 )
 
-// schedule is what can wait: each key once, at its first date. Safe for concurrent use.
+// schedule has the keys of Events that can wait. Each key is in it once, with its first date. Safe for concurrent use.
 type schedule struct {
 	mu      sync.Mutex
 	dates   dates
@@ -37,7 +38,7 @@ type date struct {
 
 func newSchedule() *schedule { return &schedule{planned: map[engine.Key]bool{}} }
 
-// add plans a key for a time, unless it has a date already.
+// add schedules a key for a time, unless the key already has a date.
 func (a *schedule) add(key engine.Key, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,7 +49,7 @@ func (a *schedule) add(key engine.Key, at time.Time) {
 	heap.Push(&a.dates, date{key, at})
 }
 
-// due takes off the keys whose time has come, the longest waiting first, and not more than most.
+// due removes and returns the keys whose time has come, the longest waiting first, but not more than most.
 func (a *schedule) due(now time.Time, most int) (keys []engine.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,7 +67,7 @@ func (a *schedule) len() int {
 	return len(a.dates)
 }
 
-// dates is a heap.
+// dates is a heap of dates.
 type dates []date
 
 func (d dates) Len() int           { return len(d) }
@@ -81,7 +82,8 @@ func (d *dates) Pop() any {
 	return next
 }
 
-// Run gives Events that can wait their turn: few while other objects have much to do.
+// Run implements engine.Handler. It enqueues scheduled Events, and fewer of them while other kinds have many
+// evaluations.
 func (h *handler) Run(ctx context.Context) {
 	ticker := h.Clock().NewTicker(Tick)
 	defer ticker.Stop()

@@ -26,7 +26,7 @@ func TestSchedule(t *testing.T) {
 	for i, name := range []string{"third", "first", "second", "much-later"} {
 		a.add(named(name), start.Add([]time.Duration{3, 1, 2, 3600}[i]*time.Second))
 	}
-	a.add(named("first"), start) // it has a date
+	a.add(named("first"), start) // the key already has a date
 	due := func(after time.Duration, most int) (names []string) {
 		for _, key := range a.due(start.Add(after), most) {
 			names = append(names, key.Name)
@@ -53,7 +53,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Whom an Event is about is told by uids, and by the provider's clock alone.
+// TestBelongs checks that the object of an Event is determined by uids, and by times of the provider's clock only.
 func TestBelongs(t *testing.T) {
 	made := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	object := func(uid, origin string) *unstructured.Unstructured {
@@ -90,7 +90,7 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// Routine is what each pod of a rollout would say.
+// TestRoutineEvents checks that the Events of every pod in a rollout count as routine.
 func TestRoutineEvents(t *testing.T) {
 	made := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	copied := &unstructured.Unstructured{Object: map[string]any{}}
@@ -111,7 +111,8 @@ func TestRoutineEvents(t *testing.T) {
 	}
 }
 
-// What repeating changes is noticed; what API servers write differently is not.
+// TestEventHash checks that the hash covers the fields that change in a repeated Event, and not differences in the
+// notation of API servers.
 func TestEventHash(t *testing.T) {
 	event := func(text string) uint64 {
 		o := &unstructured.Unstructured{Object: map[string]any{}}
@@ -139,7 +140,7 @@ const benchEvent = `{"apiVersion": "v1", "kind": "Event", "metadata": {"name": "
   "message": "Container image \"registry.example.com/shop/web:1.2.3\" already present on machine", "source": {"component": "kubelet", "host": "worker-7"}, "reportingComponent": "kubelet",
   "reportingInstance": "worker-7", "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z", "eventTime": null, "count": 1}`
 
-// What an Event costs in memory while it waits to be written, and as long as its copy is known.
+// BenchmarkEventMemory measures the memory of an Event while it waits for a write, and while its copy is known.
 func BenchmarkEventMemory(b *testing.B) {
 	h := &handler{schedule: newSchedule()}
 	heap := func() float64 {

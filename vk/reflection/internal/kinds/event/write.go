@@ -25,14 +25,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// eventExpiry is the age from which an Event may have been deleted or expired: API servers keep them for
-// an hour unless configured otherwise, and the clocks differ.
+// eventExpiry is the age of an Event whose deletion may be an expiry: API servers keep Events for an hour unless
+// configured otherwise, and the clocks differ.
 const eventExpiry = 50 * time.Minute
 
-// eventFields are those that change while an Event repeats itself.
+// eventFields are the fields that change while an Event repeats itself.
 var eventFields = []string{"action", "count", "firstTimestamp", "lastTimestamp", "message", "reason", "series", "type"}
 
-// eventHash is that of eventFields, never 0. Nulls and empty texts are the same as nothing.
+// eventHash returns the hash of eventFields, which is never 0. Nulls and empty texts count as absent.
 func eventHash(event document.View) uint64 {
 	sum := uint64(1)
 	for _, key := range eventFields {
@@ -52,7 +52,7 @@ func rawEventHash(event *unstructured.Unstructured) uint64 {
 	return eventHash(document.Of(event.Object))
 }
 
-// show makes the copy say what the Event does, and notes in e what was written.
+// show makes the copy equal to the mutated Event, and records the write in e.
 func (h *handler) show(ctx context.Context, w *engine.Worker, s *engine.Scope, e *entry, about *involved) error {
 	decided, err := h.Kind().Policy.Decide(raw.Annotations(e.event.Object))
 	if err != nil {
@@ -83,7 +83,7 @@ func (h *handler) show(ctx context.Context, w *engine.Worker, s *engine.Scope, e
 	return h.writeCopy(ctx, w, x, e, hash)
 }
 
-// reference is what an Event here says of the object that it is about.
+// reference returns the reference of an Event in this cluster to its object.
 func (v *involved) reference() map[string]any {
 	return map[string]any{
 		"apiVersion": v.kind.Source.GroupVersion().String(), "kind": v.kind.SourceKind().Kind,
@@ -92,8 +92,8 @@ func (v *involved) reference() map[string]any {
 	}
 }
 
-// writeCopy patches the copy, or creates it where there is none any more: they expire. A name that is taken is left to whom it
-// belongs, and the copy gets another.
+// writeCopy patches the copy, or creates it if it no longer exists, because Events expire. If the name belongs to an
+// object of another client, the copy gets another name.
 func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Desired, e *entry, hash uint64) error {
 	for range 4 { // patch, create, adopt, create under the other name
 		x.Name, x.Namespace = h.CopyName(x.Key.Name, e.other), x.Key.Namespace
@@ -121,7 +121,7 @@ func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Des
 					return nil
 				}
 			case e.other:
-				return nil // both names are taken: it is not shown
+				return nil // both names are taken, so the Event is not shown
 			default:
 				e.other = true
 			}
@@ -132,7 +132,7 @@ func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Des
 	return &engine.RetryAfter{After: engine.Soon}
 }
 
-// CopyName is the name of an Event's copy: the same, or the one for which it is not taken by another client.
+// CopyName returns the name of an Event's copy: the same name or, if another client has taken it, the other one.
 func (h *handler) CopyName(name string, other bool) string {
 	if !other {
 		return name
@@ -186,7 +186,7 @@ func (h *handler) patchEvent(ctx context.Context, x *engine.Desired) error {
 	return nil
 }
 
-// takeBack deletes the copy, if there is one, and nothing else.
+// takeBack deletes the copy, if there is one. It deletes no object of another client.
 func (h *handler) takeBack(ctx context.Context, w *engine.Worker, s *engine.Scope, e *entry) error {
 	if e.copy == 0 {
 		return nil
@@ -210,7 +210,7 @@ func (h *handler) takeBack(ctx context.Context, w *engine.Worker, s *engine.Scop
 	return nil
 }
 
-// refusedForGood reports whether the API server will not take it however often it is asked.
+// refusedForGood reports whether the API server will refuse the write on every retry.
 func refusedForGood(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||

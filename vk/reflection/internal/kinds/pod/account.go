@@ -19,19 +19,20 @@ import (
 )
 
 const (
-	// accessVolume begins the name of the volume by which Kubernetes gives a pod its token.
+	// accessVolume is the prefix of the volume that Kubernetes adds to a pod for its token.
 	accessVolume = "kube-api-access-"
-	// TokenArrival is how long a Secret may take to cross before an Event says that a pod waits for it: they are often created together.
+	// TokenArrival is how long a Secret may take to cross before an Event reports that a pod waits for it. The two are
+	// often created together.
 	TokenArrival = 2 * time.Second
 )
 
-// AccountTokens finds the provider's Secret with the long-lived token of a service account, for the mode Legacy. The error may
-// be an ArrivingError.
+// AccountTokens finds the provider's Secret with the long-lived token of a service account, for the mode Legacy. The
+// error may be an ArrivingError.
 type AccountTokens interface {
 	AccountToken(namespace, account string) (secret string, err error)
 }
 
-// ArrivingError is the lack of a Secret that may be on its way, or of which nothing is known yet.
+// ArrivingError means that a Secret is missing that may be on its way, or that the Secrets are not known yet.
 type ArrivingError interface {
 	error
 	Soon() bool
@@ -43,7 +44,8 @@ type RequestedTokens interface {
 	Mounts(key engine.Key, uid types.UID, volumes any)
 }
 
-// AccountTokenChanged enqueues the pods that are not offloaded yet, of one service account or, "", of all.
+// AccountTokenChanged enqueues the pods of a service account that are not offloaded yet. An empty account selects the
+// pods of all service accounts.
 func (h *Handler) AccountTokenChanged(namespace, account string) {
 	s := h.Scope(namespace)
 	if s == nil {
@@ -56,7 +58,7 @@ func (h *Handler) AccountTokenChanged(namespace, account string) {
 	}
 }
 
-// Shadow returns the ShadowPod of a pod as it is cached; false when pods are not reflected in the namespace.
+// Shadow returns the cached ShadowPod of a pod. reflected is false if pods are not reflected in the namespace.
 func (h *Handler) Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool) {
 	s := h.Scope(namespace)
 	if s == nil {
@@ -65,7 +67,8 @@ func (h *Handler) Shadow(namespace, name string) (shadow *unstructured.Unstructu
 	return s.CachedCopy(name), true
 }
 
-// FollowShadows makes another scope of the namespace wait for the ShadowPods to be known, and calls f when one is gone.
+// FollowShadows makes another scope of the namespace wait until the ShadowPods are known, and calls f when one is
+// deleted.
 func (h *Handler) FollowShadows(other *engine.Scope, f func(name string)) {
 	s := h.Scope(other.LocalNamespace())
 	if s == nil {
@@ -78,15 +81,15 @@ func (h *Handler) FollowShadows(other *engine.Scope, f func(name string)) {
 	})
 }
 
-// tellTokens hands on which volumes are to be offloaded; nil: none.
+// tellTokens passes the volumes that will be offloaded to the handler of tokens. volumes may be nil.
 func (h *Handler) tellTokens(v *podView, volumes any) {
 	if tokens, ok := engine.Peer[RequestedTokens](h.Env); ok {
 		tokens.Mounts(v.key, v.local.GetUID(), volumes)
 	}
 }
 
-// context is that of a pod's outgoing chain. For a pod that mounts the token of its service account it names the Secret; lacking
-// says why there is none.
+// context returns the context of a pod's outgoing chain. If the pod mounts the token of its service account, the
+// context names the Secret. lacking is the reason why there is no Secret.
 func (h *Handler) context(v *podView) (root map[string]any, lacking error) {
 	root = v.scope.Context(host.Outgoing)
 	if h.Options().APIServerSupport != engine.SupportLegacy || access.Declined(v.local) != "" || !mountsOwnToken(v.local) {
@@ -101,7 +104,7 @@ func (h *Handler) context(v *podView) (root map[string]any, lacking error) {
 	} else if name := MountedToken(v.shadow); name != "" {
 		root["serviceAccountSecretName"] = name
 	} else {
-		root["apiServerSupport"] = engine.SupportDisabled // as it was when the pod was offloaded
+		root["apiServerSupport"] = engine.SupportDisabled // unchanged since the pod was offloaded
 	}
 	return root, lacking
 }
@@ -114,7 +117,7 @@ func (h *Handler) accountToken(v *podView) (secret string, lacking error) {
 	return secrets.AccountToken(v.key.Namespace, access.ServiceAccount(v.local))
 }
 
-// mountsOwnToken reports whether Kubernetes has added the volume to a pod.
+// mountsOwnToken reports whether Kubernetes has added the volume with its token to a pod.
 func mountsOwnToken(pod *unstructured.Unstructured) bool {
 	for volume, source := range access.Projections(raw.Nested(pod.Object, "spec", "volumes")) {
 		if strings.HasPrefix(volume, accessVolume) && source["serviceAccountToken"] != nil {
@@ -124,7 +127,7 @@ func mountsOwnToken(pod *unstructured.Unstructured) bool {
 	return false
 }
 
-// MountedToken returns the Secret that a ShadowPod mounts instead of the token, "" for none.
+// MountedToken returns the Secret that a ShadowPod mounts instead of the token, or "" if it mounts none.
 func MountedToken(shadow *unstructured.Unstructured) string {
 	for volume, secret := range access.Secrets(raw.Map(raw.Nested(shadow.Object, "spec", "pod"))) {
 		if strings.HasPrefix(volume, accessVolume) {
@@ -134,7 +137,7 @@ func MountedToken(shadow *unstructured.Unstructured) string {
 	return ""
 }
 
-// blame replaces the failure of a chain that was given no Secret by the reason why there is none.
+// blame replaces the error of a chain that ran without a Secret by the reason why there is no Secret.
 func (h *Handler) blame(v *podView, err, lacking error) error {
 	var failed *host.PluginFailedError
 	var on ArrivingError
@@ -144,7 +147,7 @@ func (h *Handler) blame(v *podView, err, lacking error) error {
 	case !errors.As(lacking, &on):
 		return lacking
 	case on.Unknown():
-		return nil // and on when the Secrets are read
+		return nil // continues when the Secrets have been read
 	case on.Soon() && v.state.lacking.IsZero():
 		v.state.lacking = h.Clock().Now()
 		return &engine.RetryAfter{After: TokenArrival}

@@ -11,7 +11,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// Where the network says where the provider's pods are, those on the network of their node may be elsewhere.
+// TestPodAddressesWithinTheNetwork checks pods on the host network, whose addresses may be outside of the pod ranges
+// that the network reports.
 func TestPodAddressesWithinTheNetwork(t *testing.T) {
 	t.Parallel()
 	h := &Handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}})}}

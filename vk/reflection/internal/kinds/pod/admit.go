@@ -24,15 +24,17 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// A pod may be bound to the node by spec.nodeName, or by a scheduler with an outdated view of the node. A kubelet rejects new pods that do not fit:
-// the pod fails with a known reason, and its controller creates another one. Later changes of the node do not affect admitted pods.
+// A pod may be bound to the node by spec.nodeName, or by a scheduler with an outdated view of the node. A kubelet
+// rejects new pods that do not fit: the pod fails with a known reason, and its controller creates another one. Later
+// changes of the node do not affect admitted pods.
 
-// rejection is why a kubelet does not admit a pod.
+// rejection is the reason why a kubelet does not admit a pod.
 type rejection struct{ reason, message string }
 
-// admitted records the admitted pods of the node with their resources. The zero value is ready to use. Safe for concurrent use.
+// admitted records the admitted pods of the node with their resources. The zero value is ready to use. Safe for
+// concurrent use.
 type admitted struct {
-	node atomic.Pointer[corev1.Node] // latest decoded version
+	node atomic.Pointer[corev1.Node] // latest decoded version of the Node
 
 	mu   sync.Mutex
 	pods map[engine.Key]taken
@@ -42,11 +44,11 @@ type admitted struct {
 // taken describes the resources and host ports of a pod.
 type taken struct {
 	requests corev1.ResourceList
-	ports    []corev1.ContainerPort // of the host
+	ports    []corev1.ContainerPort // host ports
 }
 
-// admit rejects a new pod that does not fit on the node, and reports whether it did. Every pod is checked once, before its ShadowPod is created.
-// When its spec changes, as by a resize, the resources that it uses are recorded again.
+// admit rejects a new pod that does not fit on the node, and reports whether it did. Every pod is checked once, before
+// its ShadowPod is created. When its spec changes, for example by a resize, its resources are recorded again.
 func (h *Handler) admit(ctx context.Context, w *engine.Worker, v *podView) (rejected bool, err error) {
 	generation := v.local.GetGeneration()
 	if v.state.admitted && v.state.generation == generation {
@@ -56,7 +58,7 @@ func (h *Handler) admit(ctx context.Context, w *engine.Worker, v *podView) (reje
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(v.local.Object, pod); err != nil {
 		return false, fmt.Errorf("reading the pod, %w", err)
 	}
-	var node *corev1.Node // stays nil for pods that have begun, or were resized: they are not checked
+	var node *corev1.Node // nil for pods that have begun, or were resized, because these are not checked
 	if !v.state.admitted && v.shadow == nil && v.remote == nil && v.state.shadow == (asked{}) && pods.Untouched(v.status) {
 		node = h.admitted.readNode(h.Node())
 	}
@@ -74,7 +76,7 @@ func (h *Handler) admit(ctx context.Context, w *engine.Worker, v *podView) (reje
 	return true, h.PatchStatus(ctx, w, v.local, pods.Reject(v.status, corev1.PodFailed, refusal.reason, "Pod was rejected: "+refusal.message, h.Clock().Now()), Marks{})
 }
 
-// readNode returns the Node, nil while it is not known.
+// readNode returns the Node, or nil while it is not known.
 func (a *admitted) readNode(node *unstructured.Unstructured) *corev1.Node {
 	if node == nil {
 		return nil
@@ -90,7 +92,8 @@ func (a *admitted) readNode(node *unstructured.Unstructured) *corev1.Node {
 	return read
 }
 
-// reject checks a pod against the properties of the node, without regard to other pods. It returns nil if the pod fits or node is nil.
+// reject checks a pod against the properties of the node, without regard to other pods. It returns nil if the pod fits
+// or node is nil.
 func reject(pod *corev1.Pod, node *corev1.Node) *rejection {
 	if node == nil {
 		return nil
@@ -112,7 +115,8 @@ func reject(pod *corev1.Pod, node *corev1.Node) *rejection {
 	return nil
 }
 
-// take records a pod as admitted, unless the node lacks resources for it, or another pod uses one of its host ports. If node is nil there is no check.
+// take records a pod as admitted, unless the node lacks resources for it, or another pod uses one of its host ports. If
+// node is nil, the pod is recorded without a check.
 func (a *admitted) take(key engine.Key, pod *corev1.Pod, node *corev1.Node) *rejection {
 	wanted := taken{requests: helpers.PodRequests(pod, helpers.PodResourcesOptions{}), ports: hostPorts(&pod.Spec)}
 	wanted.requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
@@ -141,7 +145,7 @@ func (a *admitted) lacks(wanted taken, node *corev1.Node) *rejection {
 	for _, name := range slices.Sorted(maps.Keys(wanted.requests)) {
 		request, most := wanted.requests[name], node.Status.Allocatable[name]
 		if _, known := node.Status.Allocatable[name]; !known || request.IsZero() {
-			continue // not reported yet, or a resource of the whole cluster
+			continue // a resource that is not reported yet, or that belongs to the whole cluster
 		}
 		used := a.used[name]
 		sum := used.DeepCopy()
@@ -183,7 +187,7 @@ func collide(a, b corev1.ContainerPort) bool {
 
 func isAnyIP(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
 
-// hostPorts lists the host ports of a pod: of its containers, and of its sidecars.
+// hostPorts lists the host ports of a pod's containers and sidecars.
 func hostPorts(spec *corev1.PodSpec) (ports []corev1.ContainerPort) {
 	add := func(container *corev1.Container) {
 		for _, port := range container.Ports {

@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// A taint with the effect NoExecute keeps new pods off that do not tolerate it, as at a kubelet; other effects concern the scheduler. In a cluster,
-// Kubernetes deletes such pods at the same time.
+// TestUntoleratedTaintsReject checks that a taint with the effect NoExecute rejects new pods that do not tolerate it,
+// as a kubelet does. Other effects concern the scheduler. In a cluster, Kubernetes deletes such pods at the same time.
 func TestUntoleratedTaintsReject(t *testing.T) {
 	t.Parallel()
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Effect: corev1.TaintEffectNoExecute}}}}
@@ -24,7 +24,8 @@ func TestUntoleratedTaintsReject(t *testing.T) {
 	assert.Nil(t, reject(&corev1.Pod{}, nil))
 }
 
-// Host ports collide on the same address, or on any; a pod that has left frees its own.
+// TestHostPortsCollide checks that host ports collide on the same address, or on any, and that a deleted pod frees its
+// ports.
 func TestHostPortsCollide(t *testing.T) {
 	t.Parallel()
 	pod := func(ip string, protocol corev1.Protocol) *corev1.Pod {

@@ -17,19 +17,22 @@ import (
 const (
 	// AwaitingReferencesReason is the reason of the Event that lists the objects a pod waits for.
 	AwaitingReferencesReason = "AwaitingReferences"
-	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects it refers to are behind.
+	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects it refers to are
+	// behind.
 	OutdatedReferencesReason = "OutdatedReferences"
-	// arrivalTime delays the Event: configuration is often created together with its pod, and a shorter delay would report normal operation.
+	// arrivalTime delays the Event: configuration is often created together with its pod, and a shorter delay would
+	// report normal operation.
 	arrivalTime = 2 * time.Second
 	// shownLags limits the number of objects in an Event.
 	shownLags = 5
 )
 
-// awaitReferences returns an error, after which the pod is reconciled again, while objects that its containers read are behind on the provider.
-// Kubernetes guarantees that containers see all changes made before they start.
+// awaitReferences returns an error, after which the pod is reconciled again, while objects that its containers read are
+// behind on the provider. Kubernetes guarantees that containers see all changes made before they start.
 //
-// The wait ends when all objects are in step (the engine then enqueues the pod), after Options.ReferenceTimeout, or when the objects have failed for
-// that long: one broken object must not block pods. An Event then lists the objects. It makes no API call if no object is behind.
+// The wait ends when all objects are in step (the engine then enqueues the pod), after Options.ReferenceTimeout, or
+// when the objects have failed for that long: one broken object must not block pods. An Event then lists the objects.
+// It makes no API call if no object is behind.
 func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.View) error {
 	limit := h.Options().ReferenceTimeout
 	if limit <= 0 {
@@ -68,7 +71,7 @@ func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.Vi
 	return &engine.RetryAfter{After: next.Sub(now)}
 }
 
-// waitUntil returns the time until which a pod waits for an object at most, if it has waited since the given time.
+// waitUntil returns the latest time until which a pod waits for an object, if it has waited since the given time.
 func waitUntil(lag engine.Lag, since time.Time, limit time.Duration) time.Time {
 	until := since.Add(limit)
 	if lag.Failing.IsZero() {
@@ -97,8 +100,8 @@ func listLags(lags []engine.Lag) string {
 	return text
 }
 
-// mayStart calls awaitReferences if the pod in the worker's document starts containers: a new pod, a container with another image, or a further
-// ephemeral container.
+// mayStart calls awaitReferences if the pod in the worker's document starts containers: a new pod, a container with
+// another image, or a further ephemeral container.
 func (h *Handler) mayStart(w *engine.Worker, v *podView) error {
 	spec := w.Doc.Root().View().Field("spec")
 	if v.shadow != nil {

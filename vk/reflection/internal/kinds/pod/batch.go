@@ -13,24 +13,25 @@ import (
 	"github.com/refract-project/refract/vk/pods"
 )
 
-// During a rollout the controllers of this cluster react to each pod that becomes Ready: they update the status of its ReplicaSet and
-// Deployment, and the EndpointSlices of its Services, which are reflected in turn. Statuses that change within batchPeriod of each other
-// are therefore written together, so that the controllers see many at once. The first batchAtOnce of them are not held back, so a few
-// changes cause no delay.
+// During a rollout the controllers of this cluster react to each pod that becomes Ready: they update the status of its
+// ReplicaSet and Deployment, and the EndpointSlices of its Services, which are reflected in turn. Statuses that change
+// within batchPeriod of each other are therefore written together, so that the controllers see many at once. The first
+// batchAtOnce of them are not held back, so a few changes cause no delay.
 const (
 	batchPeriod = 500 * time.Millisecond
 	batchAtOnce = 5
 )
 
-// batches decides when statuses are written. The zero value is ready. Safe for concurrent use.
+// batches decides when statuses are written. The zero value is ready to use. Safe for concurrent use.
 type batches struct {
 	mu     sync.Mutex
-	end    time.Time // of the period that began last
-	atOnce int       // statuses of that period that were not held back
+	end    time.Time // end of the latest period
+	atOnce int       // number of statuses in this period that were not held back
 }
 
-// wait returns how long a status is held back, 0 to write it now. It sets due, which is zero for a new change, to the time at which the
-// status may be written. The caller resets due when the status has been written, or there is nothing to write any more.
+// wait returns how long a status is held back, or 0 to write it now. It sets due, which is zero for a new change, to
+// the time at which the status may be written. The caller resets due when the status has been written, or there is
+// nothing to write any more.
 func (b *batches) wait(now time.Time, due *time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,8 +49,9 @@ func (b *batches) wait(now time.Time, due *time.Time) time.Duration {
 	return max(0, due.Sub(now))
 }
 
-// isUrgent reports whether a status does not wait for those of other pods. A pod that is no longer Ready must get no traffic. The end of a
-// pod could not be shown any more once the provider's pod is gone. A status of nil stands for the present one.
+// isUrgent reports whether a status does not wait for the statuses of other pods. A pod that is no longer Ready must
+// not get traffic, and the end of a pod could no longer be shown once the provider's pod is gone. A nil status stands
+// for the present one.
 func isUrgent(v *podView, next map[string]any) bool {
 	if next == nil {
 		next = v.status

@@ -26,7 +26,7 @@ func TestManyStatusesAreWrittenTogether(t *testing.T) {
 	var b batches
 	begin := time.Now()
 	var due [100]time.Time
-	written := map[time.Duration]int{} // by the time since begin
+	written := map[time.Duration]int{} // keyed by the time since begin
 	for i := range due {
 		at := time.Duration(i) * 10 * time.Millisecond
 		wait := b.wait(begin.Add(at), &due[i])
@@ -38,11 +38,12 @@ func TestManyStatusesAreWrittenTogether(t *testing.T) {
 	}
 }
 
-// A status that is not written yet, for another reason, counts once among those that are not held back.
+// TestStatusesThatAreNotWrittenYet checks that a status that is not written yet, for another reason, counts once among
+// the statuses that are not held back.
 func TestStatusesThatAreNotWrittenYet(t *testing.T) {
 	var b batches
 	now := time.Now()
-	var paced time.Time // was not written, for another reason
+	var paced time.Time // belongs to a status that is not written, for another reason
 	for range 10 * batchAtOnce {
 		assert.Zero(t, b.wait(now, &paced))
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// unreflectedError: the token of a service account cannot be had, for Secrets are not reflected.
+// unreflectedError means that the token of a service account is not available because Secrets are not reflected.
 type unreflectedError struct{ account string }
 
 func (e *unreflectedError) Error() string {

@@ -11,9 +11,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// generations returns the generations of a pod and of the provider's. The provider has observed ours when the ShadowPod has what our pod asks
-// for, the provider's pod has what its ShadowPod asks for, and its kubelet has observed that. While the node is not ready the ShadowPod is
-// not compared.
+// generations returns the generations of a pod and of the provider's pod. The provider has observed our generation when
+// the ShadowPod has the desired state of our pod, the provider's pod has the desired state of its ShadowPod, and its
+// kubelet has observed it. While the node is not ready, the ShadowPod is not compared.
 func (v *podView) generations() engine.Generations {
 	g := engine.Generations{Object: v.local.GetGeneration()}
 	if v.current && v.shadow != nil && raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] != "true" && v.followsShadow() {
@@ -22,8 +22,8 @@ func (v *podView) generations() engine.Generations {
 	return g
 }
 
-// followsShadow reports whether the provider's pod has the present spec of its ShadowPod. A provider that runs Liqo changes no pod after it
-// was made, and notes no generation.
+// followsShadow reports whether the provider's pod has the present spec of its ShadowPod. A provider that runs Liqo
+// never changes a pod after its creation, and records no generation.
 func (v *podView) followsShadow() bool {
 	made, noted := raw.Annotations(v.remote.Object)[wire.ShadowPodGenerationAnnotation].(string)
 	if !noted {

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Name of the kind.
+// Name is the name of the kind.
 const Name = "Pod"
 
 var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
@@ -43,30 +43,30 @@ func Kind() engine.Kind {
 	}
 }
 
-// keep keeps of a ShadowPod what may still change in its pod, and the Secrets with its tokens.
+// keep keeps the fields of a ShadowPod that may still change in its pod, and the Secrets with its tokens.
 func keep(spec map[string]any) map[string]any {
 	kept := pods.Changeable(spec)
 	access.KeepSecrets(spec, kept)
 	return kept
 }
 
-// Handler implements engine.Handler: it offloads pods.
+// Handler implements engine.Handler. It offloads pods.
 type Handler struct {
 	engine.Base
 	states  sync.Map // engine.Key to *podState
 	batches batches
 	blocked blocked
-	// admitted are the pods of the node that a kubelet would have admitted.
+	// admitted has the pods of the node that a kubelet would have admitted.
 	admitted admitted
 }
 
 // Extend watches the provider's pods.
 func (h *Handler) Extend(s *engine.Scope) {
-	// Without their specs, which are not used here.
+	// The specs of the provider's pods are not used here.
 	s.State = s.WatchRemote(podsResource, informer.DropSpec, func(_, object *unstructured.Unstructured, _ bool) { s.Enqueue(s.Key(object.GetName())) })
 }
 
-// Derived implements engine.Handler: it returns the provider's pod.
+// Derived implements engine.Handler. It returns the provider's pod.
 func (h *Handler) Derived(s *engine.Scope, name string) *unstructured.Unstructured {
 	remote, _ := s.State.(*informer.Informer)
 	return remote.Get(s.RemoteNamespace(), name)
@@ -81,8 +81,9 @@ func (h *Handler) NamespacesChanged() {
 	}
 }
 
-// CopyMatters implements engine.Handler. The step of a ShadowPod that says no more than how its pod is doing does not: the pod
-// itself is watched. Its end is another matter, for then there may be no pod to say it.
+// CopyMatters implements engine.Handler. A change of a ShadowPod that only reports the phase of its pod does not
+// matter, because the pod itself is watched. The end of the pod does matter, because the pod may no longer exist to
+// report it.
 func (h *Handler) CopyMatters(before, shadow *unstructured.Unstructured) bool {
 	if before == nil || before.GetResourceVersion() == shadow.GetResourceVersion() {
 		return true

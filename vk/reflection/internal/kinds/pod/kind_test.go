@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// That the provider notes the phase on a ShadowPod is no news: its pod said so. Its end is, and so is everything else.
+// TestPhaseOfAShadowPodIsNoNews checks that a phase which the provider writes to a ShadowPod does not matter, because
+// its pod reports it, and that the end of the pod and all other changes do.
 func TestPhaseOfAShadowPodIsNoNews(t *testing.T) {
 	shadow := func(version string, path ...string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}

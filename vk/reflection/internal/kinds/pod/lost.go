@@ -15,14 +15,15 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// RefusalGrace is how long a pod that the provider has lost stays while the provider refuses to run it again. It is the time that Kubernetes
-// leaves pods on a node that is not ready, by default.
+// RefusalGrace is how long a pod that the provider has lost is kept while the provider refuses to run it again. By
+// default, Kubernetes gives pods on a node that is not ready the same time.
 const RefusalGrace = 5 * time.Minute
 
-// showRefusal updates the status of a pod that has run and that the provider has lost and refuses to run again: it has revoked the access of this
-// cluster (a drained Tenant), deleted the namespace, or has no quota left. The pod is not ready, and fails after RefusalGrace, so that its
-// controller replaces it. While the provider still has the pod or its ShadowPod, or does not answer, nothing is decided. refusal is the
-// error of the last attempt. It is returned until the pod fails, so that the next attempt follows.
+// showRefusal updates the status of a pod that has run, was lost by the provider, and is refused when it is offloaded
+// again: the provider has revoked the access of this cluster (a drained Tenant), deleted the namespace, or has no quota
+// left. The pod is not ready, and fails after RefusalGrace, so that its controller replaces it. While the provider
+// still has the pod or its ShadowPod, or does not respond, the status is not changed. refusal is the error of the last
+// attempt. It is returned until the pod fails, so that the next attempt follows.
 func (h *Handler) showRefusal(ctx context.Context, w *engine.Worker, v *podView, refusal error) error {
 	switch {
 	case refusal == nil:
@@ -49,7 +50,7 @@ func (h *Handler) showRefusal(ctx context.Context, w *engine.Worker, v *podView,
 		"To have that done elsewhere, cordon the node", RefusalGrace))
 }
 
-// isRefusal reports whether an API server has answered that it does not create a ShadowPod.
+// isRefusal reports whether an API server has refused to create a ShadowPod.
 func isRefusal(err error) bool {
 	class, _ := engine.Classify(err)
 	return class.Answered() || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)

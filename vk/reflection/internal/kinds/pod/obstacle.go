@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// RemoteReferencesAnnotation, on pods of this cluster, lists kinds, separated by commas, or "*" for all: the provider has its own objects of these
-// kinds with the names in the pod's spec, so the pod is offloaded.
+// RemoteReferencesAnnotation, on pods of this cluster, lists kinds, separated by commas, or "*" for all: the provider
+// has its own objects of these kinds with the names in the pod's spec, so the pod is offloaded.
 const RemoteReferencesAnnotation = "plugins.refract.io/remote-references"
 
 // Kinds that RemoteReferencesAnnotation may name.
@@ -30,22 +30,24 @@ const (
 	avoidNodeHint = "keep the pod off virtual nodes with a node affinity (" + wire.TypeLabel + " NotIn " + wire.VirtualNodeType + ")"
 )
 
-// Claims knows the claims of pods; the kind PersistentVolumeClaim implements it.
+// Claims provides information about the claims of pods. The kind PersistentVolumeClaim implements it.
 type Claims interface {
-	// KeptClass reports whether the volume of a claim exists, or will exist, in this cluster only, and returns the storage class of the claim.
+	// KeptClass reports whether the volume of a claim exists, or will exist, in this cluster only, and returns the
+	// storage class of the claim.
 	KeptClass(namespace, name string) (class string, kept bool)
 }
 
 // obstacle is a reference to an object that is never reflected.
 type obstacle struct {
-	kind    string // as in RemoteReferencesAnnotation
+	kind    string // kind as in RemoteReferencesAnnotation
 	problem string
 	remedy  string
-	claim   string // name of the PersistentVolumeClaim, "" if it is another kind
+	claim   string // name of the PersistentVolumeClaim, "" for another kind
 }
 
-// refuseObstacles refuses a new pod that needs an object which is never reflected, and reports whether it did. Otherwise the provider's pod would
-// wait forever for an object of this cluster. Pods that have a ShadowPod or have run are not affected.
+// refuseObstacles refuses a new pod that needs an object which is never reflected, and reports whether it did.
+// Otherwise the provider's pod would wait forever for an object of this cluster. Pods that have a ShadowPod or have run
+// are not affected.
 func (h *Handler) refuseObstacles(ctx context.Context, w *engine.Worker, v *podView) (refused bool, err error) {
 	if v.shadow != nil || !pods.Untouched(v.status) {
 		return false, nil
@@ -97,8 +99,8 @@ func (h *Handler) obstacles(v *podView, spec document.View) (found []obstacle) {
 	return found
 }
 
-// claimObstacles returns an obstacle if a pod volume needs a claim, or an ephemeral volume, of another storage class than the virtual one. It
-// ignores ephemeral volumes whose storage class was replaced by a plugin.
+// claimObstacles returns an obstacle if a pod volume needs a claim, or an ephemeral volume, of another storage class
+// than the virtual one. It ignores ephemeral volumes whose storage class was replaced by a plugin.
 func (h *Handler) claimObstacles(v *podView, volume document.View, name string) []obstacle {
 	claim, _ := volume.Field("persistentVolumeClaim").Field("claimName").Text()
 	template := volume.Field("ephemeral").Field("volumeClaimTemplate")
@@ -163,7 +165,8 @@ func (h *Handler) ClaimChanged(claim engine.Key) {
 	}
 }
 
-// blocked maps claims to the pods that were refused because of them. The zero value is ready to use. Safe for concurrent use.
+// blocked maps claims to the pods that were refused because of them. The zero value is ready to use. Safe for
+// concurrent use.
 type blocked struct {
 	mu sync.Mutex
 	by map[engine.Key][]engine.Key

@@ -13,7 +13,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Sources of projected volumes that exist in this cluster only are obstacles, unless they are optional. API servers drop some of them by default.
+// TestSourcesOfThisClusterOnly checks that sources of projected volumes that exist in this cluster only are obstacles,
+// unless they are optional. API servers drop some of them by default.
 func TestSourcesOfThisClusterOnly(t *testing.T) {
 	t.Parallel()
 	for text, kind := range map[string]string{
@@ -37,7 +38,8 @@ func TestSourcesOfThisClusterOnly(t *testing.T) {
 	}
 }
 
-// Every field of a pod that names an object is read, each object once.
+// TestReferencesOfASpec checks that every field of a pod that names an object is read, and that each object is listed
+// once.
 func TestReferencesOfASpec(t *testing.T) {
 	t.Parallel()
 	spec := map[string]any{}

@@ -25,62 +25,64 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Annotations of pods of this cluster, written together with the status, so that restart counts never fall and conditions of this cluster
-// are never overwritten, whichever process was down when the pod was recreated.
+// Annotations of pods of this cluster, written together with the status. They ensure that restart counts never decrease
+// and conditions of this cluster are never overwritten, whichever process was down when the pod was recreated.
 const (
 	RestartsAnnotation = wire.RestartsAnnotation
 	GatesAnnotation    = wire.ReadinessGatesAnnotation
 )
 
-// RemoteGatesAnnotation, on pods of this cluster, names the readiness gates that something on the provider opens, separated by
-// commas, or "*" for all. Whether any other gate is open is for this cluster to say: a provider makes no pod ready by it.
+// RemoteGatesAnnotation, on pods of this cluster, lists the readiness gates that are opened on the provider, separated
+// by commas, or "*" for all. All other gates are decided in this cluster: a provider cannot make a pod ready by opening
+// them.
 const RemoteGatesAnnotation = "plugins.refract.io/remote-readiness-gates"
 
-// podState is what is remembered about a pod. One worker at a time has it.
+// podState is the state of a pod between reconciliations. One worker at a time uses it.
 type podState struct {
 	uid        types.UID
 	restarts   pods.Restarts
-	held       types.UID // the provider's pod whose status is not shown yet
+	held       types.UID // uid of the provider's pod whose status is not shown yet
 	since      time.Time
-	due        time.Time // when a changed status may be written, zero without a change: see batches
-	lacking    time.Time // since when a Secret is awaited, see TokenArrival
-	admitted   bool      // see admit; generation is that of the pod at the time
+	due        time.Time // when a changed status may be written, zero if it has not changed: see batches
+	lacking    time.Time // since when the pod waits for a Secret, see TokenArrival
+	admitted   bool      // see admit; generation is the pod's generation at that time
 	generation int64
-	awaiting   time.Time // since when its references are awaited, zero if they are not
+	awaiting   time.Time // since when the pod waits for its references, zero if it does not
 	shadow     asked
 	kept       kept
-	hastened   int64     // the grace period that the provider's pod was given last, in seconds
+	hastened   int64     // last grace period given to the provider's pod, in seconds
 	refused    time.Time // since when the provider refuses to run the pod again, zero if it does not: see showRefusal
 }
 
-// kept is what a ShadowPod was right for when its pod's chain has run last: until something of that changes, it is. The chain
-// sees the status of the pod, too, but what it says of that is not worth an evaluation.
+// kept has the inputs of the last evaluation that found the ShadowPod correct. It is correct until one of them changes.
+// The chain also sees the status of the pod, but a change of the status alone does not justify an evaluation.
 type kept struct{ local, shadow, epoch uint64 }
 
 func (h *Handler) kept(v *podView) kept {
 	return kept{engine.ContentHash(v.local, nil), engine.ContentHash(v.shadow, h.Kind().Copy.Into), h.Epoch()}
 }
 
-// asked is what is known of the ShadowPod that the provider was asked for.
+// asked describes the ShadowPod whose creation was requested from the provider.
 type asked struct {
-	uid   types.UID // of the one that was seen last, "" since it was asked for (again)
-	since time.Time // when it was asked for, unless it was seen since
+	uid   types.UID // uid of the last seen ShadowPod, "" since the last create request
+	since time.Time // time of the create request, unless the ShadowPod was seen since
 }
 
-// podView is everything a decision about a pod is made of.
+// podView has all inputs of a decision about a pod.
 type podView struct {
 	key     engine.Key
 	scope   *engine.Scope
 	local   *unstructured.Unstructured
 	shadow  *unstructured.Unstructured
 	remote  *unstructured.Unstructured // the provider's pod
-	status  map[string]any             // of local
+	status  map[string]any             // status of local
 	state   *podState
-	aborted bool // local was failed because its namespace was taken back, or the provider does not run it again
-	current bool // the ShadowPod has what local asks for
+	aborted bool // local failed because its namespace is not offloaded any more, or the provider refuses it
+	current bool // the ShadowPod has the desired state of local
 }
 
-// Reconcile implements engine.Handler: it follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
+// Reconcile implements engine.Handler. It follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod
+// reflection.)
 func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
 	v := &podView{key: key, scope: s, local: s.Object(key), remote: h.Derived(s, key.Name)}
 	if v.local == nil {
@@ -123,13 +125,13 @@ func (h *Handler) stateOf(key engine.Key, uid types.UID) *podState {
 		}
 	}
 	state := &podState{uid: uid}
-	h.admitted.leave(key) // an earlier pod of the name
+	h.admitted.leave(key) // removes an earlier pod of the same name
 	h.states.Store(key, state)
 	return state
 }
 
-// runPod keeps the ShadowPod and shows the status. That a plugin fails, or the provider refuses a change, concerns the
-// ShadowPod: how its pod is doing is shown all the same.
+// runPod reconciles the ShadowPod and shows the status. The pod's status is reflected even if a plugin failed or the
+// provider refused to update the ShadowPod.
 func (h *Handler) runPod(ctx context.Context, w *engine.Worker, v *podView) error {
 	if rejected, err := h.admit(ctx, w, v); rejected || err != nil {
 		return err
@@ -149,7 +151,7 @@ func (h *Handler) runPod(ctx context.Context, w *engine.Worker, v *podView) erro
 	return engine.Directed(failed, shown)
 }
 
-// keepShadow makes the ShadowPod what it should be, and reports whether there is one whose status goes on being shown.
+// keepShadow reconciles the ShadowPod. goesOn reports whether there is a ShadowPod whose status should be shown.
 func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) (goesOn bool, err error) {
 	var now kept
 	if v.shadow != nil {
@@ -177,7 +179,7 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	}
 	debuggers := 0
 	if v.shadow == nil {
-		// No API server makes a pod that has them: they come next.
+		// No API server accepts a new pod with ephemeral containers. They are added by a later update.
 		if debuggers, err = w.Doc.Root().Remove("spec.ephemeralContainers"); err != nil {
 			return false, err
 		}
@@ -208,16 +210,16 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	return true, nil
 }
 
-// updateShadow brings metadata up to date, and of the spec what may change while a pod lives; everything else was
-// settled when the pod was created, and a plugin that would settle it differently today concerns new pods. While the
-// node is not ready the labels that say so are in flux, and nothing is written.
+// updateShadow updates the metadata and the fields of the spec that may change while a pod lives. All other fields were
+// fixed when the pod was created; a plugin that would set them differently today affects only new pods. While the node
+// is not ready, nothing is written, because the labels for this state are temporary.
 func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView, x *engine.Desired) error {
 	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" || v.shadow.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	have, _ := raw.Nested(v.shadow.Object, h.Kind().Copy.Into...).(map[string]any)
 	spec := x.View.Field("spec")
-	stands := spec // with the decisions of the provider's admission
+	stands := spec // spec with the decisions of the provider's admission
 	if object := x.WithAdmitted(w, v.shadow); object != nil {
 		stands = document.Of(raw.Nested(object.Object, h.Kind().Copy.Into...))
 	}
@@ -235,7 +237,8 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 		object.Object["spec"] = map[string]any{"pod": spec}
 		return object
 	}
-	// A provider with Liqo's webhook takes neither sizes nor debuggers: they must not keep the rest back.
+	// A provider with Liqo's webhook accepts neither resizes nor ephemeral containers. They must not block other
+	// changes.
 	x.Lesser = func() *unstructured.Unstructured {
 		plain := pods.UpdatePlain(spec, have)
 		if x.SameMetadata(whole) && raw.Equal(plain, have) {
@@ -246,7 +249,7 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 	return h.Update(ctx, w, x, v.shadow, shadow(pods.UpdateSpec(spec, have)))
 }
 
-// endPod lets a pod that is being deleted go when nothing of it is left on the provider.
+// endPod releases a pod that is being deleted when nothing of it is left on the provider.
 func (h *Handler) endPod(ctx context.Context, w *engine.Worker, v *podView) error {
 	if v.shadow == nil && v.remote == nil {
 		if err := h.shadowIsGone(ctx, v); err != nil {
@@ -268,15 +271,16 @@ func (h *Handler) endPod(ctx context.Context, w *engine.Worker, v *podView) erro
 	return h.showStatus(ctx, w, v)
 }
 
-// hasten gives the provider's pod no more time to end than ours has, which `kubectl delete --grace-period`, a drain or an
-// eviction has shortened. When its ShadowPod goes, the provider gives it what its spec says. Longer than that is not to be
-// had: of two grace periods Kubernetes takes the shorter one.
+// hasten limits the grace period of the provider's pod to the remaining one of ours, which `kubectl delete
+// --grace-period`, a drain or an eviction has shortened. Without it, the provider uses the grace period in the pod's
+// spec when its ShadowPod is deleted. A longer grace period is impossible, because Kubernetes uses the shorter of two.
 func (h *Handler) hasten(ctx context.Context, v *podView) error {
 	going := v.local.GetDeletionGracePeriodSeconds()
 	if v.remote == nil || going == nil {
 		return nil
 	}
-	most := max(1, *going) // with 0 it would be forgotten there while its containers still run
+	// With a grace period of 0, the provider would remove the pod while its containers still run.
+	most := max(1, *going)
 	if v.state.hastened == most {
 		return nil
 	}
@@ -299,7 +303,7 @@ func (h *Handler) hasten(ctx context.Context, v *podView) error {
 	case err == nil:
 		h.Counted("delete", "remote")
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone
-	case apierrors.IsForbidden(err): // as it is at Liqo's providers: it ends, in its own time
+	case apierrors.IsForbidden(err): // expected at providers with Liqo: the pod ends after its own grace period
 	default:
 		return fmt.Errorf("shortening the grace period of pod %s/%s, %w", v.scope.RemoteNamespace(), v.remote.GetName(), err)
 	}
@@ -307,18 +311,19 @@ func (h *Handler) hasten(ctx context.Context, v *podView) error {
 	return nil
 }
 
-// straggling is how long a request may still arrive after its answer was given up: it may lie in the buffer of a proxy, or
-// be on its way through a connection that is lost for us.
+// straggling is how long a request may still arrive after the wait for its response was abandoned. It may be in the
+// buffer of a proxy, or on its way through a connection that this side has already lost.
 const straggling = 2 * time.Second
 
-// shadowIsGone is an error as long as the pod may have a ShadowPod that the cache does not show. A cache says what was, and a
-// create that has no answer is an open question: only the deletion that the watch has delivered, or the API server itself,
-// says that there is none. Releasing the pod earlier would run it twice, once here under the same name.
+// shadowIsGone returns an error as long as the pod may have a ShadowPod that the cache does not show. A cache shows the
+// past, and a create without a response may have succeeded. Only a deletion delivered by the watch, or the API server
+// itself, proves that there is no ShadowPod. Releasing the pod earlier could run it twice under the same name, once of
+// them here.
 func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 	known := v.state.shadow
 	switch {
 	case known == asked{} || v.scope.IsGone(known.uid):
-		return nil // never asked for by this process, and listed since it began; or seen to go
+		return nil // this process never created it, or its deletion was delivered
 	case h.Clock().Since(known.since) < straggling:
 		return &engine.RetryAfter{After: straggling - h.Clock().Since(known.since)}
 	}
@@ -330,8 +335,8 @@ func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 	return nil
 }
 
-// letGo ends a pod of which nothing is left on the provider. A controller that holds it by a finalizer (a Job counts its pods that way)
-// may wait for it to be over, and a kubelet sees to that before it lets a pod go.
+// letGo ends a pod that has left nothing on the provider. A controller that holds the pod by a finalizer (a Job counts
+// its pods this way) may wait for its final phase, and a kubelet sets a final phase before it releases a pod.
 func (h *Handler) letGo(ctx context.Context, w *engine.Worker, v *podView) error {
 	if len(v.local.GetFinalizers()) > 0 && !podend.Finished(pods.Phase(v.status)) {
 		over := pods.Reject(v.status, corev1.PodFailed, wire.RemotePodTerminatedReason, "", h.Clock().Now())

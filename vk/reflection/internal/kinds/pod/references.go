@@ -20,17 +20,19 @@ const (
 	claimTemplateKind = "ResourceClaimTemplate.resource.k8s.io"
 )
 
-// containerFields are the lists of containers in a spec.
+// containerFields are the fields of a spec with lists of containers.
 var containerFields = [...]string{"initContainers", "containers", "ephemeralContainers"}
 
-// volumeSecrets are the fields of volume sources that name a Secret, besides those of Secrets themselves.
+// volumeSecrets are the fields of volume sources that name a Secret. They include the source of Secret volumes.
 var volumeSecrets = [...][2]string{{"secret", "secretName"}, {"csi", "nodePublishSecretRef"}, {"azureFile", "secretName"}, {"cephfs", "secretRef"}, {"cinder", "secretRef"}, {"flexVolume", "secretRef"},
 	{"iscsi", "secretRef"}, {"rbd", "secretRef"}, {"scaleIO", "secretRef"}, {"storageos", "secretRef"}}
 
-// references is a list without duplicates, in no particular order. Objects have their names on the provider.
+// references is a list without duplicates, in no particular order. Objects have the names that they have on the
+// provider.
 type references []engine.Reference
 
-// ReferencesOf returns the objects that the containers of a pod read, from its mutated spec, including optional references.
+// ReferencesOf returns the objects that the containers of a pod read, from its mutated spec, including optional
+// references.
 func ReferencesOf(spec document.View) []engine.Reference {
 	var all references
 	for _, field := range containerFields {
@@ -74,7 +76,8 @@ func (r *references) addContainer(container document.View) {
 
 func (r *references) addVolume(volume document.View) {
 	if volume.Field("persistentVolumeClaim").Exists() || volume.Field("ephemeral").Exists() {
-		// Claims must have been listed to find obstacles. They need not be in step: Kubernetes waits for volumes.
+		// Claims must have been listed before obstacles can be found. They need not be in step, because Kubernetes
+		// waits for volumes.
 		r.addReference(engine.Reference{Kind: volumeClaimKind})
 	}
 	r.add(configMapKind, volume.Field("configMap").Field("name"))

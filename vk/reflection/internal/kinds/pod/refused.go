@@ -17,18 +17,18 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// notOffloadedHint is for the user of a pod that should not be here.
+// notOffloadedHint is the remedy for the user of a pod in a namespace that is not offloaded.
 const notOffloadedHint = "its namespace is not offloaded to that cluster. To keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
 	wire.TypeLabel + "=" + wire.VirtualNodeType + " in its node affinity"
 
-// unknownHint is for a pod whose namespace may yet be offloaded.
+// unknownHint is the explanation for a pod whose namespace may still be offloaded.
 const unknownHint = "the remote namespace has not been created yet; see the status of the NamespaceOffloading in that namespace"
 
-// NotOffloaded implements engine.Handler: it deals with a pod on this node whose namespace is not offloaded. (Liqo: the fallback
-// of pod reflection.)
+// NotOffloaded implements engine.Handler. It handles a pod on this node whose namespace is not offloaded. (Liqo: the
+// fallback of pod reflection.)
 //
-// While that is not certain (the map has not been read, is gone, or says that the remote namespace is on its way) a pod that has
-// begun is left alone: only a pod that has never run is set to waiting, or released when it is being deleted.
+// While this is not certain (the map has not been read, is gone, or announces the remote namespace), a pod that has
+// begun is left alone. Only a pod that has never run is set to waiting, or released when it is being deleted.
 func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
 	local := h.ObjectOfNode(key)
 	if local == nil {
@@ -39,7 +39,7 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 	}
 	state, known := h.NamespaceState(key.Namespace)
 	if !known || state == namespaces.Mapped {
-		return nil // enqueued again when the namespace is ready
+		return nil // the pod is enqueued again when the namespace is ready
 	}
 	status, _ := local.Object["status"].(map[string]any)
 	certain := state == namespaces.NotOffloaded
@@ -51,7 +51,7 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 		return nil
 	case certain && !pods.Untouched(status) && !podend.Finished(pods.Phase(status)):
 		if named, err := h.MapNames(ctx, key.Namespace); named || err != nil {
-			return err // enqueued again when the cache knows it, too
+			return err // the pod is enqueued again when the cache has the namespace, too
 		}
 		return h.refusePod(ctx, w, local, notOffloadedHint)
 	case certain:
@@ -63,7 +63,8 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 	}
 }
 
-// skipPod does not offload a pod because a plugin says so. One that is not shown to run may yet do so on the provider.
+// skipPod does not offload a pod because a plugin skips it. A pod that is not shown as running may still run on the
+// provider.
 func (h *Handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why string) error {
 	if pods.Untouched(v.status) {
 		if err := h.Remove(ctx, w, v.scope, v.shadow); err != nil {
@@ -73,8 +74,8 @@ func (h *Handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why
 	return h.refusePod(ctx, w, v.local, why)
 }
 
-// refusePod shows that a pod is not offloaded: one that has not begun waits, one that has is over. Its ShadowPod, if
-// any, is deleted once the pod says so.
+// refusePod shows that a pod is not offloaded: a pod that has not begun waits, and a pod that has begun fails. Its
+// ShadowPod, if any, is deleted after the status was written.
 func (h *Handler) refusePod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, why string) error {
 	status, _ := local.Object["status"].(map[string]any)
 	phase, reason := corev1.PodFailed, wire.OffloadingAbortedReason

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// showStatus makes the status of the provider's pod that of ours.
+// showStatus reflects the status of the provider's pod to ours.
 func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) error {
 	if v.remote == nil || engine.StandsForAnother(v.remote, v.local) {
 		return h.showEnd(ctx, w, v)
@@ -54,7 +54,7 @@ func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) 
 			v.state.due = time.Time{}
 			return nil
 		}
-		next = nil // the label is all that is missing
+		next = nil // only the label is missing
 	}
 	if !isUrgent(v, next) {
 		if wait := h.batches.wait(h.Clock().Now(), &v.state.due); wait > 0 {
@@ -83,7 +83,7 @@ func readinessGates(pod *unstructured.Unstructured) (types []string) {
 	return types
 }
 
-// followedGates are the readiness gates about which the pod believes the provider.
+// followedGates returns the readiness gates whose conditions are taken from the provider.
 func followedGates(pod *unstructured.Unstructured) (followed []string) {
 	text, _ := raw.Annotations(pod.Object)[RemoteGatesAnnotation].(string)
 	for _, gate := range strings.Split(text, ",") {
@@ -94,12 +94,13 @@ func followedGates(pod *unstructured.Unstructured) (followed []string) {
 	return followed
 }
 
-// RecreatingReason is why a pod is not ready whose counterpart on the provider was stopped and is created again.
+// RecreatingReason is the reason why a pod is not ready if its counterpart on the provider was stopped and is created
+// again.
 const RecreatingReason = "RemotePodRecreating"
 
-// interruption returns why the provider's pod says nothing about how ours is doing, "" when it does: it is being stopped,
-// which is not the end of ours, or it is a replacement that does not run yet. While our own pod is being deleted the
-// provider's end is its own.
+// interruption returns the reason why the status of the provider's pod does not apply to ours, or "" if it does. It
+// does not apply if the provider's pod is being stopped, which does not end ours, or is a replacement that does not run
+// yet. While our own pod is being deleted, the end of the provider's pod is also its own.
 func interruption(v *podView) string {
 	if v.local.GetDeletionTimestamp() != nil {
 		return ""
@@ -121,7 +122,8 @@ func interruption(v *podView) string {
 	return ""
 }
 
-// finalPhase is as of podend. A pod that cannot be read has not ended: what is shown as finished stays so forever.
+// finalPhase returns podend.FinalPhase of a pod. A pod that cannot be decoded has not ended, because a finished status
+// is never changed again.
 func finalPhase(pod *unstructured.Unstructured) corev1.PodPhase {
 	typed := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pod.Object, typed); err != nil {
@@ -130,7 +132,7 @@ func finalPhase(pod *unstructured.Unstructured) corev1.PodPhase {
 	return podend.FinalPhase(typed)
 }
 
-// showInterruption shows the pod as what it is meanwhile: as it was, but not ready.
+// showInterruption shows the last status of the pod, but not ready.
 func (h *Handler) showInterruption(ctx context.Context, w *engine.Worker, v *podView, why string) error {
 	next := pods.Interrupt(v.status, RecreatingReason, why, h.Clock().Now())
 	if raw.Equal(next, v.status) {
@@ -139,7 +141,7 @@ func (h *Handler) showInterruption(ctx context.Context, w *engine.Worker, v *pod
 	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
 }
 
-// showAbsence shows that a pod is not ready which has run and whose ShadowPod another client keeps deleting.
+// showAbsence shows a pod that has run as not ready if another client keeps deleting its ShadowPod.
 func (h *Handler) showAbsence(ctx context.Context, w *engine.Worker, v *podView) error {
 	switch {
 	case v.shadow != nil || pods.Untouched(v.status):
@@ -150,8 +152,8 @@ func (h *Handler) showAbsence(ctx context.Context, w *engine.Worker, v *podView)
 	return h.showInterruption(ctx, w, v, "another client of the provider deletes the ShadowPod, so it is not recreated at the moment: see the Events of the pod")
 }
 
-// showEnd takes, when the provider's pod is gone for good, its final phase from the ShadowPod. A pod that is
-// gone for a moment is not ready: the provider makes it again.
+// showEnd shows the final phase from the ShadowPod when the provider's pod is gone for good. A pod that is gone for a
+// moment is shown as not ready, because the provider creates it again.
 func (h *Handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) error {
 	if v.shadow == nil || v.remote != nil {
 		return nil
@@ -176,11 +178,12 @@ func (h *Handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) err
 	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
 }
 
-// unseen is how long the watch gets to show a pod that is there.
+// unseen is the time that the watch gets to deliver a pod that exists.
 const unseen = time.Second
 
-// isThere asks the provider for the pod that the cache does not show: the watch of pods may be behind that of ShadowPods. What is shown of a
-// pod that has finished stays, and only the pod itself has the exit codes of its containers.
+// isThere checks with the provider's API server whether a pod exists that the cache does not have: the watch of pods
+// may be behind the watch of ShadowPods. The status of a finished pod is final, and only the pod itself has the exit
+// codes of its containers.
 func (h *Handler) isThere(ctx context.Context, v *podView) (there bool, err error) {
 	err = h.CallRemote(ctx, func(ctx context.Context) error {
 		pod, err := h.Remote().Resource(podsResource).Namespace(v.scope.RemoteNamespace()).Get(ctx, h.RemoteName(v.key.Name), metav1.GetOptions{})
@@ -196,8 +199,8 @@ func (h *Handler) isThere(ctx context.Context, v *podView) (there bool, err erro
 	return there, nil
 }
 
-// incomingStatus runs the chain on the provider's pod and makes the result acceptable here. It is nil when a plugin wants
-// the present status to stay.
+// incomingStatus runs the chain on the provider's pod and adapts the result to this cluster. It returns nil if a plugin
+// keeps the present status.
 func (h *Handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podView) (map[string]any, error) {
 	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
 	root := maps.Clone(v.scope.Context(host.Incoming))
@@ -236,8 +239,8 @@ func (h *Handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podVi
 	return engine.CutStatus(pods.AdaptStatus(next, v.status, spec)), nil
 }
 
-// settling is how long the status of a pod that the provider has only just taken in is not worth a write: most are
-// running a moment later. Trouble is shown at once.
+// settling returns how long to wait before the status of a pod that the provider has just accepted is written. Most
+// pods are running a moment later. Problems are shown at once.
 func (h *Handler) settling(v *podView) time.Duration {
 	status, _ := v.remote.Object["status"].(map[string]any)
 	if !pods.Untouched(status) || unschedulable(status) {
@@ -263,13 +266,14 @@ func unschedulable(status map[string]any) bool {
 
 // Marks are annotations of a pod that are written together with its status, in one request.
 type Marks struct {
-	Offloaded bool   // by the label of offloaded pods
-	Restarts  string // by RestartsAnnotation, "" leaves it
-	Gates     string // by GatesAnnotation, "" leaves it
+	Offloaded bool   // set the label of offloaded pods
+	Restarts  string // value of RestartsAnnotation, "" leaves it unchanged
+	Gates     string // value of GatesAnnotation, "" leaves it unchanged
 }
 
-// PatchStatus writes a status, nil for the present one, and the marks that go with it. What others note on the pod
-// meanwhile is no reason to decide again, a condition in its status is: that would be lost.
+// PatchStatus writes a status, or keeps the present one if it is nil, together with the marks. A concurrent change of
+// other metadata of the pod is not a conflict. A concurrent change of a condition is, because the write would revert
+// it.
 func (h *Handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, m Marks) error {
 	if status != nil && h.isAccepted(local, status) {
 		if !m.Offloaded || raw.Labels(local.Object)[wire.OffloadedPodLabel] == "true" {
@@ -293,13 +297,13 @@ func (h *Handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unst
 	return nil
 }
 
-// isAccepted reports whether the pod's status is what the API server has made of this one.
+// isAccepted reports whether the API server has stored this status as the present status of the pod.
 func (h *Handler) isAccepted(local *unstructured.Unstructured, status map[string]any) bool {
 	return h.Accepted(raw.Key(local), document.Hash(status), document.Hash(local.Object["status"]))
 }
 
-// statusPatch replaces the status whole, nil leaves it. All of it is the virtual kubelet's but for some of the conditions, which
-// must be those that were merged.
+// statusPatch replaces the whole status, or leaves it unchanged if it is nil. The virtual kubelet owns all of it except
+// for some conditions, which must not have changed since they were merged.
 func statusPatch(local *unstructured.Unstructured, status map[string]any, m Marks) (patch jsonpatch.Patch) {
 	if status != nil {
 		conditions, _, _ := unstructured.NestedFieldNoCopy(local.Object, "status", "conditions")
@@ -312,10 +316,10 @@ func statusPatch(local *unstructured.Unstructured, status map[string]any, m Mark
 	return engine.AddEntries(patch, "/metadata/annotations", raw.Annotations(local.Object), map[string]string{RestartsAnnotation: m.Restarts, GatesAnnotation: m.Gates})
 }
 
-// deleteLocalPod lets a pod go at once: nothing of it is left.
+// deleteLocalPod deletes a pod without a grace period, because nothing of it is left.
 func (h *Handler) deleteLocalPod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured) error {
 	if grace := local.GetDeletionGracePeriodSeconds(); grace != nil && *grace == 0 {
-		return nil // it was; a finalizer holds it
+		return nil // already deleted; a finalizer holds it
 	}
 	key, uid, none := raw.Key(local), local.GetUID(), int64(0)
 	err := h.CallLocal(ctx, func(ctx context.Context) error {

@@ -4,7 +4,7 @@
 // Package secret reflects Secrets, and finds the tokens of service accounts among their copies.
 //
 // In the mode Legacy, an offloaded pod uses this cluster's API server with the long-lived token of its service
-// account, from a Secret that a user created for it. That Secret is reflected like others (its plugin admits it in no
+// account, from a Secret that a user created for it. This Secret is reflected like others (its plugin admits it in no
 // other mode), and the plugin of pods mounts the copy. The Secret is looked up when a pod is offloaded, and recorded
 // only in the volumes of its ShadowPod, which never change. (Liqo: API server support, Legacy.)
 package secret
@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Name of the kind.
+// Name is the name of the kind.
 const Name = "Secret"
 
 // accountIndex finds the Secrets with tokens by namespace and service account.
@@ -34,7 +34,7 @@ const accountIndex = "serviceAccount"
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Tracked: true, Chain: engine.Chain{Confidential: true},
-		// Those of the pods' tokens are the business of another kind.
+		// The Secrets with tokens of pods belong to another kind.
 		Copy:    engine.Copy{Except: "!" + wire.ServiceAccountNameLabel},
 		Needed:  func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },
 		Cache:   engine.Cache{Copies: keep, Objects: keep, Indexers: cache.Indexers{accountIndex: indexByAccount}},
@@ -42,7 +42,7 @@ func Kind() engine.Kind {
 	}
 }
 
-// keep keeps whose token a Secret has, and that it has one, and no secret.
+// keep keeps the service account of a Secret's token, and that the Secret has a token, but no secret data.
 func keep(content map[string]any) map[string]any {
 	kept := map[string]any{"type": content["type"]}
 	if raw.Map(content["data"])[corev1.ServiceAccountTokenKey] != nil {
@@ -51,12 +51,13 @@ func keep(content map[string]any) map[string]any {
 	return kept
 }
 
-// Handler implements engine.Handler: it finds tokens among Secrets.
+// Handler implements engine.Handler. It finds tokens among Secrets.
 type Handler struct{ engine.Base }
 
-// Waiters are the pods that wait for the token of a service account; the kind Pod implements it.
+// Waiters enqueues the pods that wait for the token of a service account. The kind Pod implements it.
 type Waiters interface {
-	// AccountTokenChanged enqueues the pods that are not offloaded yet, of one service account or, "", of all.
+	// AccountTokenChanged enqueues the pods of a service account that are not offloaded yet. An empty account selects
+	// the pods of all service accounts.
 	AccountTokenChanged(namespace, account string)
 }
 
@@ -66,7 +67,7 @@ func (h *Handler) notify(namespace, account string) {
 	}
 }
 
-// Extend has the pods of a service account enqueued again when its Secrets change, on either side.
+// Extend enqueues the pods of a service account again when its Secrets change, on either side.
 func (h *Handler) Extend(s *engine.Scope) {
 	if h.Options().APIServerSupport != engine.SupportLegacy {
 		return
@@ -84,21 +85,21 @@ func (h *Handler) Extend(s *engine.Scope) {
 	s.OnCopy(s, changed)
 }
 
-// Synced enqueues the pods that wait for the Secrets to be known.
+// Synced enqueues the pods that wait until the Secrets are known.
 func (h *Handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name && h.Options().APIServerSupport == engine.SupportLegacy {
 		h.notify(s.LocalNamespace(), "")
 	}
 }
 
-// tokenAccount is the service account that a Secret says it is of.
+// tokenAccount returns the name of the service account in the annotation of a Secret.
 func tokenAccount(secret *unstructured.Unstructured) string {
 	account, _ := raw.Annotations(secret.Object)[wire.TokenServiceAccountLabel].(string)
 	return account
 }
 
-// indexByAccount keys the Secrets with tokens. They have a type of their own in their own cluster and, as copies, label and
-// annotation; a Secret with only the label is none.
+// indexByAccount returns the index keys of a Secret with a token. In its own cluster such a Secret has its own type; a
+// copy has a label and an annotation. A Secret that has only the label does not count.
 func indexByAccount(object any) ([]string, error) {
 	secret, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -111,11 +112,11 @@ func indexByAccount(object any) ([]string, error) {
 	return []string{secret.GetNamespace() + "/" + account}, nil
 }
 
-// MissingTokenError is returned if the provider lacks the one Secret of which a pod mounts the token. It is not a failure,
-// and its resolution is watched.
+// MissingTokenError is returned if the provider does not have exactly one Secret with the token that a pod mounts. It
+// is not a failure. The pod is enqueued again when the Secrets change.
 type MissingTokenError struct {
 	account, problem string
-	soon             bool // it may be on its way
+	soon             bool // the Secret may be on its way
 	unknown          bool // the Secrets have not been read
 }
 
@@ -134,8 +135,8 @@ func (e *MissingTokenError) Classify() (engine.Class, string) {
 	return engine.Input, wire.FailedReflectionReason
 }
 
-// AccountToken names the provider's Secret with the token of a service account of the namespace, when it is the only one; the
-// error says why there is none.
+// AccountToken returns the name of the provider's Secret with the token of a service account of the namespace. The
+// error describes why there is not exactly one.
 func (h *Handler) AccountToken(namespace, account string) (string, error) {
 	lacking := &MissingTokenError{account: account}
 	s := h.Scope(namespace)
@@ -157,7 +158,8 @@ func (h *Handler) AccountToken(namespace, account string) (string, error) {
 	return "", lacking
 }
 
-// stays reports whether it is the copy of a Secret that is still to cross: others are about to be deleted.
+// stays reports whether an object is the copy of a Secret that should still cross. Other copies are about to be
+// deleted.
 func (h *Handler) stays(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
 	return h.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
 }
@@ -181,7 +183,7 @@ func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured)
 	}
 }
 
-// named lists two names at most: the remedy comes after them.
+// named returns the names of at most two Secrets, because the remedy follows them in the message.
 func named(secrets []*unstructured.Unstructured) string {
 	names := make([]string, 0, len(secrets))
 	for _, secret := range secrets {

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// Name of the kind.
+// Name is the name of the kind.
 const Name = "ServiceAccount"
 
 var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
@@ -32,7 +32,7 @@ func Kind() engine.Kind {
 	}
 }
 
-// Handler implements engine.Handler: it requests the tokens of pods.
+// Handler implements engine.Handler. It requests the tokens of pods.
 type Handler struct {
 	engine.Base
 	states   sync.Map // engine.Key to *tokenState

@@ -22,23 +22,23 @@ import (
 
 // tokenSource is one projected service-account token of a pod.
 type tokenSource struct {
-	key      string // in the Secret
+	key      string // key in the Secret
 	audience string // "" = this cluster's API server
-	seconds  int64  // of life
+	seconds  int64  // requested lifetime
 }
 
-// token is one that was issued.
+// token is an issued token.
 type token struct {
-	value   string // "" when it is on the provider, and was not read
+	value   string // "" if the token is on the provider and was not read
 	sum     string // see tokenSum
 	expires time.Time
 	life    time.Duration
 }
 
-// renewal is when the last fifth of its life begins, as with kubelets.
+// renewal returns the time at which the last fifth of the token's lifetime begins, the same as for kubelets.
 func (t token) renewal() time.Time { return t.expires.Add(-t.life / 5) }
 
-// defaultTokenSeconds is what the API server makes of a source that does not say.
+// defaultTokenSeconds is the lifetime that the API server uses if a source has none.
 const defaultTokenSeconds = 3600
 
 // tokenSources lists the projected service-account tokens of a pod. Volumes never change.
@@ -61,13 +61,14 @@ func newTokenSource(volume string, projected map[string]any) tokenSource {
 	return s
 }
 
-// tokenKey is the key of a token in the Secret, the one to which the plugin of pods refers. (Liqo: ServiceAccount reflection.)
+// tokenKey returns the key of a token in the Secret. The plugin of pods uses the same key. (Liqo: ServiceAccount
+// reflection.)
 func tokenKey(volume, path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return volume + "-" + hex.EncodeToString(sum[:3])
 }
 
-// requestToken asks this cluster for a token that is good as long as the pod is there.
+// requestToken requests a token from this cluster that is valid only while the pod exists.
 func (h *Handler) requestToken(ctx context.Context, pod *unstructured.Unstructured, source tokenSource) (token, error) {
 	account := access.ServiceAccount(pod)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -88,12 +89,12 @@ func (h *Handler) requestToken(ctx context.Context, pod *unstructured.Unstructur
 	h.Counted("create", "local")
 	issued := token{value: answer.Status.Token, sum: tokenSum(answer.Status.Token), expires: answer.Status.ExpirationTimestamp.Time, life: time.Duration(source.seconds) * time.Second}
 	if granted := answer.Spec.ExpirationSeconds; granted != nil {
-		issued.life = time.Duration(*granted) * time.Second // the API server may have a maximum
+		issued.life = time.Duration(*granted) * time.Second // the API server may limit the lifetime
 	}
 	return issued, nil
 }
 
-// tokenError is a token that was not issued.
+// tokenError means that a token was not issued.
 type tokenError struct {
 	account, remedy string
 	err             error
@@ -111,7 +112,7 @@ func (e *tokenError) Remedied() {}
 func deniedToken(account string, pod *unstructured.Unstructured, err error) error {
 	switch {
 	case missing(err, "pods"), apierrors.IsConflict(err):
-		// Gone, or another one: the watch will say so.
+		// The pod is gone, or replaced by another one. The watch will report it.
 		return apierrors.NewConflict(podsResource.GroupResource(), pod.GetName(), err)
 	case missing(err, "serviceaccounts"):
 		return &tokenError{account, "create it, " + access.WithoutRemedy, err}

@@ -23,27 +23,27 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// TokensAnnotation, on the Secrets of pods' tokens, says as JSON of each token until when it is good, so that a virtual
-// kubelet that starts goes on with them. Liqo's annotation says no more than when the first of them expires.
+// TokensAnnotation, on the Secrets of pods' tokens, has the expiry of each token as JSON, so that a virtual kubelet
+// that starts can continue with them. Liqo's annotation has only the expiry of the first token.
 const TokensAnnotation = "plugins.refract.io/tokens"
 
-// tokenNote is what TokensAnnotation says of one token.
+// tokenNote describes one token in TokensAnnotation.
 type tokenNote struct {
 	Expires time.Time `json:"expires"`
-	Seconds int64     `json:"seconds"` // of its life
+	Seconds int64     `json:"seconds"` // lifetime
 	Sum     string    `json:"sum"`     // see tokenSum
 }
 
-// tokenSum reports whether a token is the one that was written.
+// tokenSum returns a short hash of a token, which identifies the token that was written.
 func tokenSum(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:6])
 }
 
-// sumsField is, in a Secret that is kept without its tokens, "key:sum" of each, separated by commas.
+// sumsField, in a Secret that is cached without its tokens, has "key:sum" of each token, separated by commas.
 const sumsField = "sums"
 
-// sums keeps of a Secret what is compared with the notes on its tokens.
+// sums returns the part of a Secret that is compared with the notes about its tokens.
 func sums(content map[string]any) map[string]any {
 	var list []string
 	for key, value := range raw.Map(content["data"]) {
@@ -58,7 +58,7 @@ func sums(content map[string]any) map[string]any {
 	return map[string]any{sumsField: strings.Join(list, ",")}
 }
 
-// keptSums returns those by key; false for a Secret that has its tokens.
+// keptSums returns the sums by key. trimmed is false for a Secret that has its tokens.
 func keptSums(secret *unstructured.Unstructured) (sums map[string]string, trimmed bool) {
 	if secret == nil {
 		return nil, false
@@ -73,8 +73,9 @@ func keptSums(secret *unstructured.Unstructured) (sums map[string]string, trimme
 	return sums, trimmed
 }
 
-// heldTokens returns those tokens of the sources that are on the provider, or were issued lately. What cannot be read, or
-// is not what was written, is not there. Of a Secret that is kept without its tokens they have no value.
+// heldTokens returns the tokens of the sources that are on the provider, or were issued recently. A token counts as
+// missing if it cannot be read or differs from the written one. If the Secret is cached without its tokens, their
+// values are empty.
 func heldTokens(secret *unstructured.Unstructured, sources []tokenSource, issued map[string]token) map[string]token {
 	held := map[string]token{}
 	notes := tokenNotes(secret, sources)
@@ -102,7 +103,7 @@ func heldTokens(secret *unstructured.Unstructured, sources []tokenSource, issued
 	return held
 }
 
-// tokenNotes reads what is noted of the tokens in a Secret: by us, or by Liqo.
+// tokenNotes reads the notes about the tokens in a Secret, which we or Liqo have written.
 func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[string]tokenNote {
 	notes := map[string]tokenNote{}
 	if secret == nil {
@@ -110,7 +111,7 @@ func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[st
 	}
 	annotations := raw.Annotations(secret.Object)
 	if annotations[wire.ServiceAccountPodUIDAnnotation] == nil {
-		return notes // whose tokens they are is not known
+		return notes // the owner of the tokens is not known
 	}
 	if text, ok := annotations[TokensAnnotation].(string); ok {
 		if json.Unmarshal([]byte(text), &notes) != nil {
@@ -127,7 +128,7 @@ func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[st
 	return notes
 }
 
-// tokenSecret is what the provider gets of the tokens of a pod, as the content of a copy. (Liqo: ServiceAccount reflection.)
+// tokenSecret returns the content of the copy: the tokens of a pod. (Liqo: ServiceAccount reflection.)
 func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[string]any {
 	data, notes := map[string]any{}, map[string]tokenNote{}
 	var first time.Time
@@ -138,7 +139,7 @@ func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[stri
 			first = t.expires
 		}
 	}
-	text, _ := json.Marshal(notes) // strings and numbers
+	text, _ := json.Marshal(notes) // strings and numbers cannot fail
 	return map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": false, "data": data,
 		"metadata": map[string]any{
@@ -153,7 +154,7 @@ func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[stri
 	}
 }
 
-// labelValue is the name, or if that is too long for a label, its beginning and a sum of all of it.
+// labelValue returns the name or, if it is too long for a label, its beginning and a hash of the whole name.
 func labelValue(name string) string {
 	const sumLength = 8
 	if len(name) <= validation.LabelValueMaxLength {
@@ -163,7 +164,7 @@ func labelValue(name string) string {
 	return name[:validation.LabelValueMaxLength-1-sumLength] + "-" + hex.EncodeToString(sum[:sumLength/2])
 }
 
-// checkTokenNames: the name of the Secret is settled, by the name of the pod.
+// checkTokenNames returns an error if the name of the Secret, which follows from the name of the pod, is too long.
 func (h *Handler) checkTokenNames(key engine.Key) error {
 	if name := h.RemoteName(key.Name); len(name) > validation.DNS1123SubdomainMaxLength {
 		return &engine.InputError{Problem: fmt.Sprintf("Secret name %s for the pod's tokens is too long (%d characters, maximum %d):"+
@@ -172,7 +173,7 @@ func (h *Handler) checkTokenNames(key engine.Key) error {
 	return nil
 }
 
-// inTheWay adds to the news that the Secret's name is taken what the user of the pod can do about it.
+// inTheWay adds the remedy for the user of the pod to the error that the name of the Secret is taken.
 func inTheWay(err error) error {
 	var foreign *engine.ForeignError
 	if !errors.As(err, &foreign) {

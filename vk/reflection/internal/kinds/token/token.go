@@ -21,23 +21,25 @@ import (
 )
 
 const (
-	// tokenTogether: when one token of a pod is due, those due this soon are renewed with it. Less would cost writes.
+	// tokenTogether is how long before their renewal other tokens of a pod are renewed along with a due one. A shorter
+	// time would cause more writes.
 	tokenTogether = 30 * time.Second
-	// tokenJitterMost bounds how long after its time a token is renewed, which is a twentieth of its life: tokens of pods
-	// that started together should not all be renewed at once.
+	// tokenJitterMost limits the delay of a token's renewal, which is a twentieth of its lifetime. It spreads the
+	// renewals of tokens of pods that started together.
 	tokenJitterMost = 5 * time.Minute
-	// tokenPause is the least time between two renewals, whatever the clocks of the clusters say.
+	// tokenPause is the minimum time between two renewals, regardless of the clocks of the clusters.
 	tokenPause = time.Minute
 )
 
-// tokenState is what is remembered about the tokens of a pod. One worker at a time has it.
+// tokenState is the state of a pod's tokens. One worker at a time uses it.
 type tokenState struct {
 	uid    types.UID
-	issued map[string]token // and not on the provider yet
+	issued map[string]token // issued tokens that are not on the provider yet
 }
 
-// Reconcile implements engine.Handler: it keeps the service-account tokens of a pod of this node in a Secret of the provider.
-// The pod's plugin makes the volumes of the ShadowPod refer to it. (Liqo: ServiceAccount reflection, TokenAPI.)
+// Reconcile implements engine.Handler. It keeps the service-account tokens of a pod of this node in a Secret of the
+// provider. The pod's plugin makes the volumes of the ShadowPod refer to the Secret. (Liqo: ServiceAccount reflection,
+// TokenAPI.)
 //
 // Tokens are not objects, so plugins do not see them, and they are never logged.
 func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
@@ -52,7 +54,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		return h.Remove(ctx, w, s, remote)
 	}
 	if remote != nil && ofAnotherPod(remote, local) {
-		return h.Remove(ctx, w, s, remote) // and on when it is gone
+		return h.Remove(ctx, w, s, remote) // continues when the Secret is gone
 	}
 	sources := tokenSources(local)
 	if len(sources) == 0 || podend.Finished(pods.Phase(raw.Status(local))) {
@@ -71,14 +73,15 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return h.keepTokens(ctx, w, s, local, remote, sources)
 }
 
-// ofAnotherPod reports whether the Secret is that of an earlier pod of the same name. A Secret without that annotation is not.
+// ofAnotherPod reports whether the Secret belongs to an earlier pod of the same name. A Secret without the annotation
+// does not.
 func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
 	uid, _ := raw.Annotations(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
 	return uid != "" && uid != string(pod.GetUID())
 }
 
-// withoutTokens returns why a pod gets none, "" when it does. An invalid annotation is reported by the pod's
-// plugin, and counts as absent here as there.
+// withoutTokens returns the reason why a pod gets no tokens, or "" if it gets them. An invalid annotation is reported
+// by the pod's plugin, and both treat it as absent.
 func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
 	if why := access.Declined(pod); why != "" {
 		return why
@@ -92,7 +95,7 @@ func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
 	return "the virtual kubelet runs without --enable-apiserver-support"
 }
 
-// takeTokensBack deletes the tokens of a pod that is to have none any more.
+// takeTokensBack deletes the tokens of a pod that must no longer have any.
 func (h *Handler) takeTokensBack(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, why string) error {
 	if remote == nil {
 		return nil
@@ -105,7 +108,7 @@ func (h *Handler) takeTokensBack(ctx context.Context, w *engine.Worker, s *engin
 	return nil
 }
 
-// keepTokens makes the Secret hold, for every source, a token with more than a fifth of its life before it.
+// keepTokens ensures that the Secret has, for every source, a token with more than a fifth of its lifetime left.
 func (h *Handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource) error {
 	key := raw.Key(local)
 	if err := h.checkTokenNames(key); err != nil {
@@ -115,7 +118,7 @@ func (h *Handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Sc
 	held := heldTokens(remote, sources, state.issued)
 	current := h.isCurrent(w, s, local, remote, sources, held)
 	if !current && remote != nil {
-		whole, err := h.WholeCopy(ctx, s, remote) // those that are not renewed are written again
+		whole, err := h.WholeCopy(ctx, s, remote) // the tokens that are not renewed are written again
 		if err != nil {
 			return err
 		}
@@ -139,7 +142,8 @@ func (h *Handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Sc
 	return &engine.RetryAfter{After: h.untilRenewal(held)}
 }
 
-// isCurrent reports whether a Secret has all tokens, and no other, none of which is due. It need not be read for that.
+// isCurrent reports whether a Secret has exactly the required tokens, and none of them is due. It works without the
+// content of the Secret.
 func (h *Handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource, held map[string]token) bool {
 	sums, trimmed := keptSums(remote)
 	if !trimmed || len(sums) != len(sources) || anyDue(sources, held, h.Clock().Now()) {
@@ -155,14 +159,14 @@ func (h *Handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *un
 	return err == nil && x.SameMetadata(remote)
 }
 
-// renewTokens requests the tokens that are missing or due, into held. Denied ones stay unchanged.
+// renewTokens requests the missing and due tokens, and adds them to held. Denied tokens stay unchanged.
 func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructured, sources []tokenSource, held map[string]token, state *tokenState) error {
 	now := h.Clock().Now()
 	if !anyDue(sources, held, now) {
 		return nil
 	}
 	if err := h.Reachable(); err != nil {
-		return err // they could not be stored
+		return err // the tokens could not be stored
 	}
 	var denied error
 	for _, source := range sources {
@@ -193,7 +197,7 @@ func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 	return false
 }
 
-// untilRenewal is how long all tokens are good, and a little more, different for each pod.
+// untilRenewal returns the time until the first token must be renewed, plus a jitter that depends on the pod.
 func (h *Handler) untilRenewal(held map[string]token) time.Duration {
 	var first token
 	for _, candidate := range held {

@@ -49,7 +49,8 @@ func TestLabelOfALongServiceAccount(t *testing.T) {
 	}
 }
 
-// What cannot be read of the notes on a Secret is no token, and nothing else.
+// TestNotesOnTokensThatMakeNoSense checks that a token counts as missing if the notes on its Secret are unreadable or
+// do not match.
 func TestNotesOnTokensThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	sources := []tokenSource{{key: "a", seconds: 600}}

@@ -15,37 +15,37 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Shadows are the ShadowPods; the kind Pod has them.
+// Shadows gives access to the ShadowPods. The kind Pod implements it.
 type Shadows interface {
-	// Shadow returns that of a pod as it is cached; false when pods are not reflected in the namespace.
+	// Shadow returns the cached ShadowPod of a pod. reflected is false if pods are not reflected in the namespace.
 	Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool)
-	// FollowShadows makes the scope wait for them to be known, and calls f when one is gone.
+	// FollowShadows makes the scope wait until the ShadowPods are known, and calls f when one is deleted.
 	FollowShadows(s *engine.Scope, f func(name string))
 }
 
-// mounting says of a pod whether what is offloaded of it mounts its tokens.
+// mounting records whether the offloaded volumes of a pod include its tokens.
 type mounting struct {
 	uid    types.UID
 	mounts bool
 }
 
-// ObjectMatters implements engine.Handler: most changes of pods are of their status, and concern no token.
+// ObjectMatters implements engine.Handler. Most changes of pods are status updates, which do not affect tokens.
 func (h *Handler) ObjectMatters(before, pod *unstructured.Unstructured) bool {
 	return before == nil || before.GetResourceVersion() == pod.GetResourceVersion() || before.GetUID() != pod.GetUID() ||
 		raw.Annotations(before.Object)[wire.APIServerSupportAnnotation] != raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation] ||
 		podend.Finished(pods.Phase(raw.Status(before))) != podend.Finished(pods.Phase(raw.Status(pod)))
 }
 
-// Extend makes tokens follow the end of ShadowPods: see mountsTokens.
+// Extend reconciles tokens when a ShadowPod is deleted: see mountsTokens.
 func (h *Handler) Extend(s *engine.Scope) {
 	if known, ok := engine.Peer[Shadows](h.Env); ok {
 		known.FollowShadows(s, func(name string) { s.Enqueue(s.Key(name)) })
 	}
 }
 
-// mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is made. Pods that were offloaded before
-// there were tokens do not, nor does one that a plugin skips: no credential of theirs is to be on the provider.
-// It is not known while the pod's chain has not run; then what there is stays as it is.
+// mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is created. Pods that were offloaded
+// before tokens were requested do not mount them, and neither do pods that a plugin skips: their credentials must not
+// be on the provider. known is false before the pod's chain has run; the Secret then stays unchanged.
 func (h *Handler) mountsTokens(key engine.Key, local *unstructured.Unstructured) (mounts, known bool) {
 	all, ok := engine.Peer[Shadows](h.Env)
 	if !ok {
@@ -68,8 +68,8 @@ func (h *Handler) mountsTokens(key engine.Key, local *unstructured.Unstructured)
 	return last.mounts, ok && last.uid == local.GetUID()
 }
 
-// Mounts takes the volumes of a pod that is about to be offloaded: the tokens should be there as early as the
-// pod. nil: none.
+// Mounts records the volumes of a pod that is about to be offloaded, because its tokens should exist as early as the
+// pod. volumes may be nil.
 func (h *Handler) Mounts(key engine.Key, uid types.UID, volumes any) {
 	says := mounting{uid: uid, mounts: access.MountsSecret(volumes, h.RemoteName(key.Name))}
 	if before, known := h.mounting.Swap(key, says); known && before == says {
