@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// WithoutRemedy is for those who can do without.
+// WithoutRemedy is the remedy for pods that need no API server.
 const WithoutRemedy = "or, if the pod needs no API server, recreate it with annotation " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled
 
 // ServiceAccount returns the service account of a pod.
@@ -26,7 +26,7 @@ func ServiceAccount(pod *unstructured.Unstructured) string {
 	return "default"
 }
 
-// Declined returns the annotation with which a pod opts out of this cluster's API server, "" if there is none.
+// Declined returns the annotation with which a pod opts out of this cluster's API server, or "" if it has none.
 func Declined(pod *unstructured.Unstructured) string {
 	switch mode := raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation]; mode {
 	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:
@@ -61,10 +61,10 @@ func MountsSecret(volumes any, name string) bool {
 	return false
 }
 
-// secretsField has, in the spec of a pod that is kept without its volumes, "volume/Secret" for each Secret that is projected.
+// secretsField, in the spec of a pod that is cached without its volumes, has "volume/Secret" for each projected Secret.
 const secretsField = "projectedSecrets"
 
-// KeepSecrets adds to kept, which replaces a spec in memory, what Secrets reads.
+// KeepSecrets adds the input of Secrets to kept, which replaces a spec in memory.
 func KeepSecrets(spec, kept map[string]any) {
 	var list []any
 	for volume, source := range Projections(spec["volumes"]) {
@@ -77,7 +77,8 @@ func KeepSecrets(spec, kept map[string]any) {
 	}
 }
 
-// Secrets lists the Secrets that a spec projects, each after the name of its volume. The spec may be one of KeepSecrets.
+// Secrets lists the Secrets that a spec projects, each after the name of its volume. It also reads a spec that
+// KeepSecrets has written.
 func Secrets(spec map[string]any) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		kept := map[string]any{}

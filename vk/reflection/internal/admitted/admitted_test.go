@@ -36,7 +36,8 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// What was decided is applied while the same values are requested, and are still stored.
+// TestRecordsAreApplied checks that decisions are applied while the same values are requested, and the results are
+// still stored.
 func TestRecordsAreApplied(t *testing.T) {
 	var none *Record
 	record := none.With(Differences(object(t, sent), object(t, stored)), object(t, sent), object(t, stored))
@@ -113,7 +114,8 @@ func TestDecided(t *testing.T) {
 	}
 }
 
-// Items that were not requested are nobody's decision: other clients, or admission, have added them.
+// TestListsWithItemsOfOthers checks that items that were not requested do not count as decisions, because other
+// clients, or admission, have added them.
 func TestListsWithItemsOfOthers(t *testing.T) {
 	for name, c := range map[string]struct{ stored, owned, others, decided, open string }{
 		"changed":                     {`[{port: 80, name: web, protocol: TCP}]`, keyed, "", "ports", ""},
@@ -142,7 +144,7 @@ func TestListsWithItemsOfOthers(t *testing.T) {
 	}
 }
 
-// keyed are the owned fields of an item of a list.
+// keyed has the owned fields of an item of a list.
 const keyed = `{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{},"f:name":{}}}`
 
 func names(fields []Field) string {
@@ -153,7 +155,8 @@ func names(fields []Field) string {
 	return strings.Join(texts, " ")
 }
 
-// Quantities that are written in another way are no decision, and cost no record, unless there is a decision about another field.
+// TestQuantities checks that another notation of a quantity is no decision, and needs no record, unless there is a
+// decision about another field.
 func TestQuantities(t *testing.T) {
 	for _, c := range []struct {
 		sent, stored string

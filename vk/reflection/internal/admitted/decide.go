@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Field is a field whose stored value is not the one that was sent.
+// Field is a field whose stored value differs from the sent one.
 type Field struct {
 	Path    []string
 	Dropped bool // nothing is stored
@@ -23,8 +23,9 @@ type Field struct {
 
 func (f Field) String() string { return strings.ReplaceAll(strings.Join(f.Path, "."), ".[", "[") }
 
-// Differences returns the fields of an object that was sent whose stored values differ, sorted by path. Fields that were stored in addition do not
-// count, nor do the labels and annotations of the protocol between the clusters, which nobody else decides about.
+// Differences returns the fields of a sent object whose stored values differ, sorted by path. Additional stored fields
+// do not count, nor do the labels and annotations of the protocol between the clusters, which admission must not
+// change.
 func Differences(sent, stored map[string]any) (fields []Field) {
 	walk(nil, sent, false, func(path []string, value any) bool {
 		present, below := at(stored, path)
@@ -40,9 +41,10 @@ func Differences(sent, stored map[string]any) (fields []Field) {
 	return fields
 }
 
-// DifferencesOfWhole returns the fields that admission has decided about in a copy that is wholly ours, sorted by path: the value that was stored in response to
-// a write differs from the sent one. They include added labels and annotations. They do not include fields of the content that were not stored: an API server
-// drops a field that it does not know, and the next write sends it again.
+// DifferencesOfWhole returns the fields that admission has changed in a copy that is wholly ours, sorted by path: the
+// value that was stored in response to a write differs from the sent one. They include added labels and annotations.
+// They do not include fields of the content that were not stored: an API server drops unknown fields, and the next
+// write sends them again.
 func DifferencesOfWhole(sent, stored map[string]any) (fields []Field) {
 	walk(nil, sent, true, func(path []string, value any) bool {
 		present, _ := at(stored, path)
@@ -75,17 +77,17 @@ func addedMetadata(requested, stored map[string]any) (paths [][]string) {
 	return paths
 }
 
-// canDescend reports whether two values are compared by their parts: maps, and lists of named items.
+// canDescend reports whether two values are compared by their parts. Maps and lists of named items are.
 func canDescend(a, b any) bool {
 	_, isMap := a.(map[string]any)
 	_, otherIsMap := b.(map[string]any)
 	return isMap && otherIsMap || named(a) != nil && named(b) != nil
 }
 
-// isItem reports whether a path leads to a named item of a list. Decisions are about its fields.
+// isItem reports whether a path leads to a named item of a list. Decisions apply to the fields of the item.
 func isItem(path []string) bool { return strings.HasPrefix(path[len(path)-1], "[") }
 
-// named returns the items of a list by "[name]". It returns nil if one has no name of its own.
+// named returns the items of a list by "[name]". It returns nil if an item has no unique name.
 func named(list any) map[string]any {
 	items, _ := list.([]any)
 	byName := make(map[string]any, len(items))
@@ -105,8 +107,8 @@ func OfMetadata(fields []Field) []Field {
 	return slices.DeleteFunc(slices.Clone(fields), func(field Field) bool { return field.Path[0] != "metadata" })
 }
 
-// With returns the record with decisions about fields added: requested is the object as it was requested, and stored as it was stored. Nothing is added
-// if all are similar: API servers write quantities in their own way.
+// With returns the record with additional decisions about fields. requested is the object before admission, and stored
+// the object after it. Nothing is added if all fields are similar, because API servers normalize quantities.
 func (r *Record) With(fields []Field, requested, stored map[string]any) *Record {
 	next := &Record{fields: map[uint64]decision{}}
 	if r != nil {
@@ -125,8 +127,9 @@ func (r *Record) With(fields []Field, requested, stored map[string]any) *Record 
 	return next
 }
 
-// Apply copies stored values to requested, for the fields that admission has decided about. A decision holds while the same value is requested, and its
-// result is still stored. Apply modifies requested, and returns the record of the decisions that hold.
+// Apply copies stored values to requested, for the fields with a decision of admission. A decision holds while the same
+// value is requested, and its result is still stored. Apply modifies requested, and returns the record of the decisions
+// that hold.
 func (r *Record) Apply(requested, stored map[string]any) *Record {
 	kept := &Record{fields: map[uint64]decision{}}
 	if r.IsEmpty() {
@@ -185,8 +188,8 @@ func (r *Record) addMetadata(requested, stored map[string]any, kept *Record) {
 	}
 }
 
-// walk calls visit for the fields of an object that it carries over, and for those below a map if visit returns true for it; with items also for those of the
-// named items of a list. The path is valid during the call.
+// walk calls visit for the fields of an object that cross, and for the fields of a map if visit returns true for the
+// map. With items, it also visits the fields of named items of lists. The path is valid only during the call.
 func walk(path []string, fields map[string]any, items bool, visit func(path []string, value any) (below bool)) {
 	for key, value := range fields {
 		if isIdentity(path, key) {
@@ -205,7 +208,8 @@ func walk(path []string, fields map[string]any, items bool, visit func(path []st
 	}
 }
 
-// isIdentity reports whether nobody may decide about a field: what identifies an object, and the labels and annotations of the protocol.
+// isIdentity reports whether admission must not decide about a field: the fields that identify an object, and the
+// labels and annotations of the protocol.
 func isIdentity(path []string, key string) bool {
 	switch {
 	case len(path) == 0:

@@ -13,10 +13,11 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Decided returns the differing fields that the manager alone owns, by server-side apply, and those that are open: others may have changed them. An API
-// server computes the owners of fields before admission changes a write, and takes a field from its owner that another client changes: a value that was
-// not requested and still belongs to the manager is admission's. Lists with items that the manager does not own are never decided. Fields that
-// differ only in such items are neither decided nor open: the manager has stored what it has sent.
+// Decided returns the differing fields that the manager alone owns through server-side apply, and the open fields,
+// which other clients may have changed. An API server computes the owners of fields before admission changes a write,
+// and a client that changes a field takes it from its owner. So a value that was not requested but still belongs to the
+// manager comes from admission. Lists with items that the manager does not own are never decided. Fields that differ
+// only in such items are neither decided nor open, because the manager's own items are stored as sent.
 func Decided(fields []Field, sent, stored map[string]any, entries []metav1.ManagedFieldsEntry, manager string) (decided, open []Field) {
 	var ours []any
 	var others []any
@@ -56,7 +57,8 @@ func Decided(fields []Field, sent, stored map[string]any, entries []metav1.Manag
 	return decided, open
 }
 
-// below returns what a trie of fields contains below a path, and whether it contains the path, or an atomic field above it.
+// below returns the content of a trie of fields below a path, and whether the trie contains the path, or an atomic
+// field above it.
 func below(owned any, path []string) (trie any, has bool) {
 	for _, key := range path {
 		fields, ok := owned.(map[string]any)
@@ -104,7 +106,7 @@ func ownedPart(owned, value any) (part any, whole bool) {
 	return value, true
 }
 
-// ownedItem returns the trie of an item of a list: of one with these keys, or of this value.
+// ownedItem returns the trie of a list item, which is identified by its keys or its value.
 func ownedItem(fields map[string]any, item any) (trie any, has bool) {
 	for name, trie := range fields {
 		kind, text, _ := strings.Cut(name, ":")

@@ -3,17 +3,19 @@
 
 // Package admitted records in a copy which of the requested values the provider's admission has replaced.
 //
-// A copy is enforced: changes of other clients of the provider are reverted. Admission decides for the provider, and its decision
-// stands until another value is requested for the same field. The two look alike, and a policy that applies only to
-// creations decides nothing later, so the decisions are kept: for each field a hash of the value that was requested, and of the one that
-// was stored. The record is an annotation of the copy. A copy that was stored as requested has none, and costs nothing.
+// A copy is enforced: changes of other clients of the provider are reverted. Admission decides for the provider, and
+// its decision stands until another value is requested for the same field. The two look alike, and a policy that
+// applies only to creations does not repeat its decision in later writes, so the decisions are recorded: for each field
+// a hash of the requested value and a hash of the stored value. The record is an annotation of the copy. A copy that
+// was stored as requested has no record, and costs nothing.
 //
-// Fields are compared one by one down to lists. A list is one field: another value in one of its items is a decision about the list, which stands until
-// another list is requested. Of the items only the requested fields count: API servers and controllers add others. Items that other managers own by
-// server-side apply are theirs, and are neither a decision nor reverted. Quantities that are written in another way, such as 1024Mi and 1Gi, are no decision.
+// Fields are compared one by one down to lists. A list is one field: another value in one of its items is a decision
+// about the list, which stands until another list is requested. In the items, only the requested fields count, because
+// API servers and controllers add others. Items that other managers own by server-side apply are neither a decision nor
+// reverted. Another notation of a quantity, such as 1024Mi for 1Gi, is not a decision.
 //
-// Copies that are wholly ours, which are replaced by each write, have no other managers. There each value counts, also one that was added, and the items of
-// lists are compared by name where they have names: containers, for example.
+// Copies that are wholly ours, which are replaced by each write, have no other managers. There each value counts, also
+// an added one, and the items of lists are compared by name if they have names: containers, for example.
 package admitted
 
 import (
@@ -27,34 +29,34 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Annotation has the record of the copy that it is on.
+// Annotation has the record of its copy.
 const Annotation = wire.AdmittedAnnotation
 
-// version begins the text of a record. A record of another version is unknown.
+// version is the prefix of a record's text. Records of another version are ignored.
 const version = "v1:"
 
 // maxBytes limits the annotation: an object has at most 256 KiB of annotations. A larger record is not written.
 const maxBytes = 64 << 10
 
-// Record has the values that admission has replaced. Records are not modified.
+// Record has the values that admission has replaced. Records are immutable.
 type Record struct {
 	fields map[uint64]decision // keyed by the hash of the path
 	whole  bool                // the copy is wholly ours
 }
 
-// decision has the hashes of the value that was requested for a field, and of the one that was stored for it.
+// decision has the hash of the requested value of a field and the hash of its stored value.
 type decision struct{ requested, stored uint64 }
 
 // absent is the hash of a field that was not requested, or not stored.
 const absent = 0
 
-// IsEmpty reports whether admission has replaced nothing.
+// IsEmpty reports whether the record has no decisions.
 func (r *Record) IsEmpty() bool { return r == nil || len(r.fields) == 0 }
 
 // Equal reports whether two records contain the same decisions. nil is an empty record.
 func (r *Record) Equal(other *Record) bool { return r.Text() == other.Text() }
 
-// Text returns the value of the annotation, "" for an empty record, and for one that is too large.
+// Text returns the value of the annotation. It is "" for an empty record, and for a record that is too large.
 func (r *Record) Text() string {
 	if r.IsEmpty() {
 		return ""
@@ -72,7 +74,7 @@ func (r *Record) Text() string {
 	return text
 }
 
-// ReadWhole is Read for a copy that is wholly ours.
+// ReadWhole returns the record in the annotations of a copy that is wholly ours, as Read does for other copies.
 func ReadWhole(annotations map[string]any) *Record {
 	record := Read(annotations)
 	if record != nil {
@@ -99,7 +101,7 @@ func Read(annotations map[string]any) *Record {
 	return record
 }
 
-// hashPath returns the hash of a path. No key of a map has the separator.
+// hashPath returns the hash of a path. Keys of maps cannot contain the separator.
 func hashPath(path []string) uint64 { return document.Hash(strings.Join(path, "\x00")) }
 
 // hashOf returns the hash of a value.
@@ -110,7 +112,8 @@ func hashOf(value any) uint64 {
 	return document.Hash(value)
 }
 
-// hashStored returns the hash of the part of a stored value that was requested, or of all of it if the copy is wholly ours.
+// hashStored returns the hash of the part of a stored value that was requested, or of all of it if the copy is wholly
+// ours.
 func hashStored(requested, stored any, whole bool) uint64 {
 	if stored == nil || whole {
 		return hashOf(stored)
@@ -118,7 +121,7 @@ func hashStored(requested, stored any, whole bool) uint64 {
 	return document.Hash(requestedPart(requested, stored))
 }
 
-// requestedPart returns a stored value without the fields that were added to maps, also to those in lists.
+// requestedPart returns a stored value without fields that were added to maps, including maps in lists.
 func requestedPart(requested, stored any) any {
 	switch requested := requested.(type) {
 	case map[string]any:

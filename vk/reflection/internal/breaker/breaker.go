@@ -21,11 +21,11 @@ import (
 var ErrUnreachable = errors.New("provider is unreachable")
 
 const (
-	// startingUp is how long a provider that is back may deny what it allowed before: an API server that has just started has
-	// not read its roles yet.
+	// startingUp is how long a provider that is back may deny requests that it allowed before: an API server that has
+	// just started has not read its roles yet.
 	startingUp = 5 * time.Second
-	// returnSpread bounds the time over which all that waited for the provider comes back to it, returnPace is how far apart
-	// two of them are, on average, when they are few.
+	// returnSpread limits the time over which waiting calls to a provider that is back are spread. returnPace is the
+	// average time between two of them if there are only a few.
 	returnSpread = 2 * time.Second
 	returnPace   = 5 * time.Millisecond
 )
@@ -41,15 +41,15 @@ func Turn(n int) time.Duration {
 	return rand.N(min(time.Duration(n)*returnPace, returnSpread) + 1) //nolint:gosec // it only spreads load
 }
 
-// Options of a Breaker; all are required.
+// Options are the options of a Breaker. All are required.
 type Options struct {
 	Clock clock.WithTicker
 	Log   *slog.Logger
-	// Every is how long to wait between two probes, and before a call that did not get through is made again.
+	// Every is the time between two probes, and before another attempt of a call that did not get through.
 	Every time.Duration
-	// Probe asks the provider, past the breaker. A *DeniedError is the answer of one that is there.
+	// Probe calls the provider and bypasses the breaker. A *DeniedError is a response of a reachable provider.
 	Probe func(context.Context) error
-	// Changed is called when the provider is lost and when it is back.
+	// Changed is called when the provider becomes unreachable, and when it is reachable again.
 	Changed func(reachable bool)
 }
 
@@ -58,10 +58,10 @@ type Breaker struct {
 	options Options
 	ctx     context.Context // ends the probing
 
-	asking sync.Mutex // one doubt is settled at a time
+	asking sync.Mutex // serializes the probes of Heed
 	mu     sync.Mutex
 	open   chan struct{} // closed when the breaker closes again; nil while closed
-	queue  int           // how many wait
+	queue  int           // number of waiting calls
 }
 
 // New returns a closed Breaker.
@@ -112,8 +112,8 @@ func (b *Breaker) Wait(ctx context.Context) error {
 	}
 }
 
-// Heed evaluates the error of a call and reports whether the provider is unreachable. A call that passed its
-// deadline may only have met a slow admission webhook, for which no other call should wait: a probe decides.
+// Heed evaluates the error of a call and reports whether the provider is unreachable. A call that exceeded its deadline
+// may only have met a slow admission webhook, which must not block other calls, so a probe decides.
 func (b *Breaker) Heed(err error) (lost bool) {
 	switch {
 	case errors.Is(err, ErrUnreachable):
@@ -128,7 +128,7 @@ func (b *Breaker) Heed(err error) (lost bool) {
 	}
 }
 
-// answers probes the provider, unless it is known to be lost.
+// answers probes the provider, unless it is known to be unreachable.
 func (b *Breaker) answers() bool {
 	b.asking.Lock()
 	defer b.asking.Unlock()
@@ -144,8 +144,8 @@ func (b *Breaker) answers() bool {
 	return false
 }
 
-// Transport reports every failed attempt to the breaker, including those that client-go would retry silently,
-// and makes none while the breaker is open.
+// Transport returns a transport that reports every failed attempt to the breaker, including attempts that client-go
+// would retry silently. It makes no attempts while the breaker is open.
 func (b *Breaker) Transport(next http.RoundTripper) http.RoundTripper { return transport{b, next} }
 
 type transport struct {
@@ -165,10 +165,10 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// Do makes a call that hides an unavailable provider: it waits until the provider is back, however long
-// that takes, and calls again. Other errors, the end of ctx among them, are returned. A nil breaker changes nothing.
+// Do makes a call and hides an unavailable provider: it waits until the provider is back, however long that takes, and
+// calls again. Other errors, including the end of ctx, are returned. A nil breaker changes nothing.
 //
-// client-go would retry such calls itself, further and further apart, and report nothing.
+// client-go would retry such calls itself, at growing intervals, and report nothing.
 func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, error) {
 	if b == nil {
 		return call()
@@ -189,7 +189,7 @@ func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, erro
 	}
 }
 
-// fail opens the breaker and starts probing, unless that is under way.
+// fail opens the breaker and starts probing, unless this is already under way.
 func (b *Breaker) fail(cause error) {
 	b.mu.Lock()
 	if b.open != nil || b.ctx.Err() != nil {
@@ -204,7 +204,7 @@ func (b *Breaker) fail(cause error) {
 }
 
 func (b *Breaker) untilBack() {
-	var refusing time.Time // since when it does nothing but deny
+	var refusing time.Time // since when the provider denies every probe
 	for {
 		err := b.options.Probe(b.ctx)
 		var denied *DeniedError
@@ -215,7 +215,7 @@ func (b *Breaker) untilBack() {
 		case refusing.IsZero():
 			refusing = b.options.Clock.Now()
 		case b.options.Clock.Since(refusing) >= startingUp:
-			err = nil // it means it, and each call gets that answer
+			err = nil // the denial is permanent, and each call gets it as its response
 		}
 		if err == nil {
 			break

@@ -44,7 +44,7 @@ func TestBreaker(t *testing.T) {
 			}
 		}})
 	require.NoError(t, b.Allow(), "a closed breaker")
-	for range 20 { // many workers notice
+	for range 20 { // many workers see the error
 		b.fail(errors.New("connection refused"))
 	}
 	if err := b.Allow(); !errors.Is(err, ErrUnreachable) {
@@ -74,8 +74,9 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// An API server that has just started denies what it allows a moment later: it is not back before it does, unless it goes on.
-// An API server that starts, ends and starts again has its time each time.
+// TestBreakerOfAnAPIServerThatStartsTwice checks that an API server that has just started, and denies requests that it
+// allows a moment later, counts as unreachable until it allows them, unless the denials last. An API server that
+// starts, ends and starts again gets the full time at each start.
 func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, again := time.Now(), 4*time.Second
@@ -96,7 +97,7 @@ func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
 
 func TestBreakerOfAStartingAPIServer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		denies time.Duration // for how long
+		denies time.Duration // duration of the denials
 		within [2]time.Duration
 	}{
 		"for a moment": {2 * time.Second, [2]time.Duration{2 * time.Second, 4 * time.Second}},
@@ -126,7 +127,8 @@ func TestBreakerOfAStartingAPIServer(t *testing.T) {
 	}
 }
 
-// Who waited for the provider comes back spread over two seconds, and the few at once.
+// TestReturnIsSpread checks that the callers that waited for the provider return spread over two seconds, or at once if
+// there are only a few.
 func TestReturnIsSpread(t *testing.T) {
 	for n, within := range map[int][2]time.Duration{2000: {time.Second, returnSpread}, 10: {0, 10 * returnPace}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -158,7 +160,7 @@ func TestReturnIsSpread(t *testing.T) {
 	}
 }
 
-// What nobody needs to hear of is tried again when the provider is back; everything else is returned.
+// TestDo checks that Do retries errors of an unreachable provider when it is back, and returns all other errors.
 func TestDo(t *testing.T) {
 	var probes atomic.Int32
 	b := newBreaker(t, Options{Every: time.Millisecond,
@@ -170,7 +172,8 @@ func TestDo(t *testing.T) {
 	if result != "list" || err != nil || calls != 3 || probes.Load() != 1 {
 		t.Errorf("after two failures of the way: %q, %v, %d calls, %d probes", result, err, calls, probes.Load())
 	}
-	for _, answer := range []error{forbidden, context.DeadlineExceeded} { // the provider answers probes, so it is there
+	// The provider responds to probes, so it is reachable.
+	for _, answer := range []error{forbidden, context.DeadlineExceeded} {
 		if _, err := Do(t.Context(), b, func() (string, error) { return "", answer }); !errors.Is(err, answer) {
 			t.Errorf("%v became %v", answer, err)
 		}
@@ -191,7 +194,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// newBreaker probes until the test ends.
+// newBreaker returns a breaker that probes until the test ends.
 func newBreaker(t *testing.T, o Options) *Breaker {
 	o.Clock, o.Log = clock.RealClock{}, slog.New(slog.DiscardHandler)
 	if o.Changed == nil {
@@ -206,7 +209,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A request that gets no answer opens the breaker, unless its caller has given it up; an open breaker lets none through.
+// TestTransport checks that a request without a response opens the breaker, unless its caller has canceled it, and that
+// an open breaker makes no requests.
 func TestTransport(t *testing.T) {
 	tries := 0
 	refused := errors.New("connection refused")

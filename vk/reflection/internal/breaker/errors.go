@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Lost reports whether nothing answers at all: the connection is refused, reset or lost, there is no route, the name or the
-// certificate is wrong. A busy API server answers, and one that is too slow for a call may have its reasons (Overdue).
+// Lost reports whether there is no response at all: the connection is refused, reset or lost, there is no route, or the
+// name or the certificate is wrong. A busy API server responds; an API server that is too slow for a call is Overdue.
 func Lost(err error) bool {
 	if Answered(err) || Overdue(err) || errors.Is(err, ErrUnreachable) {
 		return false

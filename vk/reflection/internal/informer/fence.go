@@ -19,19 +19,20 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Fence is what an API server has stored at some moment: an informer whose watch may be late, without knowing it, has passed the fence when it
-// shows all of that, or what became of it. It is of one goroutine.
+// Fence is the state that an API server had stored at some moment. An informer, whose watch may be late without notice,
+// has passed the fence when it shows this state or a later one. A Fence is used by one goroutine.
 type Fence struct {
 	informer *Informer
-	pending  map[cache.ObjectName]string // the objects that are not shown so yet, by the version to be reached; "" is to be gone
+	pending  map[cache.ObjectName]string // versions of objects that the informer does not show yet; "" = deleted
 }
 
-// Fence returns one for the moment of the first call of Behind.
+// Fence returns a Fence for the moment of the first call of Behind.
 func (i *Informer) Fence() *Fence { return &Fence{informer: i} }
 
-// Behind asks the API server, and names an object of which the informer shows an earlier state than the fence, or which it has not seen come or
-// go; "" when there is none, and never will be again. Unlike what a watch delivers, the answer to a list is current; no more than metadata
-// is sent. Changes after the first call are ignored: the informer need not catch up with a busy API server.
+// Behind lists the objects from the API server. It returns the name of an object whose state in the informer is earlier
+// than the fence, or whose creation or deletion the informer has not seen. It returns "" if there is none, and there
+// never will be again. Unlike a watch, a list is current; only metadata is transferred. Changes after the first call
+// are ignored, because the informer need not catch up with a busy API server.
 func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	list, err := f.informer.stored(ctx)
 	if err != nil {
@@ -60,7 +61,8 @@ func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	return object, nil
 }
 
-// shows reports whether the informer shows an object in a version, or a later one; or, when it is not stored any more, not as it was before.
+// shows reports whether the informer shows an object in a version, or a later one. If the object is no longer stored,
+// shows reports whether its old state is gone from the informer.
 func (f *Fence) shows(name cache.ObjectName, version string, isStored bool, now string) bool {
 	shown := f.informer.peek(name)
 	if isStored {
@@ -69,7 +71,7 @@ func (f *Fence) shows(name cache.ObjectName, version string, isStored bool, now 
 	return shown == nil || reached(shown, now)
 }
 
-// peek is Get without unpacking.
+// peek returns an object, as Get does, without unpacking it.
 func (i *Informer) peek(name cache.ObjectName) *unstructured.Unstructured {
 	found, _, _ := i.indexer.GetByKey(name.String())
 	if kept, ok := found.(*item); ok {
@@ -78,7 +80,7 @@ func (i *Informer) peek(name cache.ObjectName) *unstructured.Unstructured {
 	return nil
 }
 
-// reached reports whether the state of an object is that of a version, or a later one. (Kubernetes: versions of one resource are ordered.)
+// reached reports whether an object has a version, or a later one. (Kubernetes: versions of one resource are ordered.)
 func reached(object *unstructured.Unstructured, version string) bool {
 	own := object.GetResourceVersion()
 	if own == version {
@@ -88,7 +90,7 @@ func reached(object *unstructured.Unstructured, version string) bool {
 	return err == nil && order >= 0
 }
 
-// metadata lists a selection as it is stored.
+// metadata returns a function that lists the metadata of a selection as the API server has it stored.
 func (s *Source) metadata(resource schema.GroupVersionResource, selected Selection) func(context.Context) (*metav1.PartialObjectMetadataList, error) {
 	return func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 		return breaker.Do(ctx, s.Breaker, func() (*metav1.PartialObjectMetadataList, error) {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// storing has the API server of an informer store these objects, as pairs of name and version.
+// storing makes the API server of an informer store these objects, as pairs of name and version.
 func (i *Informer) storing(now string, objects ...string) {
 	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: now}}
 	for n := 0; n < len(objects); n += 2 {
@@ -35,8 +35,8 @@ func TestFence(t *testing.T) {
 	for name, test := range map[string]struct {
 		shown, stored []string
 		want          string
-		later         []string // what the watch brings
-		gone          string   // and what it ends
+		later         []string // objects that the watch adds
+		gone          string   // object whose deletion the watch delivers
 	}{
 		"nothing at all":              {},
 		"as it is stored":             {shown: []string{"a", "9"}, stored: []string{"a", "9"}},
@@ -69,7 +69,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// An API server that is never quiet does not keep an informer from passing: only what was stored at first counts.
+// TestFenceDoesNotMove checks that an informer passes a fence of a busy API server, because only the objects stored at
+// first count.
 func TestFenceDoesNotMove(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}})
@@ -81,7 +82,7 @@ func TestFenceDoesNotMove(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotEmpty(t, object1)
 	require.NoError(t, i.Put(object("busy", "5")))
-	i.storing("20", "busy", "15", "new", "16") // the others were deleted meanwhile
+	i.storing("20", "busy", "15", "new", "16") // all other objects were deleted meanwhile
 	behind(t, f, "shop/ends")
 	require.NoError(t, (*store)(i).Delete(object("ends", "18")))
 	behind(t, f, "")

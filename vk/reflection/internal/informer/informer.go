@@ -23,15 +23,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Trim removes the fields of an object that are not kept. It must be idempotent.
+// Trim removes the fields of an object that are not cached. It must be idempotent.
 type Trim func(object *unstructured.Unstructured)
 
-// EventFunc takes an event: the state before (nil for a new object), and the present or last known one. It must not block.
+// EventFunc handles an event. before is the previous state, or nil for a new object; object is the present or last
+// known state. It must not block.
 type EventFunc func(before, object *unstructured.Unstructured, deleted bool)
 
-// Informer lists and watches a selection of objects, while it runs, and keeps them when it does not. What it returns must not
-// be modified. Safe for concurrent use; it implements cache.DoneChecker: it is done when the objects have been listed once
-// and the handlers called for them.
+// Informer lists and watches a selection of objects while it runs, and keeps them when it does not. The returned
+// objects must not be modified. Safe for concurrent use. It implements cache.DoneChecker: it is done when the objects
+// have been listed once and the handlers called for them.
 type Informer struct {
 	source    *cache.ListWatch
 	stored    func(context.Context) (*metav1.PartialObjectMetadataList, error)
@@ -41,29 +42,29 @@ type Informer struct {
 	trim      Trim
 	strings   *Strings
 	private   bool
-	indexes   cache.Indexers // of objects
-	indexer   cache.Indexer  // of *item
-	round     atomic.Uint32  // of Pack
+	indexes   cache.Indexers // indexers of objects
+	indexer   cache.Indexer  // index of *item
+	round     atomic.Uint32  // number of calls of Pack
 
-	delivering sync.Mutex // by which handlers see every change once and in order
+	delivering sync.Mutex // makes handlers see every change once and in order
 	handlers   []*EventFunc
 	synced     chan struct{}
 	once       sync.Once
 }
 
-// Options of an Informer.
+// Options are the options of an Informer.
 type Options struct {
 	Selection
-	// Trim is applied to every object after DropManagedFields; nil drops nothing more.
+	// Trim is applied to every object after DropManagedFields. It may be nil.
 	Trim     Trim
 	Indexers cache.Indexers
-	// Listed is called with the result of each list, and of each start of a watch; nil: nothing is.
+	// Listed is called with the result of each list, and of each start of a watch. It may be nil.
 	Listed func(error)
-	// Private: nothing of the objects outlives them, as strings of others may that many have.
+	// Private means that no part of the objects outlives them. Strings that many other objects have may do so.
 	Private bool
 }
 
-// New returns an informer; Run starts it.
+// New returns an informer, which Run starts.
 func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer {
 	indexers := maps.Clone(o.Indexers)
 	if o.Namespace == "" {
@@ -90,12 +91,13 @@ func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer 
 func (i *Informer) Run(ctx context.Context) {
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(i.source, i.client), &unstructured.Unstructured{}, (*store)(i),
 		cache.ReflectorOptions{Name: "refract", TypeDescription: i.resource.String(), ResyncPeriod: time.Nanosecond})
-	// Each watch has a goroutine of its own for resyncs, which we need none of (see Resync): this ends it, a quarter of all of them.
+	// Each watch has its own goroutine for resyncs, which are not used (see Resync). Goexit ends it and saves a quarter
+	// of all goroutines.
 	reflector.ShouldResync = func() bool { runtime.Goexit(); return false }
 	reflector.RunWithContext(ctx)
 }
 
-// Any reports whether the API server has any such objects.
+// Any reports whether the API server has objects of the selection.
 func (i *Informer) Any(ctx context.Context) (bool, error) {
 	found, err := i.source.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -114,10 +116,11 @@ func (i *Informer) Done() <-chan struct{} { return i.synced }
 // HasSynced reports whether the objects have been listed once.
 func (i *Informer) HasSynced() bool { return cache.IsDone(i) }
 
-// KnownEmpty marks the informer as synced without objects, after Any has found none; it is ignored if objects were listed already.
+// KnownEmpty marks the informer as synced without objects, after Any has found none. It has no effect if objects were
+// listed before.
 func (i *Informer) KnownEmpty() { i.once.Do(func() { close(i.synced) }) }
 
-// OnEvent calls f for every object that is there, and for every change from now on, until it is removed.
+// OnEvent calls f for every existing object, and then for every change, until remove is called.
 func (i *Informer) OnEvent(f EventFunc) (remove func()) {
 	i.delivering.Lock()
 	defer i.delivering.Unlock()
@@ -192,7 +195,7 @@ func (i *Informer) All() []*unstructured.Unstructured { return objectsOf(i.index
 // Len returns the number of objects.
 func (i *Informer) Len() int { return len(i.indexer.ListKeys()) }
 
-// Pack packs the objects that were not used since the call before the last. It is called from time to time.
+// Pack packs the objects that were not used since the call before the last one. It is called periodically.
 func (i *Informer) Pack() {
 	round := i.round.Add(1)
 	for _, kept := range i.indexer.List() {
@@ -202,7 +205,7 @@ func (i *Informer) Pack() {
 	}
 }
 
-// Put keeps an object as if the watch had delivered it. It is for tests.
+// Put stores an object as if the watch had delivered it, for tests.
 func (i *Informer) Put(object *unstructured.Unstructured) error { return (*store)(i).Add(object) }
 
 var _ cache.DoneChecker = (*Informer)(nil)

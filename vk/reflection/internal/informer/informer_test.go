@@ -17,7 +17,7 @@ import (
 
 func newInformer(t *testing.T, o Options) *Informer {
 	t.Helper()
-	client, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"}) // never called
+	client, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"}) // the client is never called
 	require.NoError(t, err)
 	return (&Source{Client: client, Strings: NewStrings()}).New(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, o)
 }
@@ -32,7 +32,7 @@ func object(name, version string) *unstructured.Unstructured {
 	}}
 }
 
-// told is what a handler was told.
+// told records the calls of a handler.
 type told []string
 
 func (l *told) handle(before, object *unstructured.Unstructured, deleted bool) {
@@ -70,7 +70,7 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	require.NoError(t, s.Delete(object("c", "5")))
 	heard.want(t, "a 1>3 false", "c ->4 false", "c ->5 true")
 
-	// Listed again: what is as it was is no news, what is not there was deleted.
+	// The objects are listed again: an unchanged object causes no event, and a missing object was deleted.
 	require.NoError(t, s.Replace([]any{object("a", "3"), object("d", "6")}, "6"))
 	heard.want(t, "d ->6 false", "b ->2 true")
 
@@ -90,7 +90,8 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	}
 }
 
-// The versions of an API server whose storage was restored are given out twice.
+// TestAnotherObjectOfTheSameVersion checks that versions may be used twice: an API server whose storage was restored
+// repeats them.
 func TestAnotherObjectOfTheSameVersion(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}})
@@ -107,7 +108,7 @@ func TestAnotherObjectOfTheSameVersion(t *testing.T) {
 	}
 }
 
-// Handlers see of an object that was deleted what they saw of it before.
+// TestDeletedObjectsAreTrimmed checks that handlers get a deleted object in the same form as before its deletion.
 func TestDeletedObjectsAreTrimmed(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Trim: DropSpec})

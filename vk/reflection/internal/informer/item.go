@@ -13,14 +13,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// item is an object in the index: as it is, while it is used, else packed. It is one state of the object; the next
-// one is another item. Safe for concurrent use.
+// item is an object in the index, unpacked while it is used and packed otherwise. It is one state of the object; the
+// next state is another item. Safe for concurrent use.
 type item struct {
 	cache.ObjectName
-	indexed map[string][]string // values, by index: the index asks for them again when the item goes
+	indexed map[string][]string // values by index; the index reads them again when the item is removed
 	object  atomic.Pointer[unstructured.Unstructured]
 	packed  atomic.Pointer[packed] // set before object becomes nil
-	used    atomic.Uint32          // in that round
+	used    atomic.Uint32          // round of the last use
 }
 
 func newItem(object *unstructured.Unstructured, indexers cache.Indexers, round uint32) (*item, error) {
@@ -40,7 +40,7 @@ func newItem(object *unstructured.Unstructured, indexers cache.Indexers, round u
 	return i, nil
 }
 
-// indexOf returns the index of items by what newItem has found.
+// indexOf returns an index function that reads the values found by newItem.
 func indexOf(name string) cache.IndexFunc {
 	return func(kept any) ([]string, error) {
 		if i, ok := kept.(*item); ok {
@@ -50,7 +50,7 @@ func indexOf(name string) cache.IndexFunc {
 	}
 }
 
-// use returns the object, which stays unpacked for a while.
+// use returns the object, which then stays unpacked for some time.
 func (i *item) use(round uint32) *unstructured.Unstructured {
 	i.used.Store(round)
 	if object := i.object.Load(); object != nil {
@@ -61,7 +61,7 @@ func (i *item) use(round uint32) *unstructured.Unstructured {
 	return object
 }
 
-// peek returns the object, which stays packed if it is.
+// peek returns the object and leaves it packed if it is.
 func (i *item) peek() *unstructured.Unstructured {
 	if object := i.object.Load(); object != nil {
 		return object

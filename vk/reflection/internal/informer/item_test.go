@@ -46,7 +46,7 @@ func TestUnusedObjectsArePacked(t *testing.T) {
 	}
 	want := object("unused", "1")
 	DropManagedFields(want)
-	for range 2 { // unpacked, and kept so
+	for range 2 { // unpacked first, and then kept unpacked
 		if got := i.Get("shop", "unused"); !reflect.DeepEqual(got, want) {
 			t.Errorf("%v was kept as %v", want, got)
 		}
@@ -56,7 +56,8 @@ func TestUnusedObjectsArePacked(t *testing.T) {
 	}
 }
 
-// What handlers and indexes see does not depend on whether an object was packed meanwhile.
+// TestPackedObjectsChangeLikeOthers checks that handlers and indexes see the same values whether or not an object was
+// packed meanwhile.
 func TestPackedObjectsChangeLikeOthers(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Indexers: cache.Indexers{"version": byVersion}})
@@ -88,7 +89,8 @@ func TestIndexesRefuseBadObjects(t *testing.T) {
 	}
 }
 
-// Objects may be packed, used and replaced at once. It is for the race detector, and for what must always be there.
+// TestPackingWhileInUse hammers an informer with concurrent packing, use and replacement of objects, for the race
+// detector, and checks that no object is missing at any time.
 func TestPackingWhileInUse(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}})

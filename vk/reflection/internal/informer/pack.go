@@ -11,21 +11,22 @@ import (
 	"sync"
 )
 
-// Strings packs the content of objects: a pod takes some hundred bytes then, without a pointer that the garbage collector
-// would follow, where its maps take ten kilobytes and more. Objects of a kind consist of the same keys and mostly of the same
-// strings, so those are kept once. nil packs nothing. Safe for concurrent use.
+// Strings packs the content of objects. A packed pod takes some hundred bytes, without a pointer for the garbage
+// collector to follow; its maps take ten kilobytes and more. Objects of a kind consist of the same keys and mostly of
+// the same strings, so these are stored once. A nil Strings packs nothing. Safe for concurrent use.
 type Strings struct {
 	mu      sync.Mutex
 	current *table
-	met     map[string]struct{} // once: to be kept when they are met again
+	met     map[string]struct{} // strings that were met once, and are stored when they are met again
 }
 
 const (
-	// tableMost is how many strings a table holds. Then another one is started; the previous one is freed with the objects that use it.
+	// tableMost is the maximum number of strings in a table. When it is full, another table is started; the previous
+	// one is freed with the objects that use it.
 	tableMost = 1 << 14
-	// metMost bounds what was met once; it is forgotten then.
+	// metMost limits the number of strings that were met once. When it is reached, they are forgotten.
 	metMost = 1 << 13
-	// textMost is the longest string, in bytes, that is worth keeping.
+	// textMost is the maximum length of a stored string, in bytes.
 	textMost = 64
 )
 
@@ -34,10 +35,10 @@ func NewStrings() *Strings {
 	return &Strings{current: newTable(), met: map[string]struct{}{}}
 }
 
-// table numbers strings. Numbers stay what they are.
+// table numbers strings. The numbers never change.
 type table struct {
-	mu      sync.RWMutex // for readers of strings; numbers is of the packer alone
-	strings []any        // which saves an allocation for each use as a value
+	mu      sync.RWMutex // protects strings; numbers is used by the packer alone
+	strings []any        // any saves an allocation for each use as a value
 	numbers map[string]uint64
 }
 
@@ -64,8 +65,8 @@ type packed struct {
 	table *table
 }
 
-// Tags of values. A string is followed by its number in the table, or by its length and its bytes; a list and a map by the
-// number of their elements; a json.Number, which a Trim may leave, by its text.
+// Tags of values. A string is followed by its number in the table, or by its length and its bytes; a list and a map by
+// the number of their elements; a json.Number, which a Trim may produce, by its text.
 const (
 	tagNull = iota
 	tagFalse
@@ -79,8 +80,8 @@ const (
 	tagMap
 )
 
-// pack packs the content of an object; it returns nil when that has a value of another type. No string of a private object
-// is kept here.
+// pack packs the content of an object. It returns nil if the content has a value of another type. The strings of a
+// private object are not stored in the table.
 func (s *Strings) pack(object map[string]any, private bool) *packed {
 	if s == nil {
 		return nil

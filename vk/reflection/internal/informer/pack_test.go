@@ -18,7 +18,7 @@ import (
 func packTwice(t testing.TB, s *Strings, object map[string]any) *packed {
 	t.Helper()
 	require.NotNil(t, s.pack(object, false))
-	again := s.pack(object, false) // its strings were met before
+	again := s.pack(object, false) // the strings were met before
 	require.NotNil(t, again)
 	return again
 }
@@ -94,7 +94,8 @@ func TestNothingOfPrivateObjectsIsKept(t *testing.T) {
 	}
 }
 
-// Whoever invents labels cannot have memory grow without end, and what was packed before stays readable.
+// TestStringsAreBounded checks that a client that invents labels cannot make memory grow without limit, and that
+// objects packed before stay readable.
 func TestStringsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := NewStrings()
@@ -114,7 +115,7 @@ func TestStringsAreBounded(t *testing.T) {
 	}
 }
 
-// somePod is what most of a cache consists of.
+// somePod returns a pod that is typical for the content of a cache.
 func somePod(tb testing.TB) map[string]any {
 	tb.Helper()
 	var object map[string]any
@@ -151,7 +152,7 @@ func BenchmarkUnpack(b *testing.B) {
 	}
 }
 
-// BenchmarkJSON is the yardstick: what the library for JSON takes for the same, both ways.
+// BenchmarkJSON measures the standard library's JSON for the same object in both directions, as a reference.
 func BenchmarkJSON(b *testing.B) {
 	pod := somePod(b)
 	b.ReportAllocs()

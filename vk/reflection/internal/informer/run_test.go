@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// stream is an API server with no objects, until one comes.
+// stream returns an API server without objects that later sends the objects from a channel.
 func stream(t *testing.T, comes <-chan string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +50,8 @@ func stream(t *testing.T, comes <-chan string) *httptest.Server {
 	return server
 }
 
-// A watch that runs has no goroutine that only waits for a resync, and goes on without it.
+// TestWatchesGoOnWithoutResync checks that a running watch has no goroutine that only waits for a resync, and continues
+// without it.
 func TestWatchesGoOnWithoutResync(t *testing.T) {
 	comes := make(chan string)
 	client, err := dynamicclient.New(&rest.Config{Host: stream(t, comes).URL}, dynamicclient.Options{})

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 )
 
-// listTimeout is the deadline of one list; a watch ends by itself, and a dead connection is noticed by its pings.
+// listTimeout is the deadline of one list. A watch ends by itself, and its pings detect a dead connection.
 const listTimeout = time.Minute
 
 // Selection selects objects.
@@ -26,8 +26,8 @@ type Selection struct {
 	Namespace, Labels, Fields string
 }
 
-// Source is a cluster whose objects are watched. With a Breaker, that waits while the cluster is unreachable, and goes on at
-// once when it is back.
+// Source is a cluster whose objects are watched. With a Breaker, watches wait while the cluster is unreachable, and
+// resume at once when it is back.
 type Source struct {
 	Client   dynamic.Interface
 	Metadata metadata.Interface // nil if no Fence is needed
@@ -50,7 +50,7 @@ func observe(source *cache.ListWatch, listed func(error)) {
 	}
 }
 
-// ListWatch lists and watches a selection, with a breaker only while the cluster can be reached.
+// ListWatch lists and watches a selection. With a Breaker, it does so only while the cluster is reachable.
 func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Selection) *cache.ListWatch {
 	of := s.Client.Resource(resource).Namespace(selected.Namespace)
 	return &cache.ListWatch{
@@ -73,8 +73,9 @@ func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Select
 	}
 }
 
-// onOwnStack returns the result of request, made in a goroutine of its own. Requests nest deeply, and the stack that they need would remain with the
-// goroutine of the watch for hours: Go shrinks a stack only to four times of what is in use. A virtual kubelet has ten watches for each namespace.
+// onOwnStack returns the result of request, which runs in its own goroutine. Requests nest deeply, and their stack
+// would stay with the goroutine of the watch for hours: Go shrinks a stack only to four times the used size. A virtual
+// kubelet has ten watches for each namespace.
 func onOwnStack[T any](request func() (T, error)) (result T, err error) {
 	done := make(chan struct{})
 	go func() {

@@ -10,14 +10,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// store is an Informer as its reflector fills it.
+// store is the view of an Informer that its reflector fills.
 type store Informer
 
 var _ cache.TransformingStore = (*store)(nil)
 
 func (s *store) informer() *Informer { return (*Informer)(s) }
 
-// Transformer implements cache.TransformingStore: what a first list streams in is trimmed as it comes.
+// Transformer implements cache.TransformingStore. The objects of a streaming first list are trimmed as they arrive.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if u, ok := object.(*unstructured.Unstructured); ok {
@@ -44,7 +44,7 @@ func (s *store) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (s *store) Update(object any) error { return s.Add(object) }
 
-// put stores an object and calls the handlers. One that is listed and was not changed is skipped.
+// put stores an object and calls the handlers. A listed object that has not changed is skipped.
 func (s *store) put(object any, listed bool) error {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -112,7 +112,7 @@ func (s *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. See Informer.Resync, which needs no goroutine for each.
+// Resync implements cache.ReflectorStore. It does nothing: see Informer.Resync, which needs no goroutine per informer.
 func (s *store) Resync() error { return nil }
 
 // deliver calls the handlers. The caller holds i.delivering.
@@ -132,5 +132,5 @@ func DropManagedFields(object *unstructured.Unstructured) {
 	}
 }
 
-// DropSpec is a Trim that removes the spec.
+// DropSpec removes the spec. It is a Trim.
 func DropSpec(object *unstructured.Unstructured) { delete(object.Object, "spec") }

@@ -17,38 +17,39 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Grace is how long the answer to a write is preferred to a cache that has not caught up. Longer would hold on to
-// an answer whose watch event came before it; shorter would write twice when the watch is slow.
+// Grace is how long the response to a write is preferred to a cache that has not caught up. A longer time would keep a
+// response whose watch event arrived before it; a shorter one would cause repeated writes when the watch is slow.
 const Grace = 10 * time.Second
 
-// Cache remembers the API server's responses to our writes until the watch has delivered them. It makes a reconciliation
-// see its own writes, and lets the event that is only their echo be ignored. Safe for concurrent use.
+// Cache remembers the API server's responses to our writes until the watch has delivered them. A reconciliation sees
+// its own writes, and can ignore the events that only echo them. Safe for concurrent use.
 type Cache struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
 	last  map[cache.ObjectName]written
-	// flying are the writes that wait for their answer, each with what the watch has delivered meanwhile.
+	// flying has the writes that wait for a response, each with the events that the watch has delivered meanwhile.
 	flying map[cache.ObjectName][]step
-	// gone are objects that are known to be deleted, lately: the answer to a write may come after that, and neither it nor
-	// a cache that is behind must bring them back. ring forgets the oldest; it grows when it is needed, for there is a cache per kind and namespace.
+	// gone has objects that were deleted recently. The response to a write may arrive after the deletion, and neither
+	// the response nor an outdated cache may bring the object back. ring is the order in which they are forgotten. It
+	// grows on demand, because there is a cache per kind and namespace.
 	gone map[types.UID]bool
 	ring []types.UID
 	next int
 }
 
-// goneMemory is how many deletions may be delivered while a write waits for its answer. More costs memory, fewer would
-// overlook that an object is gone until the next event.
+// goneMemory is the number of deletions that may be delivered while a write waits for its response. A larger number
+// costs memory. With a smaller one, a deletion could be missed until the next event.
 const goneMemory = 8192
 
 type written struct {
-	object  *unstructured.Unstructured // nil: deleted by us
+	object  *unstructured.Unstructured // nil if we deleted the object
 	uid     types.UID
-	base    uint64 // version of what the write was decided on; 0: there was nothing
-	version uint64 // of the answer
+	base    uint64 // version before the write, 0 if there was no object
+	version uint64 // version in the response
 	at      time.Time
 }
 
-// step is an event of the watch: from one version to another.
+// step is an event of the watch, which leads from one version to another.
 type step struct {
 	uid      types.UID
 	from, to uint64
@@ -60,7 +61,7 @@ func New(clock clock.PassiveClock) *Cache {
 	return &Cache{clock: clock, last: map[cache.ObjectName]written{}, flying: map[cache.ObjectName][]step{}, gone: map[types.UID]bool{}}
 }
 
-// Wrote records the answer to a create, update, apply or patch, and what was known before: nil for nothing.
+// Wrote records the response to a create, update, apply or patch. before is the known state before the write, or nil.
 func (c *Cache) Wrote(key cache.ObjectName, before, object *unstructured.Unstructured) {
 	c.put(key, written{object: object, uid: object.GetUID(), base: version(before), version: version(object)})
 }
@@ -81,7 +82,7 @@ func (c *Cache) put(key cache.ObjectName, entry written) {
 	c.last[key] = entry
 }
 
-// noteGone remembers a deletion, or that the object is seen (again).
+// noteGone records whether the object with a uid is gone or exists.
 func (c *Cache) noteGone(uid types.UID, gone bool) {
 	switch {
 	case !gone:
@@ -96,7 +97,7 @@ func (c *Cache) noteGone(uid types.UID, gone bool) {
 	}
 }
 
-// Vanished records that the API server does not have the object, regardless of the watch.
+// Vanished records that the API server no longer has the object, independently of the watch.
 func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +107,7 @@ func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
 	}
 }
 
-// IsGone reports whether it is known, by the watch or otherwise, that the object was deleted lately.
+// IsGone reports whether the object is known, from the watch or otherwise, to have been deleted recently.
 func (c *Cache) IsGone(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +131,7 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 		return cached, false
 	}
 	if c.clock.Since(entry.at) > Grace {
-		return cached, false // and Unobserved has yet to report it
+		return cached, false // the entry stays for Unobserved
 	}
 	if entry.object == nil {
 		return cached, cached != nil
@@ -138,15 +139,16 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 	return entry.object, false
 }
 
-// known reports whether a state of that version has the write in it. All objects of a resource share their numbers, so that
-// is so of another object under the same name, too; one of an earlier version is not there any more.
+// known reports whether a state with that version includes the write. All objects of a resource share one sequence of
+// versions, so this also holds for another object of the same name: an object of an earlier version no longer exists.
 func (w written) known(version uint64) bool {
 	return version > w.version || version == w.version && w.object != nil
 }
 
-// Unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
-// either. They fell into a gap of the watch: a restarted watch does not report objects created and deleted meanwhile. This includes our
-// deletion of what we have created in the same gap, too: waiters for its deletion will not be notified.
+// Unobserved forgets the writes that the watch should have delivered long ago, and returns the ones that the cache does
+// not have either. They fell into a gap of the watch: a restarted watch does not report objects created and deleted
+// meanwhile. The same applies to our deletion of an object that we created in the same gap: its waiters would not be
+// notified.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,10 +164,10 @@ func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructu
 	return keys
 }
 
-// Seen takes an event of the watch and reports whether it only echoes our last write: the step from the state on which
-// the write was decided to the state that it made. Anything else has a change of another client in it.
+// Seen processes an event of the watch and reports whether it only echoes our last write: the step from the state on
+// which the write was based to the state that it produced. Any other step includes a change by another client.
 //
-// While a write waits for its answer that is not known yet, and the event is kept: see End.
+// While a write waits for its response, this is not known yet, and the event is kept: see End.
 func (c *Cache) Seen(key cache.ObjectName, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +191,7 @@ func (c *Cache) echoes(key cache.ObjectName, s step) bool {
 	return !s.deleted && entry.object != nil && s.uid == entry.uid && s.to == entry.version && s.from == entry.base
 }
 
-// Begin announces a write: watches are often faster than answers.
+// Begin announces a write, because watches are often faster than responses.
 func (c *Cache) Begin(key cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +210,8 @@ func (c *Cache) End(key cache.ObjectName) (news bool) {
 	return news
 }
 
-// version reads the resourceVersion (0 of nothing), which API servers since Kubernetes 1.35 promise to be a growing number.
+// version returns the resourceVersion, or 0 for nil. API servers since Kubernetes 1.35 guarantee that it is an
+// increasing number.
 func version(object *unstructured.Unstructured) uint64 {
 	if object == nil {
 		return 0

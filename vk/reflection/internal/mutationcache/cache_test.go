@@ -82,7 +82,7 @@ func TestCache(t *testing.T) {
 	clock.Step(Grace + time.Second)
 	expect("the event came before the answer", see(nil), "absent")
 
-	// Made, deleted and made again while the watch is late: what is gone does not come back.
+	// The object is created, deleted and recreated while the watch is late. The deleted object does not come back.
 	c.Wrote(key, nil, object("first", "30"))
 	c.Deleted(key, object("first", "30"))
 	c.Seen(key, nil, object("first", "30"), false)
@@ -92,7 +92,8 @@ func TestCache(t *testing.T) {
 	expect("the watch has the second", see(object("second", "32")), "32")
 }
 
-// A copy that was made, and deleted by somebody, in a gap of the watch: nothing ever tells of it, and yet it is missed.
+// TestUnobserved checks that a copy that was created, and deleted by another client, in a gap of the watch is reported,
+// although no event ever shows it.
 func TestUnobserved(t *testing.T) {
 	clock := fakeClock()
 	c := New(clock)
@@ -115,7 +116,8 @@ func TestUnobserved(t *testing.T) {
 		t.Errorf("the watch still has time, and %v are looked at", got)
 	}
 	clock.Step(Grace + time.Second)
-	if seen, _ := c.View(named("lost"), nil); seen != nil { // by somebody who asks about it
+	// A call of View must not keep Unobserved from reporting the object.
+	if seen, _ := c.View(named("lost"), nil); seen != nil {
 		t.Error("a write that the watch should have delivered long ago is believed")
 	}
 	if got, want := look(), []string{"going", "gone", "late", "lost"}; !slices.Equal(got, want) {
@@ -126,11 +128,12 @@ func TestUnobserved(t *testing.T) {
 	}
 }
 
-// The watch may be faster than the answer to a write: its echo is known as such when the answer is there.
+// TestEchoBeforeTheAnswer checks that an echo that the watch delivers before the response to its write is recognized
+// when the response arrives.
 func TestEchoBeforeTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		events []string // versions, each a step from the one before
-		answer string   // "" = the write failed
+		events []string // versions, each a step from the previous one
+		answer string   // version in the response, "" if the write failed
 		news   bool
 	}{
 		"nothing":                {nil, "12", false},
@@ -162,7 +165,7 @@ func TestEchoBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// It may be faster also with the deletion of what was written.
+// TestDeletionBeforeTheAnswer checks a deletion that the watch delivers before the response to the write.
 func TestDeletionBeforeTheAnswer(t *testing.T) {
 	c := New(fakeClock())
 	c.Seen(key, nil, object("u", "10"), false)
@@ -175,7 +178,7 @@ func TestDeletionBeforeTheAnswer(t *testing.T) {
 	if len(c.last) != 0 {
 		t.Error("a deletion that the watch has delivered is remembered forever")
 	}
-	c.Seen(key, nil, object("u", "12"), false) // only its labels had gone
+	c.Seen(key, nil, object("u", "12"), false) // the object had only lost its labels
 	c.Wrote(key, object("u", "12"), object("u", "13"))
 	if got, _ := c.View(key, object("u", "12")); got.GetResourceVersion() != "13" {
 		t.Errorf("the object has version %s, want that of the write", got.GetResourceVersion())
@@ -192,7 +195,8 @@ func TestDeletionsAreBounded(t *testing.T) {
 	}
 }
 
-// What is known to be gone is not shown, whatever the cache still has, and what was written to it is forgotten.
+// TestVanished checks that an object that is known to be deleted is not shown, regardless of the cache, and that writes
+// to it are forgotten.
 func TestVanished(t *testing.T) {
 	c := New(fakeClock())
 	c.Wrote(key, object("u", "10"), object("u", "11"))
@@ -209,13 +213,13 @@ func TestVanished(t *testing.T) {
 	if got, _ := c.View(key, object("v", "12")); got == nil || got.GetUID() != "v" {
 		t.Error("another object of its name is not shown")
 	}
-	// The answer to a write comes after the deletion.
+	// The response to a write arrives after the deletion.
 	c.Wrote(key, object("v", "12"), object("v", "13"))
 	c.Wrote(key, object("u", "11"), object("u", "14"))
 	if got, _ := c.View(key, nil); got != nil {
 		t.Errorf("a write to what is gone is shown: version %s", got.GetResourceVersion())
 	}
-	// What one object says does not end what is known of another.
+	// An event of one object does not remove the state of another one.
 	c.Wrote(key, nil, object("w", "20"))
 	c.Vanished(key, "u")
 	if got, _ := c.View(key, nil); got == nil || got.GetUID() != "w" {
@@ -223,7 +227,8 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// The end of an earlier object of the same name says nothing of ours, and is news.
+// TestEndOfAnEarlierObject checks that the deletion of an earlier object of the same name is not taken for the deletion
+// of ours, and is not an echo.
 func TestEndOfAnEarlierObject(t *testing.T) {
 	c := New(fakeClock())
 	c.Wrote(key, nil, object("ours", "12"))

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides whether an object is reflected, by its annotations.
+// Package policy decides by the annotations of an object whether it is reflected.
 package policy
 
 import (
@@ -11,19 +11,20 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Policy decides, by the annotations liqo.io/skip-reflection and liqo.io/allow-reflection, whether an object is reflected.
+// Policy decides, by the annotations liqo.io/skip-reflection and liqo.io/allow-reflection, whether an object is
+// reflected.
 type Policy string
 
 const (
-	// DenyList: objects cross unless skip-reflection is set.
+	// DenyList reflects objects unless skip-reflection is set.
 	DenyList Policy = "DenyList"
-	// AllowList: objects cross only if allow-reflection is set.
+	// AllowList reflects objects only if allow-reflection is set.
 	AllowList Policy = "AllowList"
-	// Always: annotations are not asked; for kinds with rules of their own. (Liqo: CustomLiqo.)
+	// Always ignores annotations. It is for kinds with rules of their own. (Liqo: CustomLiqo.)
 	Always Policy = "CustomLiqo"
 )
 
-// Validate returns an error unless the policy is one of these; kind is for its text.
+// Validate returns an error unless the policy is one of the constants. kind is for the message.
 func (p Policy) Validate(kind string) error {
 	switch p {
 	case DenyList, AllowList, Always:
@@ -42,15 +43,15 @@ func (e *Error) Error() string { return e.Problem }
 var errBothSet = &Error{fmt.Sprintf("annotations %s and %s are both set: keep one; the remote object was left unchanged",
 	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)}
 
-// Verdict of a policy.
+// Verdict is the decision of a policy.
 type Verdict struct {
 	Cross    bool
-	Explicit bool // an annotation said so, not the absence of one
+	Explicit bool // an annotation decided, not the absence of one
 	Reason   string
 }
 
-// Decide asks the annotations of one object: that of the policy, and the other one for whether it says the opposite, or
-// nothing that can be understood.
+// Decide evaluates the annotations of one object: the annotation of the policy, and the other one only to find a
+// contradiction or an invalid value.
 func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	if p == Always {
 		return Verdict{Cross: true}, nil
@@ -71,15 +72,15 @@ func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	return Verdict{}, &Error{fmt.Sprintf("policy %q is unknown", p)}
 }
 
-// DecideExplicit evaluates only the annotations: without any the object is reflected.
+// DecideExplicit evaluates only the annotations. An object without them is reflected.
 func DecideExplicit(annotations map[string]any) (Verdict, error) {
 	return DenyList.DecideSlice(annotations, func() (map[string]any, bool) { return nil, false })
 }
 
-// flag is a boolean annotation.
+// flag is the value of a boolean annotation.
 type flag struct{ value, present bool }
 
-// flags reads both annotations, whichever is asked: one that is invalid may have been meant to keep the object here.
+// flags reads both annotations, regardless of the policy: an invalid one may have been meant to exclude the object.
 func flags(annotations map[string]any) (skip, allow flag, err error) {
 	if skip, err = readFlag(annotations, wire.SkipReflectionAnnotation); err == nil {
 		allow, err = readFlag(annotations, wire.AllowReflectionAnnotation)
@@ -87,7 +88,8 @@ func flags(annotations map[string]any) (skip, allow flag, err error) {
 	return skip, allow, err
 }
 
-// readFlag: present counts as true, also when empty; "false" in any case takes it back.
+// readFlag reads a boolean annotation. A present annotation counts as true, also if it is empty. Only "false", in any
+// case, sets it to false.
 func readFlag(annotations map[string]any, key string) (flag, error) {
 	raw, present := annotations[key]
 	if !present {
@@ -103,8 +105,9 @@ func readFlag(annotations map[string]any, key string) (flag, error) {
 	return flag{}, &Error{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the remote object was left unchanged`, key, text)}
 }
 
-// DecideSlice asks, for an EndpointSlice: its own annotations, whichever policy, of which only a true one decides; then those
-// of its Service; then, when there is no Service to ask, the policy on the slice itself. (Liqo: EndpointSlice reflection.)
+// DecideSlice decides for an EndpointSlice, in this order: its own annotations, if one of them is true, regardless of
+// the policy; the annotations of its Service; the policy for the slice itself, if there is no Service. (Liqo:
+// EndpointSlice reflection.)
 func (p Policy) DecideSlice(slice map[string]any, service func() (annotations map[string]any, found bool)) (Verdict, error) {
 	skip, allow, err := flags(slice)
 	switch {

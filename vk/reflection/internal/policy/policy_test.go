@@ -56,7 +56,7 @@ func TestPolicy(t *testing.T) {
 func TestPolicyOfSlices(t *testing.T) {
 	for _, tc := range []struct {
 		policy         Policy
-		slice, service map[string]any // service nil: there is none
+		slice, service map[string]any // service is nil if there is no Service
 		cross, bad     bool
 	}{
 		{DenyList, nil, nil, true, false},
@@ -83,7 +83,7 @@ func TestPolicyOfSlices(t *testing.T) {
 	}
 }
 
-// The Event about a slice names the object with the annotation.
+// TestReasonNamesTheService checks that the Event about a slice names the object with the annotation.
 func TestReasonNamesTheService(t *testing.T) {
 	service := func() (map[string]any, bool) { return map[string]any{skip: "true"}, true }
 	got, err := DenyList.DecideSlice(nil, service)
@@ -92,7 +92,8 @@ func TestReasonNamesTheService(t *testing.T) {
 	}
 }
 
-// Objects that an annotation keeps local get an Event; those that the policy keeps local do not.
+// TestWhoHasDecided checks that objects excluded by an annotation get an Event, and objects excluded by the policy do
+// not.
 func TestWhoHasDecided(t *testing.T) {
 	for _, tc := range []struct {
 		policy      Policy

@@ -12,31 +12,31 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Key is the namespace and the name of an object.
+// Key returns the namespace and the name of an object.
 func Key(object *unstructured.Unstructured) cache.ObjectName {
 	return cache.ObjectName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// Labels returns the labels of an object, nil when it has none.
+// Labels returns the labels of an object, or nil if it has none.
 func Labels(object map[string]any) map[string]any { return metadata(object, "labels") }
 
-// Annotations returns the annotations of an object, nil when it has none.
+// Annotations returns the annotations of an object, or nil if it has none.
 func Annotations(object map[string]any) map[string]any { return metadata(object, "annotations") }
 
 func metadata(object map[string]any, field string) map[string]any {
 	return Map(Map(object["metadata"])[field])
 }
 
-// Status returns the status of an object, nil when it has none.
+// Status returns the status of an object, or nil if it has none.
 func Status(object *unstructured.Unstructured) map[string]any { return Map(object.Object["status"]) }
 
-// Map returns the value as an object, nil when it is none.
+// Map returns the value as a map, or nil if it is not a map.
 func Map(value any) map[string]any {
 	fields, _ := value.(map[string]any)
 	return fields
 }
 
-// Nested returns the value at a path of fields, nil when there is none.
+// Nested returns the value at a path of fields, or nil if it does not exist.
 func Nested(object map[string]any, path ...string) any {
 	var value any = object
 	for _, key := range path {
@@ -45,13 +45,13 @@ func Nested(object map[string]any, path ...string) any {
 	return value
 }
 
-// Text returns the string at a path of fields, "" when there is none.
+// Text returns the string at a path of fields, or "" if it does not exist.
 func Text(object *unstructured.Unstructured, path ...string) string {
 	value, _ := Nested(object.Object, path...).(string)
 	return value
 }
 
-// Equal reports whether two objects are the same by value, whatever the order of their keys.
+// Equal reports whether two maps have equal values, regardless of the order of their keys.
 func Equal(a, b map[string]any) bool { return document.Of(a).Equal(document.Of(b)) }
 
 // IsEmpty reports whether a value is null, an empty list or map, or a map of only such values.

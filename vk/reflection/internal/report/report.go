@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// eventRate and eventBurst bound all Events of the process: a plugin that fails on ten thousand objects must not
-	// become ten thousand Events at once. Dropped ones are counted.
+	// eventRate and eventBurst limit all Events of the process: a plugin that fails on ten thousand objects must not
+	// cause ten thousand Events at once. Dropped Events are counted.
 	eventRate  = 10
 	eventBurst = 100
 )
 
-// Reporter writes Events on the objects of this cluster: the same Event for the same object once, within
+// Reporter writes Events on the objects of this cluster. It writes the same Event about the same object once, within
 // the limits above. Safe for concurrent use.
 type Reporter struct {
 	broadcaster record.EventBroadcaster
@@ -41,7 +41,7 @@ type Reporter struct {
 	recorders map[string]record.EventRecorder
 }
 
-// about distinguishes what several kinds have to say about one object: pods concern two.
+// about distinguishes the Events of several kinds about one object. Two kinds report on pods, for example.
 type about struct {
 	kind string
 	uid  types.UID
@@ -55,7 +55,7 @@ func New(dropped func()) *Reporter {
 	}
 }
 
-// Start writes to the sink from now on, until Close.
+// Start makes the Reporter write to the sink until Close.
 func (r *Reporter) Start(sink record.EventSink) {
 	r.broadcaster.StartRecordingToSink(sink)
 	r.started.Store(true)
@@ -88,10 +88,10 @@ func (r *Reporter) say(kind string, object *unstructured.Unstructured, eventType
 	})
 }
 
-// OK forgets what was reported of an object: it is fine now, or gone, and the next problem is reported again.
+// OK forgets the reported Events of an object that is fine now, or gone, so that the next problem is reported again.
 func (r *Reporter) OK(kind string, uid types.UID) { r.said.Clear(about{kind, uid}) }
 
-// Recorder is one per kind, under the name by which users know the source of these Events.
+// Recorder returns the recorder of a kind. Its name shows users the source of these Events.
 func (r *Reporter) Recorder(kind string) record.EventRecorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sink hands on what is written.
+// sink passes the written Events on.
 type sink chan *corev1.Event
 
 func (s sink) Create(e *corev1.Event) (*corev1.Event, error)          { s <- e; return e, nil }
@@ -56,7 +56,8 @@ func TestAnEventIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// Pods concern two kinds. What one of them has to say is not said by the other, nor over with it.
+// TestKindsReportByThemselves checks that the Events of the two kinds that concern pods are independent: neither
+// suppresses or resets the Events of the other.
 func TestKindsReportByThemselves(t *testing.T) {
 	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
 	r.Start(written)
@@ -75,7 +76,8 @@ func TestKindsReportByThemselves(t *testing.T) {
 	assert.Empty(t, written)
 }
 
-// What nobody writes is no news that was told: it is reported again by who leads.
+// TestEventsBeforeTheStartAreNotRemembered checks that an Event before the start does not count as reported: the leader
+// reports it again.
 func TestEventsBeforeTheStartAreNotRemembered(t *testing.T) {
 	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
 	defer r.Close()
@@ -102,13 +104,13 @@ func TestTooManyEventsAreDropped(t *testing.T) {
 		t.Errorf("%d Events of %d are dropped", dropped, 3*eventBurst)
 	}
 	before := dropped
-	r.Warn("Service", object(3*eventBurst-1), "Failed", "all of them") // what was dropped is news still
+	r.Warn("Service", object(3*eventBurst-1), "Failed", "all of them") // a dropped Event does not count as reported
 	if dropped != before+1 {
 		t.Error("an Event that was dropped is not tried again")
 	}
 }
 
-// An API server refuses an Event whose message is longer than that.
+// TestMessagesAreShortened checks that messages are truncated to the length that an API server accepts.
 func TestMessagesAreShortened(t *testing.T) {
 	r, written := New(func() {}), make(sink, 1)
 	r.Start(written)
