@@ -23,14 +23,15 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// admit has an admission policy of the provider change the object of a resource that has the name of the probe when it is created in the remote namespace. patches is a list in
-// CEL. It returns when the probe is changed: check returns nil for it.
+// admit installs an admission policy of the provider that changes new objects of a resource in the remote namespace.
+// patches is a list in CEL. admit returns once the policy changes the probe, an object of this name: check then returns
+// nil for it.
 func (l *lab) admit(group, resource, patches, probe string, check func(*unstructured.Unstructured) error) {
 	l.Helper()
 	l.admitOn("CREATE", group, resource, patches, probe, check)
 }
 
-// admitOn is admit for other operations.
+// admitOn implements admit for other operations.
 func (l *lab) admitOn(operations, group, resource, patches, probe string, check func(*unstructured.Unstructured) error) {
 	l.Helper()
 	tried := &unstructured.Unstructured{}
@@ -56,7 +57,7 @@ spec:
 	})
 }
 
-// patchAs is a change by another client.
+// patchAs patches an object as another client.
 func (l *lab) patchAs(manager, kind, name, change string) {
 	l.Helper()
 	patch, err := yaml.YAMLToJSON([]byte(change))
@@ -81,8 +82,9 @@ kind: Service
 metadata: {name: web, labels: {app: web, tier: home}, annotations: {note: home, stripped: home}}
 spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}`
 
-// What the provider's admission has made of a new Service stands when something else changes here, also after a restart, until the same field changes here.
-// What another client changes is reverted all the same.
+// TestAdmissionOfTheProviderStands checks that a change by the provider's admission to a new Service is kept when
+// another field changes here, also after a restart, until the same field changes here. A change by another client is
+// reverted nevertheless.
 func TestAdmissionOfTheProviderStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -117,7 +119,8 @@ func TestAdmissionOfTheProviderStands(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/"+admitted.Annotation, ""))
 }
 
-// The same for kinds of which the cache has no content: a key that admission has replaced, and one that it has added.
+// TestAdmissionOfConfigurationStands checks that changes by admission are kept for kinds whose content is not cached: a
+// key that admission has replaced, and one that it has added.
 func TestAdmissionOfConfigurationStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -139,7 +142,8 @@ func TestAdmissionOfConfigurationStands(t *testing.T) {
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings", reflectiontest.Field("data.registry", "elsewhere"), added)
 }
 
-// A copy without a record, of an earlier version or of a write whose answer was lost: whose a value is follows from the field managers.
+// TestAdmissionIsFoundWithoutARecord checks that the field managers determine the owner of a value if a copy has no
+// record, because an earlier version wrote it or the response to the write was lost.
 func TestAdmissionIsFoundWithoutARecord(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -167,7 +171,8 @@ func TestAdmissionIsFoundWithoutARecord(t *testing.T) {
 	}
 }
 
-// A port that another client adds to the copy stays its own: what changes here afterwards is written without it, and a restart writes nothing.
+// TestAdmissionAddsNoItemsOfOthers checks that a port which another client adds to the copy keeps its owner: later
+// changes here are written without it, and a restart writes nothing.
 func TestAdmissionAddsNoItemsOfOthers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -220,8 +225,9 @@ func image(container, want string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// What the provider's admission has made of a new ShadowPod stands when the pod changes here, also after a restart: an image next to one that changes here,
-// a replaced annotation and an added label.
+// TestAdmissionOfShadowPodsStands checks that changes by the provider's admission to a new ShadowPod are kept when the
+// pod changes here, also after a restart: an image next to one that changes here, a replaced annotation and an added
+// label.
 func TestAdmissionOfShadowPodsStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -260,7 +266,8 @@ spec: {nodeName: %s, automountServiceAccountToken: false, activeDeadlineSeconds:
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/foreign", ""), image("web", "web:2"), decided[2])
 }
 
-// The same for ShadowEndpointSlices, of which the cache has no content.
+// TestAdmissionOfShadowEndpointSlicesStands checks that changes by admission are kept for ShadowEndpointSlices, whose
+// content is not cached.
 func TestAdmissionOfShadowEndpointSlicesStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -292,7 +299,8 @@ func TestAdmissionOfShadowEndpointSlicesStands(t *testing.T) {
 	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web-1", append(decided, port, reflectiontest.Field("metadata.labels/foreign", ""))...)
 }
 
-// The same for the Secrets of tokens: a label that admission has added outlives a restart, and a renewal.
+// TestAdmissionOfTokensStands checks that a label which admission has added to a Secret of tokens is kept after a
+// restart, and after a renewal.
 func TestAdmissionOfTokensStands(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -318,7 +326,8 @@ func TestAdmissionOfTokensStands(t *testing.T) {
 	})
 }
 
-// A provider that drops a field again and again: whose a value is follows from the answer to the write, and the version of the provider is known.
+// TestDroppedFieldsCostNoReads checks that a provider that drops a field again and again causes no reads: the response
+// to the write shows the owner of a value, and the version of the provider is known.
 func TestDroppedFieldsCostNoReads(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -13,8 +13,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// What a kubelet does not admit fails with the kubelet's reason, so that its controller makes another pod, and never reaches the provider. What the node has
-// admitted is never failed for what becomes of the node, also after a restart.
+// TestPodsThatAKubeletRejects checks that a pod that a kubelet would reject fails with the kubelet's reason, so that
+// its controller creates another pod, and never reaches the provider. A later change of the node never fails an
+// admitted pod, also after a restart.
 func TestPodsThatAKubeletRejects(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -39,13 +40,13 @@ func TestPodsThatAKubeletRejects(t *testing.T) {
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", tc.reason))
 		l.Event(l.Namespace, "Pod", name, "Warning", tc.reason, tc.word)
 	}
-	// A pod that was resized makes room.
+	// A resize of a pod frees resources.
 	resize := `[{"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "500m"}]`
 	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(t.Context(), "first", types.JSONPatchType, []byte(resize), metav1.PatchOptions{}, "resize"))(t)
 	l.Settled()
 	l.reader("resized", `containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "resized")
-	// The node shrinks, and gets other labels: what runs goes on.
+	// The node shrinks, and gets other labels. Running pods are not affected.
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {zone: b}}}`)
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "1", memory: 1Gi, pods: "6"}}}`, "status")
 	l.Stop()
@@ -58,7 +59,7 @@ func TestPodsThatAKubeletRejects(t *testing.T) {
 	for _, name := range []string{"cpu", "port", "selector", "os"} {
 		assert.Nilf(t, l.Remote.Get(t, "ShadowPod", l.RemoteNS, name), "pod %s was offloaded", name)
 	}
-	// What leaves makes room.
+	// A deleted pod frees its resources.
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "2", memory: 1Gi, pods: "6"}}}`, "status")
 	for _, name := range []string{"first", "resized"} {
 		l.Local.DeleteNow(t, "Pod", l.Namespace, name)

@@ -15,10 +15,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// provider stands for the API server of the provider, to which a pod's names lead without a host alias, and its variables if they are not set.
+// provider stands for the provider's API server. The names in a pod resolve to it without a host alias, and so do the
+// environment variables if they are not set.
 const provider = "provider"
 
-// whereItLeads returns the host to which each variable and each name of the API server leads in a pod.
+// whereItLeads returns the host for each environment variable and each name of the API server in a pod.
 func whereItLeads(shadow *unstructured.Unstructured) map[string]string {
 	leads := map[string]string{}
 	for _, name := range []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "kubernetes.default.svc.rome.example"} {
@@ -50,8 +51,9 @@ func whereItLeads(shadow *unstructured.Unstructured) map[string]string {
 	return leads
 }
 
-// All names and variables of an API server lead to the same one in a pod: to this cluster's where the pod has its token, wherever the address is from, and to
-// the provider's otherwise.
+// TestNamesOfTheAPIServerAgree checks that all names and variables of an API server in a pod lead to the same one: to
+// this cluster's API server if the pod has its token, regardless of the source of the address, and otherwise to the
+// provider's.
 func TestNamesOfTheAPIServerAgree(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))

@@ -15,7 +15,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// What the provider has no room for is told with the field and the remedy, and crosses when there is.
+// TestQuotaOfTheProvider checks that an object that exceeds the provider's quota is reported with the field and the
+// remedy, and crosses when the quota allows it.
 func TestQuotaOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -30,14 +31,15 @@ func TestQuotaOfTheProvider(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "password")
 }
 
-// What is too large there is told, and crosses when it is smaller: for annotations, of which reflection adds some, and for the
-// store, which has no room for what a plugin has made of a pod.
+// TestObjectsThatAreTooLarge checks that an object that is too large for the provider is reported, and crosses when it
+// is smaller. Both limits are tested: annotations, because reflection adds some, and the storage, with a pod that a
+// plugin has enlarged.
 func TestObjectsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {
 		o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ConfigMapKind)
 	})
-	ballast := map[string]int{"heavy": 7 << 18, "heavier": 5 << 19} // the store refuses them in two ways
+	ballast := map[string]int{"heavy": 7 << 18, "heavier": 5 << 19} // the storage refuses the two in different ways
 	l.Chains.Swap(reflection.PodKind, host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 		if slim, _ := doc.At("metadata.annotations.slim"); slim.Exists() {
 			return &host.Outcome{}, nil
@@ -46,7 +48,7 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 		return &host.Outcome{}, doc.SetString("spec.ballast", strings.Repeat("x", ballast[name]))
 	})
 	l.Start()
-	const most = 256 << 10 // bytes of annotations
+	const most = 256 << 10 // maximum size of all annotations, in bytes
 	note := strings.Repeat("x", most-len("note"))
 	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: wordy, annotations: {note: %s}}}`, note))
 	for name := range ballast {
@@ -62,8 +64,8 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 	}
 }
 
-// A namespace that is being deleted there takes nothing in: users are told when that lasts, and objects cross when theirs is
-// extended again.
+// TestTerminatingRemoteNamespace checks that users are notified if a remote namespace stays terminating, and that
+// objects cross when their namespace is offloaded again.
 func TestTerminatingRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -78,7 +80,8 @@ func TestTerminatingRemoteNamespace(t *testing.T) {
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "held", `{metadata: {finalizers: null}}`)
 }
 
-// An annotation whose name is in the wrong case says nothing; that is told, so that nobody relies on it.
+// TestAnnotationsInTheWrongCase checks that an annotation whose name has the wrong case has no effect, and causes a
+// warning, so that nobody relies on it.
 func TestAnnotationsInTheWrongCase(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t), func(o *reflection.Options) {

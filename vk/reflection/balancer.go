@@ -12,7 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// balancerStatus returns the status without load-balancer addresses that the provider cannot have, and warns about these.
+// balancerStatus returns the status without load-balancer addresses that the provider cannot have, and warns about the
+// omitted addresses.
 func balancerStatus(e *engine.Env, w *engine.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any {
 	status, omitted := allowedBalancers(e, status)
 	if len(omitted) > 0 {
@@ -21,12 +22,13 @@ func balancerStatus(e *engine.Env, w *engine.Worker, local *unstructured.Unstruc
 	return status
 }
 
-// serviceStatus is balancerStatus of a Service, whose addresses are subject to kube-proxy.
+// serviceStatus returns balancerStatus for a Service, with addresses that kube-proxy does not intercept.
 func serviceStatus(e *engine.Env, w *engine.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any {
 	return throughBalancer(balancerStatus(e, w, local, status))
 }
 
-// allowedBalancers returns the status without load-balancer addresses that the provider cannot have, and which these are.
+// allowedBalancers returns the status without load-balancer addresses that the provider cannot have, and the omitted
+// addresses.
 func allowedBalancers(e *engine.Env, status map[string]any) (allowed map[string]any, omitted []string) {
 	balancer, _ := status["loadBalancer"].(map[string]any)
 	entries, _ := balancer["ingress"].([]any)
@@ -47,9 +49,10 @@ func allowedBalancers(e *engine.Env, status map[string]any) (allowed map[string]
 	return status, omitted
 }
 
-// throughBalancer returns the status of a Service with load-balancer addresses that traffic really goes to. In the default
-// mode, VIP, kube-proxy delivers here whatever is sent to such an address: a provider that names an address which is not its
-// own would receive the traffic of every pod to it. (Kubernetes: ipMode of load balancers; the class of CVE-2020-8554.)
+// throughBalancer returns the status of a Service with ipMode Proxy for all IPs, so that traffic really goes to the
+// load balancer. In the default mode, VIP, kube-proxy delivers the traffic for such an address inside this cluster: a
+// provider that names a foreign address would receive the traffic of every pod to that address. (Kubernetes: ipMode of
+// load balancers; the class of CVE-2020-8554.)
 func throughBalancer(status map[string]any) map[string]any {
 	balancer, _ := status["loadBalancer"].(map[string]any)
 	entries, _ := balancer["ingress"].([]any)

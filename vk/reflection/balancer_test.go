@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// A load balancer is not in the network of pods.
+// TestBalancerOutsideOfThePodNetwork checks that the address of a load balancer may be outside of the pod network.
 func TestBalancerOutsideOfThePodNetwork(t *testing.T) {
 	t.Parallel()
 	e := engine.EnvOf(engine.Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}})

@@ -41,7 +41,7 @@ spec:
 status: {phase: Running, hostIP: 10.9.8.7, hostIPs: [{ip: 10.9.8.7}], podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}], qosClass: Burstable, conditions: [{type: Ready, status: "True"}, {type: ContainersReady, status: "True"}, {type: PodScheduled, status: "True"}],
   containerStatuses: [{name: web, image: "web:1", imageID: x, ready: true, restartCount: 0, state: {running: {startedAt: "2026-01-01T00:00:00Z"}}}]}`
 
-// What one object costs that was evaluated and found to be as it should: most evaluations are.
+// BenchmarkUnchanged measures the evaluation of an object that is already up to date, which is the most frequent case.
 func BenchmarkUnchanged(b *testing.B) {
 	m := benchManager(b)
 	many := parsed(b, slice("web", "web", "10.1.2.3"))
@@ -58,7 +58,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	}
 }
 
-// benchManager returns a Manager with the default plugins that runs nothing.
+// benchManager returns a Manager with the default plugins that is not running.
 func benchManager(b *testing.B) *reflection.Manager {
 	b.Helper()
 	h, err := host.New(b.Context(), host.NewConfig())

@@ -21,7 +21,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/event"
 )
 
-// A provider says more than anybody reads: the message is cut, the object stays small.
+// TestALongMessageOfTheProvider checks that a very long message of the provider is truncated, so that the object stays
+// small.
 func TestALongMessageOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -38,7 +39,8 @@ func TestALongMessageOfTheProvider(t *testing.T) {
 	})
 }
 
-// A provider that floods a namespace with Warnings is heard, and then one after another.
+// TestWarningsAreLimited checks that Warnings of a provider that floods a namespace are shown up to the burst, and then
+// at the limited rate.
 func TestWarningsAreLimited(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -72,13 +74,14 @@ func TestWarningsAreLimited(t *testing.T) {
 		}
 		return nil
 	})
-	// Those beyond the burst came one after another.
+	// The Warnings beyond the burst were shown at the limited rate.
 	if took := time.Since(begun); first == flood || took < (flood-2*event.WarningsBurst)/event.WarningsPerSecond*time.Second/2 {
 		t.Errorf("%d were there with the burst, all after %s", first, took)
 	}
 }
 
-// Addresses that nothing of the provider can have are not shown, which is said once; all others are.
+// TestAddressesNotAllowed checks that addresses that nothing of the provider can have are not shown, with a single
+// Event, and that all other addresses are.
 func TestAddressesNotAllowed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -119,7 +122,8 @@ func TestAddressesNotAllowed(t *testing.T) {
 	}
 }
 
-// A provider that changes a status all the time costs this cluster one write a second after the first ones, and the latest is shown.
+// TestStatusesArePaced checks that the constantly changing status of a provider causes one write per second in this
+// cluster after the first ones, and that the latest status is shown.
 func TestStatusesArePaced(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {

@@ -11,7 +11,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// Another virtual node leads for a while: nothing is written meanwhile, and all is made good afterwards.
+// TestLeadingComesAndGoes checks that nothing is written while another virtual node leads, and that all changes are
+// reconciled afterwards.
 func TestLeadingComesAndGoes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -30,7 +31,7 @@ func TestLeadingComesAndGoes(t *testing.T) {
 		l.Local.PatchYAML(t, "Service", l.Namespace, "changed", `{spec: {sessionAffinity: ClientIP}}`)
 		l.Remote.Delete(t, "Service", l.RemoteNS, "kept")
 	})
-	l.Pod("web") // pods are everybody's own
+	l.Pod("web") // every virtual kubelet reflects its own pods
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
 	l.Manager.SetLeading(true)
 	l.Absent(l.Remote, "Service", l.RemoteNS, "deleted")
@@ -39,7 +40,8 @@ func TestLeadingComesAndGoes(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "changed", reflectiontest.Field("spec.sessionAffinity", "ClientIP"))
 }
 
-// A kind without workers is left alone on both sides; the annotations of Services still decide about slices.
+// TestKindThatIsOff checks that a kind without workers is left alone on both sides, while the annotations of Services
+// still decide about their slices.
 func TestKindThatIsOff(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {
@@ -66,7 +68,8 @@ func TestKindThatIsOff(t *testing.T) {
 	}
 }
 
-// A Service that stays is deleted before its slices are: they do not cross in the meantime.
+// TestServiceGoesBeforeItsSlices checks that slices do not cross if their Service, which is excluded from reflection,
+// is deleted before them.
 func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -75,7 +78,7 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "stays-x", fmt.Sprintf(
 		`{metadata: {finalizers: [example.com/slow], ownerReferences: [{apiVersion: v1, kind: Service, name: stays, uid: %s}]}}`, owner.GetUID()))
 	l.Start()
-	l.Settled() // Ready is not done: a slice that is looked at first without its Service crosses by the policy
+	l.Settled() // Ready is not sufficient: a slice that is evaluated before its Service is known crosses by the policy
 	l.Quiet("the end of a Service that stays", func() {
 		l.Local.Delete(t, "Service", l.Namespace, "stays")
 		l.Eventually(func() error {
@@ -88,7 +91,7 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "stays-x", `{metadata: {finalizers: null}}`)
 }
 
-// A pod that somebody counts by a finalizer is over before it is let go.
+// TestPodWithAFinalizer checks that a pod with a finalizer gets a final phase before it is released.
 func TestPodWithAFinalizer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -98,7 +101,7 @@ func TestPodWithAFinalizer(t *testing.T) {
 	l.RunRemote("job", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "job", reflectiontest.Field("status.phase", "Running"))
 	l.Local.Delete(t, "Pod", l.Namespace, "job")
-	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "job") // and its pod with it
+	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "job") // its pod is deleted with it
 	l.Present(l.Local, "Pod", l.Namespace, "job", reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", "RemotePodTerminated"), reflectiontest.Field("metadata.deletionGracePeriodSeconds", "0"))
 	l.Settled()
 	l.Quiet("a pod that waits for its finalizer", func() {

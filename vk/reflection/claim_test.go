@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// claimLab is a lab with a virtual storage class of its own here, and a real one on the provider.
+// claimLab is a lab with its own virtual storage class here, and a real storage class on the provider.
 type claimLab struct {
 	*lab
 	class, disk string
@@ -49,7 +49,7 @@ func (l *claimLab) remoteClass(name string, expands bool) {
   volumeBindingMode: WaitForFirstConsumer, allowVolumeExpansion: %t}`, name, expands))
 }
 
-// claim creates one as a StatefulSet does, and selects a node for it as the scheduler does, "" for none.
+// claim creates a claim as a StatefulSet does, and selects a node for it as the scheduler does, or none if node is "".
 func (l *claimLab) claim(name, node string, annotations ...string) *unstructured.Unstructured {
 	l.Helper()
 	if node != "" {
@@ -62,14 +62,14 @@ metadata: {name: %s, labels: {app: db}, annotations: {%s}}
 spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}`, name, strings.Join(annotations, ", "), l.class))
 }
 
-// bound waits until Kubernetes has bound a claim to the volume that stands for it.
+// bound waits until Kubernetes has bound a claim to the volume that represents it.
 func (l *claimLab) bound(name string) (claim, volume *unstructured.Unstructured) {
 	l.Helper()
 	claim = l.Present(l.Local, reflection.ClaimKind, l.Namespace, name, reflectiontest.Field("status.phase", "Bound"))
 	return claim, l.Present(l.Local, "PersistentVolume", "", raw.Text(claim, "spec", "volumeName"), reflectiontest.Field("status.phase", "Bound"))
 }
 
-// disks gives the provider's claim a volume, as its provisioner does.
+// disks gives the provider's claim a volume, as a provisioner does.
 func (l *claimLab) disks(name, size string) {
 	l.Helper()
 	claim := l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, name)
@@ -82,8 +82,8 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], capacity: {storage: %
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, name, reflectiontest.Field("status.phase", "Bound"), reflectiontest.Field("status.capacity.storage", size))
 }
 
-// A claim of a StatefulSet: one write makes the claim on the provider, one the volume here, Kubernetes binds them, and what
-// changes later crosses by one write each.
+// TestClaimsGetVolumesOnTheProvider checks a claim of a StatefulSet: one write creates the claim on the provider, one
+// the volume here, Kubernetes binds them, and each later change crosses in one write.
 func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -122,7 +122,8 @@ func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 	}
 }
 
-// A claim that is bound is made larger: the provider's follows when it can, and this side when it has.
+// TestBoundClaimsGrow checks that an expansion of a bound claim reaches the provider when it is possible there, and
+// that the new capacity is shown here when the provider has it.
 func TestBoundClaimsGrow(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -169,8 +170,9 @@ func TestAClassThatDoesNotExpandIsTold(t *testing.T) {
 	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "VolumeResizeFailed", "must support resize", "allowVolumeExpansion", l.ID)
 }
 
-// The class on the provider: that of the annotation, else that which the claim has, else the negotiated one, followed at
-// run time, else that of the flag, else the provider's own default.
+// TestClassOfTheProvider checks the order of storage classes for the provider: the class of the annotation, the class
+// of the claim, the negotiated class, also after a change at run time, the class of the flag, and the provider's
+// default.
 func TestClassOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -197,9 +199,10 @@ func TestClassOfTheProvider(t *testing.T) {
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "negotiated", reflectiontest.Field("spec.storageClassName", "slow"+l.Node))
 }
 
-// Where no class is named the provider's API server puts its own: that is no reason to write again.
+// TestDefaultClassOfTheProvider checks that the default class which the provider's API server adds to a claim without a
+// class causes no further write.
 func TestDefaultClassOfTheProvider(t *testing.T) {
-	// Not parallel: the default class belongs to all.
+	// The test is not parallel, because all tests share the default class.
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) { o.Storage.RemoteClass = "" })
 	l.Remote.PatchYAML(t, "StorageClass", "", l.disk, `{metadata: {annotations: {storageclass.kubernetes.io/is-default-class: "true"}}}`)
 	defer l.Remote.Delete(t, "StorageClass", "", l.disk)
@@ -215,7 +218,7 @@ func TestDefaultClassOfTheProvider(t *testing.T) {
 	}
 }
 
-// Without storage on this provider, another node is to be selected.
+// TestWithoutStorageTheClaimIsSentAway checks that another node is selected if storage is disabled on this provider.
 func TestWithoutStorageTheClaimIsSentAway(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) { o.Storage.Enabled = false })
@@ -230,7 +233,7 @@ func TestWithoutStorageTheClaimIsSentAway(t *testing.T) {
 	}
 }
 
-// Claims that are not for this provider cost nothing: no write, no Event, no copy.
+// TestClaimsOfOthersAreLeftAlone checks that claims for other provisioners cause no write, Event or copy.
 func TestClaimsOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -252,7 +255,7 @@ func TestClaimsOfOthersAreLeftAlone(t *testing.T) {
 			l.Present(l.Local, reflection.ClaimKind, l.Namespace, name, reflectiontest.Field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
 		}
 	})
-	// The node turns out to be one of this provider's.
+	// The node is changed into a virtual node of this provider.
 	l.Local.PatchYAML(t, "Node", "", worker, fmt.Sprintf(`{metadata: {labels: {liqo.io/remote-cluster-id: %s}}}`, l.ID))
 	l.bound("for-a-worker")
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// The policy Delete: with the claim go the provider's and the volume, be it deleted while the kubelet runs or not; a claim
-// of the same name that comes at once gets a volume of its own.
+// TestDeletedClaimsGoWithTheirVolumes checks that the policy Delete removes the provider's claim and the volume
+// together with the claim, whether or not the virtual kubelet runs during the deletion. A new claim of the same name
+// gets its own volume.
 func TestDeletedClaimsGoWithTheirVolumes(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -54,7 +55,7 @@ func TestDeletedClaimsGoWithTheirVolumes(t *testing.T) {
 	l.bound("again")
 }
 
-// Claim and volume deleted together: the provider's claim does not stay behind.
+// TestVolumeDeletedWithItsClaim checks that the provider's claim is deleted if claim and volume are deleted together.
 func TestVolumeDeletedWithItsClaim(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -72,8 +73,8 @@ func TestVolumeDeletedWithItsClaim(t *testing.T) {
 	l.Absent(l.Remote, reflection.ClaimKind, l.RemoteNS, "data")
 }
 
-// While the provider is away volumes wait for it, and those that somebody deletes meanwhile are not forgotten. Not parallel: the
-// provider belongs to all.
+// TestVolumesDeletedDuringAnOutage checks that volumes are kept during an outage of the provider, and that volumes
+// deleted by other clients meanwhile are cleaned up. It is not parallel, because all tests share the provider.
 func TestVolumesDeletedDuringAnOutage(t *testing.T) {
 	l := newClaimLab(t, "Delete")
 	l.Start()
@@ -100,8 +101,8 @@ func TestVolumesDeletedDuringAnOutage(t *testing.T) {
 	l.Absent(l.Local, "PersistentVolume", "", first.GetName())
 }
 
-// The policy Retain: nothing is lost. A claim of the same name is told, and gets the data when it asks for the volume; what
-// is kept goes when the policy says so.
+// TestRetainedVolumesStay checks that the policy Retain keeps the data. A claim of the same name gets an Event, and
+// gets the data when it requests the volume. The data is deleted when the policy is changed to Delete.
 func TestRetainedVolumesStay(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Retain")
@@ -122,7 +123,7 @@ func TestRetainedVolumesStay(t *testing.T) {
 		}
 		l.Present(l.Local, "PersistentVolume", "", kept.GetName(), reflectiontest.Field("status.phase", "Released"))
 	})
-	l.claim("unused", l.Node) // the provider has no volume for it yet, but a pod may be about to need one
+	l.claim("unused", l.Node) // the provider has no volume for the claim yet, but a pod may be about to need one
 	_, unused := l.bound("unused")
 	l.Local.Delete(t, reflection.ClaimKind, l.Namespace, "unused")
 	l.Present(l.Local, "PersistentVolume", "", unused.GetName(), reflectiontest.Field("status.phase", "Released"))
@@ -146,7 +147,8 @@ func TestRetainedVolumesStay(t *testing.T) {
 	}
 }
 
-// In a namespace that is not offloaded any more, whose remote namespace is the provider's to delete, released volumes go nevertheless.
+// TestReleasedVolumesOfFormerNamespacesGo checks that released volumes are deleted in a namespace that is no longer
+// offloaded, although the provider deletes the remote namespace.
 func TestReleasedVolumesOfFormerNamespacesGo(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -166,7 +168,8 @@ func TestReleasedVolumesOfFormerNamespacesGo(t *testing.T) {
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data")
 }
 
-// A provider's claim that is gone is told, and not made again: it would be empty.
+// TestLostClaimIsNotMadeAgain checks that the loss of a provider's claim is reported, and that no new claim, which
+// would be empty, is created.
 func TestLostClaimIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -183,7 +186,8 @@ func TestLostClaimIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// While the provider reports trouble with the remote namespace, nothing is decided about the volumes of its claims: the data is there.
+// TestReleasedVolumesStayWhileTheNamespaceIsInTrouble checks that the volumes of claims are kept while the provider
+// reports a problem with the remote namespace, because the data still exists.
 func TestReleasedVolumesStayWhileTheNamespaceIsInTrouble(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")

@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// What the provider refuses is told on the claim with the field and the remedy, keeps no other claim waiting, and is tried
-// again.
+// TestClaimsThatTheProviderRefuses checks that a refusal by the provider is reported on the claim with the field and
+// the remedy, does not delay other claims, and is retried.
 func TestClaimsThatTheProviderRefuses(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -44,7 +44,8 @@ func TestClaimsThatTheProviderRefuses(t *testing.T) {
 	assert.NoError(t, reflectiontest.Field("spec.accessModes", "[ReadWriteOnce]")(volume))
 }
 
-// A claim of that name which is not ours is left alone; when it is gone, ours is made.
+// TestForeignClaimIsLeftAlone checks that a foreign claim of the same name is left alone, and that ours is created when
+// it is gone.
 func TestForeignClaimIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -59,7 +60,8 @@ func TestForeignClaimIsLeftAlone(t *testing.T) {
 	l.bound("data")
 }
 
-// A class that binds at once leaves no provider to choose; one that is gone cannot say how. Both are told, and heal.
+// TestVirtualClassMustWait checks that a class with immediate binding, which leaves no choice of a provider, and a
+// deleted class are reported, and that their claims recover.
 func TestVirtualClassMustWait(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -77,7 +79,8 @@ func TestVirtualClassMustWait(t *testing.T) {
 	l.bound("at-once")
 }
 
-// The provider makes the claims of generic ephemeral volumes itself: here is only the volume that lets the pod be scheduled.
+// TestEphemeralVolumesGetNoClaimOfOurs checks that generic ephemeral volumes get no claim of ours, because the provider
+// creates its own. Only the volume that makes the pod schedulable exists here.
 func TestEphemeralVolumesGetNoClaimOfOurs(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -100,7 +103,7 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests:
 	l.Absent(l.Local, "PersistentVolume", "", volume.GetName())
 }
 
-// What Liqo has made is taken for what it is.
+// TestVolumesOfLiqoAreTakenOver checks that volumes and claims created by Liqo are recognized and taken over.
 func TestVolumesOfLiqoAreTakenOver(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -133,5 +136,5 @@ spec:
 	l.Absent(l.Local, "PersistentVolume", "", name)
 }
 
-// volumeNote, on claims of the provider, names the volume here.
+// volumeNote is the annotation on claims of the provider that names the volume in this cluster.
 const volumeNote = claim.OriginVolumeAnnotation

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// readyNode has the scheduler take a node for one that runs pods.
+// readyNode makes a node appear ready to the scheduler.
 func (l *claimLab) readyNode(name string) {
 	l.Helper()
 	now := time.Now().UTC().Format(time.RFC3339)
@@ -27,7 +27,7 @@ func (l *claimLab) readyNode(name string) {
   conditions: [{type: Ready, status: "True", lastHeartbeatTime: %q, lastTransitionTime: %q}]}}`, now, now), "status")
 }
 
-// stateful creates a pod as a StatefulSet does, that would rather run on the worker.
+// stateful creates a pod as a StatefulSet does, with a preference for the worker.
 func (l *claimLab) stateful(name, claim string) {
 	l.Helper()
 	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
@@ -48,7 +48,8 @@ func (l *claimLab) deletePod(name string) {
 	l.Absent(l.Local, "Pod", l.Namespace, name)
 }
 
-// With a real scheduler: the first pod of a claim chooses the provider, and every later one goes there, or nowhere.
+// TestPodsFollowTheirVolumes checks with a real scheduler that the first pod of a claim chooses the provider, and every
+// later pod is scheduled there, or nowhere.
 func TestPodsFollowTheirVolumes(t *testing.T) {
 	t.Parallel()
 	consumer := testenv.ForTest(t, testenv.Options{Name: "oslo", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]
@@ -67,7 +68,7 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "db-0", reflectiontest.Field("spec.nodeName", l.Node))
 	l.deletePod("db-0")
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{spec: {unschedulable: true}}`)
-	l.Eventually(func() error { // the scheduler knows as soon as others do
+	l.Eventually(func() error { // the scheduler sees the change as soon as other clients do
 		node, err := l.Local.Core.CoreV1().Nodes().Get(l.Context(), l.Node, metav1.GetOptions{})
 		if err == nil && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }) {
 			err = errors.New("the node has no taint yet")
@@ -78,7 +79,8 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "db-0", says("PodScheduled", "False"), reflectiontest.Field("spec.nodeName", ""))
 }
 
-// Without storage there, the scheduler is told to look elsewhere, and heeds it.
+// TestTheSchedulerIsSentAway checks that the real scheduler selects another node if storage is disabled on the
+// provider.
 func TestTheSchedulerIsSentAway(t *testing.T) {
 	t.Parallel()
 	consumer := testenv.ForTest(t, testenv.Options{Name: "turku", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]

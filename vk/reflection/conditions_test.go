@@ -24,16 +24,17 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// note writes a condition in front of those of a pod here, as a controller would.
+// note adds a condition before the other conditions of a pod here, as a controller would.
 func (l *lab) note(name string, condition map[string]any) {
 	l.Helper()
-	condition = maps.Clone(condition) // a worker notes what the test reads
+	condition = maps.Clone(condition) // a worker calls note while the test reads the map
 	condition["lastTransitionTime"] = time.Now().UTC().Format(time.RFC3339)
 	body := reflectiontest.Must(json.Marshal(jsonpatch.Patch{{Op: "add", Path: "/status/conditions/0", Value: condition}}))(l.T)
 	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(l.Context(), name, types.JSONPatchType, body, metav1.PatchOptions{}, "status"))(l.T)
 }
 
-// What a controller here notes on a pod stays, what one on the provider notes comes and goes, and neither costs a write.
+// TestConditionsOfOthers checks that a condition written by a controller here stays, a condition written on the
+// provider follows its changes there, and neither causes a write of its own.
 func TestConditionsOfOthers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -64,7 +65,8 @@ func TestConditionsOfOthers(t *testing.T) {
 	}
 }
 
-// A pod is evicted here: a Job that counts its pods sees why it ended, whether or not the provider told of the end.
+// TestEvictionIsRemembered checks that an evicted pod keeps the condition with the reason, for a Job that counts its
+// pods, whether or not the provider reported the end of the pod.
 func TestEvictionIsRemembered(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -103,7 +105,8 @@ spec:
   readinessGates: [{conditionType: %s}]`, name, l.Node, strings.Join(gates, "}, {conditionType: ")))
 }
 
-// A load balancer opens its gate, and a pod is evicted, while a status that knows nothing of it is on its way.
+// TestConditionsWrittenMeanwhile checks that a readiness gate opened by a load balancer, and an eviction, are not
+// overwritten by a status that was computed before.
 func TestConditionsWrittenMeanwhile(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -126,7 +129,7 @@ func TestConditionsWrittenMeanwhile(t *testing.T) {
 		l.Chains.Swap("Pod", host.Incoming, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 			of, _ := doc.At("metadata.name")
 			if ip, _ := doc.At("status.podIP"); of.Value() == name && ip.Value() == "10.245.0.9" {
-				once() // after the pod was looked at, before its status is written
+				once() // after the evaluation of the pod, before the write of its status
 			}
 			return &host.Outcome{}, nil
 		})
@@ -143,8 +146,8 @@ func TestConditionsWrittenMeanwhile(t *testing.T) {
 	}
 }
 
-// Which containers may run again is in the spec of the pod, of each container, and in its rules: those do, the others have
-// ended also when the provider makes the pod again.
+// TestContainersThatMayRestart checks that the restart rules in the spec of the pod and of each container decide which
+// containers may restart: these do, and the others stay terminated even if the provider recreates the pod.
 func TestContainersThatMayRestart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))

@@ -29,7 +29,8 @@ func configuration(t *testing.T) func(*reflection.Options) {
 	}
 }
 
-// One write per object at its creation and per change, none at a restart; what goes here goes there.
+// TestConfigMapsAndSecretsCross checks that an object causes one write at its creation and per change, and none at a
+// restart, and that its copy is deleted with it.
 func TestConfigMapsAndSecretsCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -41,7 +42,7 @@ func TestConfigMapsAndSecretsCross(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "password", reflectiontest.Field("type", "kubernetes.io/basic-auth"), reflectiontest.Field("data.username", "YQ=="))
 	l.Present(l.Remote, "Secret", l.RemoteNS, "fixed", reflectiontest.Field("immutable", "true"))
 	l.Settled()
-	if made := l.Remote.Writes(t); len(made) != 4 { // the root CA is one of them
+	if made := l.Remote.Writes(t); len(made) != 4 { // one of the writes is for the root CA
 		t.Errorf("three objects and the root CA took the writes %q", made)
 	}
 	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "settings", `{data: {mode: slow}, binaryData: null}`)
@@ -56,7 +57,8 @@ func TestConfigMapsAndSecretsCross(t *testing.T) {
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "password")
 }
 
-// The consumer's root CA crosses under another name whatever the policy, unless its own annotation says otherwise.
+// TestRootCACrosses checks that the consumer's root CA crosses under another name regardless of the policy, unless its
+// own annotation excludes it.
 func TestRootCACrosses(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t), func(o *reflection.Options) {
@@ -83,7 +85,8 @@ func TestRootCACrosses(t *testing.T) {
 	l.Absent(l.Remote, "ConfigMap", l.RemoteNS, wire.RemoteRootCAConfigMap("rome"))
 }
 
-// A service-account token stays on this cluster, and a copy of one that was made when it was no token goes.
+// TestServiceAccountTokensStay checks that a service-account token stays in this cluster, and that a copy is deleted
+// when its object becomes such a token.
 func TestServiceAccountTokensStay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -106,7 +109,8 @@ func TestServiceAccountTokensStay(t *testing.T) {
 	}
 }
 
-// Objects that are deleted and made again at home between two looks cannot always be updated: the copy is made again, too.
+// TestImmutableConfigurationIsMadeAgain checks that the copy is recreated if the object was deleted and recreated
+// between two evaluations and the copy cannot be updated.
 func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -129,7 +133,8 @@ func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "typed", reflectiontest.Field("type", "example.com/other"))
 }
 
-// An object that is recreated with content that the provider refuses for another reason keeps its copy, and says why.
+// TestRefusedObjectKeepsItsCopy checks that the copy is kept, and an Event describes the reason, if an object is
+// recreated with content that the provider refuses for another reason.
 func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.ServiceKind) })
@@ -140,7 +145,7 @@ func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	l.Stop()
 	l.Local.Delete(t, "Service", l.Namespace, "web")
 	l.Local.Create(t, l.Namespace, service("web", ""))
-	// A plugin makes it something that no API server takes.
+	// A plugin turns the object into one that no API server accepts.
 	l.Chains.Swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		if err := doc.SetString("spec.sessionAffinity", "Sometimes"); err != nil {
 			return nil, err
@@ -154,8 +159,8 @@ func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	}
 }
 
-// The content of Secrets, and of the copies that are compared by a hash, is not kept in memory: what is changed on either side is
-// made good all the same.
+// TestContentOfSecretsIsNotKept checks that the content of Secrets, and of copies that are compared by a hash, is not
+// cached, and that changes on either side are reconciled nevertheless.
 func TestContentOfSecretsIsNotKept(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -182,14 +187,15 @@ func TestContentOfSecretsIsNotKept(t *testing.T) {
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "keys", `{data: {mode: c2xvdw==}}`)
 	l.Present(l.Remote, "Secret", l.RemoteNS, "keys", reflectiontest.Field("data.mode", "c2xvdw=="))
 
-	// What somebody adds on the provider stays, and is no reason to write forever.
+	// A key that another client adds on the provider stays, and causes no repeated writes.
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "plain", `{data: {theirs: kept}}`)
 	l.Settled()
 	l.Quiet("comparing what somebody has added to", func() { l.Manager.EnqueueAll(reflection.ConfigMapKind) })
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "plain", reflectiontest.Field("data.mode", "fast"), reflectiontest.Field("data.theirs", "kept"))
 }
 
-// A Secret is read when it is mutated, and may say by then that it is not to cross: the watch, which is late, does not decide.
+// TestSecretThatWasExcludedMeanwhile checks that a Secret is read before it is mutated, and excluded if the read Secret
+// is excluded although the watch has not shown this yet.
 func TestSecretThatWasExcludedMeanwhile(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -216,8 +222,9 @@ func TestSecretThatWasExcludedMeanwhile(t *testing.T) {
 	}
 }
 
-// A user's ConfigMap with the name of the copy of the root CA stays on this cluster, with an Event, whether the root CA crosses or not. No write for one of
-// them undoes a write for the other.
+// TestConfigMapNamedAsTheCopyOfTheRootCA checks that a user's ConfigMap with the name of the root CA's copy stays in
+// this cluster, with an Event, whether or not the root CA crosses. No write for one of them undoes a write for the
+// other.
 func TestConfigMapNamedAsTheCopyOfTheRootCA(t *testing.T) {
 	t.Parallel()
 	for name, crosses := range map[string]bool{"with the root CA": true, "without the root CA": false} {
@@ -251,12 +258,14 @@ func TestConfigMapNamedAsTheCopyOfTheRootCA(t *testing.T) {
 	}
 }
 
-// A Secret that would be taken for one with tokens of a pod is not written: the virtual kubelet would delete it as such, and write it again.
+// TestSecretMarkedAsTokensIsNotWritten checks that a Secret that looks like a Secret of pod tokens is not written: the
+// virtual kubelet would delete it as such, and write it again.
 func TestSecretMarkedAsTokensIsNotWritten(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
 	crosses := func(document.Node, *host.Env) (*host.Outcome, error) { return &host.Outcome{}, nil }
-	l.Options.Registry = l.Chains // The default plugin would skip the Secret.
+	// The default plugin would skip the Secret.
+	l.Options.Registry = l.Chains
 	l.Chains.Swap(reflection.SecretKind, host.Outgoing, crosses)
 	l.Chains.Swap(reflection.ConfigMapKind, host.Outgoing, crosses)
 	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: marked, labels: {%s: robot}}, stringData: {mode: fast}}`, wire.ServiceAccountNameLabel))

@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// 10,000 ConfigMaps in namespaces that are not offloaded, and those of others in the remote namespace, are not asked for, not kept and
-// not looked at. What is asked of the API servers is one watch per kind and offloaded namespace, one per kind of what
-// belongs to no namespace, and of the provider what bears our labels.
+// TestWhatIsNotReflectedCostsNothing checks that 10,000 ConfigMaps in namespaces that are not offloaded, and foreign
+// ConfigMaps in the remote namespace, are neither listed, cached nor evaluated. The API servers get one watch per kind
+// and offloaded namespace, and one per kind of cluster-scoped objects. Watches on the provider select our labels.
 func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
-	// Not parallel: creating all of that leaves the API servers no time for others.
+	// The test is not parallel, because the creation of so many objects delays all other requests.
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) { o.Kinds, o.FollowIPs, o.Storage.Enabled = nil, true, true })
 	l.defineIPs()
 	elsewhere, second, extensions := l.Namespace+"-full", l.Namespace+"-second", map[string]string{l.Namespace: l.RemoteNS}
@@ -35,7 +35,7 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "ours")
 	l.Settled()
 	cachedBefore, evaluated := l.Manager.CachedObjects(), l.Evaluated()
-	if cachedBefore < 6 { // two root CAs, the one above, and the copies of all three
+	if cachedBefore < 6 { // two root CAs, the ConfigMap above, and the copies of all three
 		t.Fatalf("%d objects are kept, want at least those that are reflected", cachedBefore)
 	}
 
@@ -43,7 +43,7 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 		l.Local.ConfigMaps(t, elsewhere, 10000)
 		l.Remote.ConfigMaps(t, l.RemoteNS, 200)
 	})
-	// What came after all of that has been seen: so would have been what came before.
+	// When the last ConfigMap has crossed, the events of the earlier ones have been handled, too.
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: last}, data: {a: b}}`)
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "last")
 	l.Settled()
@@ -58,11 +58,11 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	l.watchedOnce(l.Remote, extensions[l.Namespace], extensions[second])
 }
 
-// watchedOnce checks what the manager has listed and watched, after its end.
+// watchedOnce checks the lists and watches of the manager after its end.
 func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 	l.Helper()
 	watches := map[string]int{}
-	l.Eventually(func() error { // they are logged when the API server has noticed that they ended
+	l.Eventually(func() error { // a watch is logged when the API server has noticed its end
 		clear(watches)
 		for _, r := range s.Requests(l.T) {
 			at := reflectiontest.Must(url.Parse(r.RequestURI))(l.T)
@@ -78,7 +78,7 @@ func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 			case s == l.Remote && r.ObjectRef.Resource != "events" && !strings.Contains(selects, "offloading.liqo.io/origin=rome"):
 				l.Fatalf("the provider was asked for what is not ours: %s", r.RequestURI)
 			}
-			// An API server ends watches when it likes, and they go on: what counts is how often one begins.
+			// An API server may end a watch at any time, and the client resumes it. Only initial watches are counted.
 			if at.Query().Get("sendInitialEvents") == "true" || r.Verb == "list" && at.Query().Get("limit") != "1" {
 				watches[where+"/"+r.ObjectRef.Resource+"?"+selects]++
 			}
@@ -100,8 +100,8 @@ func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 	}
 }
 
-// What a namespace has no objects of is not watched on the provider, which may have no copies of it either; nor is anything that
-// another virtual kubelet of the provider reflects.
+// TestEmptyKindsAreNotWatchedOnTheProvider checks that a kind without objects in a namespace and without copies on the
+// provider is not watched on the provider, and neither is a kind that another virtual kubelet of the provider reflects.
 func TestEmptyKindsAreNotWatchedOnTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -109,7 +109,7 @@ func TestEmptyKindsAreNotWatchedOnTheProvider(t *testing.T) {
 	})
 	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: orphan, labels: {%s}}, spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}}`, l.Owned()))
 	l.Start()
-	l.Absent(l.Remote, "Ingress", l.RemoteNS, "orphan") // whose object was deleted while nobody was looking
+	l.Absent(l.Remote, "Ingress", l.RemoteNS, "orphan") // its object was deleted while no virtual kubelet ran
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: first}, data: {a: b}}`)
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "first")
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "first", `{data: {a: hacked}}`)

@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// lookups counts the requests for single Services; fussy refuses to create what names a version, as some API server may.
+// lookups counts the requests for single Services. With fussy, it refuses to create objects with a resourceVersion, as
+// some API servers may.
 type lookups struct {
 	http.RoundTripper
 	gets  *atomic.Int32
@@ -44,8 +45,8 @@ func (l lookups) RoundTrip(request *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(request)
 }
 
-// An object is created by one request, which changes nothing that is there already; where that cannot be asked for it takes a
-// look before.
+// TestCreationTakesOneRequest checks that one request creates an object and cannot change an existing one. If the API
+// server does not support this, the name is looked up first.
 func TestCreationTakesOneRequest(t *testing.T) {
 	t.Parallel()
 	var gets atomic.Int32

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/token"
 )
 
-// The names of the default kinds.
+// Names of the default kinds.
 const (
 	PodKind           = pod.Name
 	ServiceKind       = endpointslice.ServiceKind
@@ -28,15 +28,16 @@ const (
 	SecretKind        = secret.Name
 	ClaimKind         = claim.Name
 	EndpointSliceKind = endpointslice.Name
-	// ServiceAccountKind is the tokens of the pods of this node.
+	// ServiceAccountKind reflects the tokens of the pods of this node.
 	ServiceAccountKind = token.Name
 	EventKind          = event.Name
 	NetworkPolicyKind  = "NetworkPolicy.networking.k8s.io"
-	// DisruptionBudgetKind is the PodDisruptionBudgets.
+	// DisruptionBudgetKind reflects PodDisruptionBudgets.
 	DisruptionBudgetKind = "PodDisruptionBudget.policy"
 )
 
-// The interfaces between kinds are checked here, because they do not know each other: engine.Peer finds no handler whose methods differ.
+// The interfaces between kinds are checked here because the kinds do not know each other, and engine.Peer finds no
+// handler whose methods differ.
 var (
 	_ pod.AccountTokens   = (*secret.Handler)(nil)
 	_ pod.ArrivingError   = (*secret.MissingTokenError)(nil)
@@ -66,7 +67,7 @@ func DefaultKinds() []Kind {
 		},
 		{
 			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3, Tracked: true,
-			// The provider has its own of that name, and offloaded pods need ours whatever the policy.
+			// The provider has its own ConfigMap of this name, and offloaded pods need ours regardless of the policy.
 			Copy: engine.Copy{Rename: renameRootCA}, Cache: engine.Cache{Copies: engine.KeepNothing}, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
 		},
 		secret.Kind(),

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// sliceOn is a slice with a pod of this cluster, and one on a node if one is given.
+// sliceOn returns a slice with a pod of this cluster and, if node is set, a pod on the node.
 func sliceOn(name, node string) string {
 	third := ""
 	if node != "" {
@@ -33,7 +33,7 @@ addressType: IPv4
 endpoints: [{addresses: [10.1.2.3], targetRef: {kind: Pod, name: here}}%s]`, name, third)
 }
 
-// endpointsAt checks the addresses of a copy and what it says of third clusters.
+// endpointsAt checks the addresses of a copy, and its annotation about third clusters.
 func endpointsAt(data string, want ...string) func(*unstructured.Unstructured) error {
 	return func(shadow *unstructured.Unstructured) error {
 		var got []string
@@ -49,8 +49,8 @@ func endpointsAt(data string, want ...string) func(*unstructured.Unstructured) e
 	}
 }
 
-// The provider is told which endpoints of an annotated Service live in third clusters, at addresses that are not
-// translated; annotating the Service, and taking that back, count at once.
+// TestDirectConnections checks that the provider gets the endpoints of an annotated Service that are in third clusters,
+// with untranslated addresses. Adding or removing the annotation has an effect at once.
 func TestDirectConnections(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -73,7 +73,7 @@ func TestDirectConnections(t *testing.T) {
 		l.Local.PatchYAML(t, "Service", l.Namespace, "web", fmt.Sprintf(`{metadata: {annotations: {%s: %s}}}`, wire.UseDirectConnectionsAnnotation, value))
 	}
 	const data = `{"clusterAddresses":{"turin":["10.2.0.9"]}}`
-	shadow("both", "", "10.1.2.3") // the other one has no address for the provider
+	shadow("both", "", "10.1.2.3") // the other endpoint has no address for the provider
 	annotate(`"true"`)
 	shadow("both", data, "10.1.2.3", "10.2.0.9")
 	shadow("own", "", "10.1.2.3")
@@ -90,7 +90,8 @@ func TestDirectConnections(t *testing.T) {
 	shadow("both", "", "10.1.2.3")
 }
 
-// What the provider's API server would not take is not sent.
+// TestDirectConnectionsThatAreTooMuch checks that an annotation that exceeds the limit of the provider's API server is
+// not written.
 func TestDirectConnectionsThatAreTooMuch(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))

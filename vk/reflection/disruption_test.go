@@ -11,8 +11,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// A number of pods that must be available counts pods on all clusters: the copy allows as many evictions as the budget allows here, and follows when pods come and
-// go. How many are healthy at the moment concerns this cluster alone.
+// TestDisruptionBudgetsCross checks that minAvailable, which counts pods in all clusters, is translated: the copy
+// allows as many evictions as the budget allows here, and follows when pods are created or deleted. The number of
+// healthy pods concerns only this cluster.
 func TestDisruptionBudgetsCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.DisruptionBudgetKind) })

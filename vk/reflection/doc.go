@@ -8,23 +8,24 @@
 //
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
-// which is also a good order to read the code: internal/informer; then, in internal/engine, reflector.go, process.go,
+// This is also a good order to read the code: internal/informer; then, in internal/engine, reflector.go, process.go,
 // reconcile.go, desired.go, compare.go and write.go, with internal/policy on the way. queue.go prioritizes objects
-// with copies over those to be created; follow.go watches the provider where there is something to watch; digest.go
-// keeps less than the whole of an object. manager.go starts everything, extension.go and scope.go do so per offloaded
+// with copies over objects to create; follow.go watches the provider while there is something to watch; digest.go
+// reduces cached objects to a hash. manager.go starts everything, extension.go and scope.go do so per offloaded
 // namespace, lifecycle.go for kinds added at run time; context.go has the context for plugins; statusback.go copies
 // statuses back. defaults.go, here, lists the kinds.
 //
-// Most kinds are a Kind and no more. Those with a life of their own have a handler besides, each in a package below
-// internal/kinds: pod; token, the service-account tokens of pods, which are no objects of this cluster but requested from it;
-// secret, in which pods find tokens where none can be requested; claim; endpointslice, which cross as their Services do; and event. A handler (handler.go) is called to reconcile
-// an object, a namespace or everything, and does it with what the engine offers (env.go, and env_*.go for each purpose). The engine does not know which kinds
-// there are, and they do not know each other: what one needs of another it declares as an interface, and asks for the peer that has
-// it.
+// Most kinds are a Kind and no more. Kinds with a life of their own also have a handler, each in a package below
+// internal/kinds: pod; token, the service-account tokens of pods, which are requested from this cluster and are not
+// objects of it; secret, where pods find tokens if none can be requested; claim; endpointslice, whose objects cross
+// with their Services; and event. A handler (handler.go) is called to reconcile an object, a namespace or everything,
+// and uses the services of the engine (env.go, and env_*.go for each purpose). The engine does not know the kinds, and
+// the kinds do not know each other: a handler that needs another one declares an interface, and looks up the peer that
+// implements it.
 //
 // Both clusters are watched only in offloaded namespaces and their remote namespaces (except for the pods of the
-// node, the volumes that represent those of the provider, and the inputs of the context): memory grows with what is
-// reflected, not with what exists.
+// node, the volumes that represent volumes of the provider, and the inputs of the context): memory grows with the
+// number of reflected objects, not with the size of the clusters.
 //
 // # What it never does
 //
@@ -41,10 +42,10 @@
 //     restart such a copy is written once), and an event that only echoes our own write is not evaluated.
 //   - Spin. Keys that arrive before a namespace is ready are dropped, and all are enqueued then. While the provider
 //     is unreachable (internal/breaker), writes fail at once, and both writes and watches resume when it is back,
-//     without a backoff. An object whose copy is written back and forth, or deleted, without a change of the object, is
-//     quarantined (internal/oscillation); what this process writes to the object is no change of it. Other errors are
-//     retried after 5 ms to 30 s, per object and direction: what the provider refuses stops no status.
-//   - Rely on a watch for what it may miss. A restarted watch does not report objects that were created and deleted
+//     without a backoff. An object is quarantined (internal/oscillation) if its copy is written back and forth, or
+//     deleted, while the object itself does not change. A write of this process to the object is not such a change.
+//     Other errors are retried after 5 ms to 30 s, per object and direction: a refused update does not stop the status.
+//   - Rely on a watch alone. A restarted watch does not report objects that were created and deleted
 //     in the meantime, so the object of a write that it has not confirmed after 10 s is enqueued again
 //     (internal/mutationcache).
 //   - Fail an object for one field. An immutable field of a copy stays unchanged, is reported with the remedy, and
@@ -58,11 +59,11 @@
 // tracks whether a call made now can get through. It is opened by the first call, list or watch that cannot connect
 // (refused, reset, lost, no route, name or certificate wrong) and closed by a successful probe of /readyz: any
 // response below 500, because a response is about the requested object. (401 and 403 count only after some seconds:
-// an API server that has just started denies what it will allow.) Waiting calls resume spread over up to two seconds.
-// A call that passes its deadline opens the breaker only if a probe fails, too: admission may be slow for one object.
-// Ready determines whether new pods should be scheduled. It changes after three lost pings of /livez in a row, and
-// 401, 403 and 5xx count as lost, because pods could not run there, although each call is still made and each object
-// shows why it is refused.
+// an API server that has just started denies requests that it will allow.) Waiting calls resume spread over up to two
+// seconds. A call that passes its deadline opens the breaker only if a probe fails, too: admission may be slow for one
+// object. Ready determines whether new pods should be scheduled. It changes after three lost pings of /livez in a row,
+// and 401, 403 and 5xx count as lost, because pods could not run there, although each call is still made and each
+// object shows why it is refused.
 //
 // # Two ways of writing
 //
@@ -74,14 +75,14 @@
 // # Events are reflected back
 //
 // The provider's Events about our objects are shown on the local objects. That takes one write for each Event, and
-// one per 10 s while it repeats. Warnings are written at once, the others when there is time. For a shown Event, 200
-// bytes are kept in memory; waiting ones take 3 KiB each.
+// one per 10 s while it repeats. Warnings are written at once, the others when there is time. A shown Event takes
+// 200 bytes of memory; a waiting one takes 3 KiB.
 //
 // # Several virtual kubelets
 //
 // Each reflects the pods of its own node. Everything else belongs to the provider rather than to a node, and is
 // reflected by the leader (Manager.SetLeading). Events are shown by the virtual kubelet that reflects the object.
 //
-// Of the replicas of one virtual kubelet, one is active. The others stand by (Options.StandBy, Manager.Lead) with the
-// caches of what belongs to the node.
+// Of the replicas of one virtual kubelet, one is active. The others stand by (Options.StandBy, Manager.Lead) with
+// filled caches of the objects of the node.
 package reflection

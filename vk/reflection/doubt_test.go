@@ -18,8 +18,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
-// A namespace gets another remote namespace right after its objects were written: they come to the new one, nothing is deleted in
-// the old one, and when that is the remote namespace again what was lost there meanwhile is made again.
+// TestNamespaceGetsAnotherRemoteNamespace checks a namespace that gets another remote namespace right after its objects
+// were written: the objects cross to the new one, and nothing is deleted in the old one. When it is mapped to the old
+// one again, objects deleted there meanwhile are recreated.
 func TestNamespaceGetsAnotherRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -51,7 +52,8 @@ func TestNamespaceGetsAnotherRemoteNamespace(t *testing.T) {
 	in(other)
 }
 
-// What becomes of the provider's pod is shown also while its ShadowPod cannot be evaluated.
+// TestStatusIsShownWhileAPluginFails checks that the status of the provider's pod is shown even while its ShadowPod
+// cannot be evaluated.
 func TestStatusIsShownWhileAPluginFails(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -85,7 +87,8 @@ func TestStatusIsShownWhileAPluginFails(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/app", "web"))
 }
 
-// A status that this cluster refuses is told about once, however often it is tried.
+// TestRefusedStatus checks that a status that this cluster refuses causes one Event, regardless of the number of
+// retries.
 func TestRefusedStatus(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -111,7 +114,8 @@ func TestRefusedStatus(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 }
 
-// A plugin decides that a pod stays before it was seen to run: its ShadowPod goes, or it would run unseen.
+// TestSkippedBeforeItRuns checks that the ShadowPod is deleted if a plugin skips a pod that has not been seen running.
+// It would otherwise run unnoticed.
 func TestSkippedBeforeItRuns(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -131,7 +135,7 @@ func TestSkippedBeforeItRuns(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.reason", ""))
 }
 
-// Endpoints that are ready now and then are followed, not quarantined.
+// TestFlappingEndpoints checks that endpoints whose readiness changes repeatedly are followed and not quarantined.
 func TestFlappingEndpoints(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -147,7 +151,8 @@ func TestFlappingEndpoints(t *testing.T) {
 	}
 }
 
-// The status of a pod is never written to another of the same name, and that is nobody's trouble.
+// TestStatusOfAnotherPod checks that the status of a pod is never written to another pod of the same name, and that
+// this causes no Warning.
 func TestStatusOfAnotherPod(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -165,7 +170,8 @@ func TestStatusOfAnotherPod(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Pending"))
 }
 
-// A copy loses the labels by which it is ours: it is a foreign object then, and neither overwritten nor deleted.
+// TestCopyLosesItsLabels checks that a copy that loses our labels is treated as a foreign object, which is neither
+// overwritten nor deleted.
 func TestCopyLosesItsLabels(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -186,7 +192,8 @@ func TestCopyLosesItsLabels(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "db", reflectiontest.Field("metadata.labels/mark", "theirs"))
 }
 
-// The map loses the label by which it is found, in the middle of everything: nothing ends and nothing is deleted.
+// TestMapLosesItsLabel checks that nothing ends and nothing is deleted if the NamespaceMap loses the label that selects
+// it while the manager runs.
 func TestMapLosesItsLabel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

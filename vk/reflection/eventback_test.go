@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// withEvents reflects Events about objects of the kinds, with the plugins that are shipped.
+// withEvents reflects Events about objects of the kinds, with the default plugins.
 func withEvents(t *testing.T, about ...string) func(*reflection.Options) {
 	defaults := reflectiontest.WithDefaultPlugins(t)
 	return func(o *reflection.Options) {
@@ -37,7 +37,7 @@ func withEvents(t *testing.T, about ...string) func(*reflection.Options) {
 	}
 }
 
-// said is an Event of the provider about an object there, with some of its fields.
+// said returns an Event of the provider about an object there, with additional fields.
 func said(name string, about *unstructured.Unstructured, fields string) string {
 	now := time.Now().UTC().Format(time.RFC3339)
 	return fmt.Sprintf(`{apiVersion: v1, kind: Event, metadata: {name: %s}, involvedObject: {apiVersion: %s, kind: %s, namespace: %s, name: %s, uid: %s},
@@ -50,7 +50,8 @@ func (l *lab) say(name string, about *unstructured.Unstructured, fields string) 
 	l.Remote.Create(l.T, l.RemoteNS, said(name, about, fields))
 }
 
-// eventWrites lists what the manager did to Events here, besides the reporter's: those have names with a time in them.
+// eventWrites lists the manager's writes to Events here, without the writes of the reporter, whose names contain a
+// time.
 func (l *lab) eventWrites() []string {
 	l.Helper()
 	return slices.DeleteFunc(l.Local.Writes(l.T), func(write string) bool {
@@ -60,7 +61,7 @@ func (l *lab) eventWrites() []string {
 
 var reported = regexp.MustCompile(`\.[0-9a-f]{16}$`)
 
-// shadowed makes a pod here and waits for its ShadowPod; running also has the provider make the pod.
+// shadowed creates a pod here and waits for its ShadowPod. running also creates the provider's pod.
 func (l *lab) shadowed(name string) (pod, shadow *unstructured.Unstructured) {
 	l.Helper()
 	pod = l.Pod(name)
@@ -72,7 +73,7 @@ const (
 	warning = `type: Warning, reason: BackOff, message: it does not start, count: 1`
 )
 
-// What the provider says of an object is said here of the object that it stands for, whatever the kind.
+// TestEventsComeBack checks, for all kinds, that an Event of the provider about a copy is shown on the object here.
 func TestEventsComeBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind, reflection.ServiceKind, reflection.IngressKind, reflection.ConfigMapKind, reflection.SecretKind, reflection.EndpointSliceKind)).start()
@@ -112,7 +113,8 @@ func TestEventsComeBack(t *testing.T) {
 	}
 }
 
-// Clients select Events by the reporting component, of either API, and by the label with the provider.
+// TestEventsAreSelectedByTheirSource checks that clients can select Events by the reporting component, in either API,
+// and by the label with the provider.
 func TestEventsAreSelectedByTheirSource(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -132,7 +134,8 @@ func TestEventsAreSelectedByTheirSource(t *testing.T) {
 	}
 }
 
-// The texts of an Event of the provider are shown on terminals here.
+// TestTextsOfEventsAreEscaped checks that control characters in an Event of the provider are escaped, because Events
+// are shown on terminals here.
 func TestTextsOfEventsAreEscaped(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -147,7 +150,8 @@ func TestTextsOfEventsAreEscaped(t *testing.T) {
 	}
 }
 
-// That the provider cannot make the pod is said at once; of those Events that are no warnings, and of Events by the newer API.
+// TestEventsOfPods checks that an Event about a pod that the provider cannot create is shown at once. It also covers
+// normal Events and Events of the newer API.
 func TestEventsOfPods(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -172,7 +176,7 @@ func TestEventsOfPods(t *testing.T) {
 	}
 }
 
-// Why a claim gets no volume there is said of the claim here.
+// TestEventsOfClaims checks that an Event about a claim that gets no volume on the provider is shown on the claim here.
 func TestEventsOfClaims(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) {
@@ -185,7 +189,7 @@ func TestEventsOfClaims(t *testing.T) {
 	l.Present(l.Local, "Event", l.Namespace, "full", reflectiontest.Field("involvedObject.kind", "PersistentVolumeClaim"), reflectiontest.Field("involvedObject.uid", string(claim.GetUID())), reflectiontest.Field("reason", "ProvisioningFailed"))
 }
 
-// A pod that bears the name of an earlier one does not inherit its Events.
+// TestEventsOfAnEarlierPodStayThere checks that a pod does not get the Events of an earlier pod of the same name.
 func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -193,7 +197,7 @@ func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 	remote := l.RunRemote("web-0", "")
 	l.Local.Delete(t, "Pod", l.Namespace, "web-0")
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
-	l.say("late", remote, warning) // the pod is still there, and ours has no other copy
+	l.say("late", remote, warning) // the pod still exists, and our pod has no other copy
 	l.Settled()
 	l.Absent(l.Remote, "Pod", l.RemoteNS, "web-0")
 	l.Absent(l.Local, "Pod", l.Namespace, "web-0")
@@ -212,7 +216,7 @@ func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 	}
 }
 
-// step moves the clock on until check is content, by no more than most: then check has as long as any test has.
+// step advances the clock until check succeeds, by at most most. After that, check gets the usual time of a test.
 func (l *lab) step(clock *clocktesting.FakeClock, most time.Duration, check func() error) (took time.Duration) {
 	l.Helper()
 	l.Eventually(func() error {
@@ -226,14 +230,15 @@ func (l *lab) step(clock *clocktesting.FakeClock, most time.Duration, check func
 	return took
 }
 
-// However often an Event repeats itself, its copy is written once per window, and then says the last.
+// TestEventsAreUpdatedOncePerWindow checks that the copy of a repeated Event is written once per window, and then has
+// its latest state.
 func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	l := newLab(t, withEvents(t, reflection.PodKind), func(o *reflection.Options) { o.Clock = clock }).start()
 	l.shadowed("web")
 	l.say("crash", l.RunRemote("web", ""), warning)
-	l.step(clock, event.Window/2, func() error { // the Event may come before the pod that it is about
+	l.step(clock, event.Window/2, func() error { // the Event may arrive before its pod
 		return reflectiontest.Field("count", "1")(l.Local.Get(t, "Event", l.Namespace, "crash"))
 	})
 	repeat := func(from, to int) {
@@ -264,7 +269,7 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	}
 }
 
-// 200 Events about one pod at once all come, each with one write.
+// TestEventsAtOnceAreNotLost checks that 200 simultaneous Events about one pod are all shown, with one write each.
 func TestEventsAtOnceAreNotLost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -286,7 +291,8 @@ func TestEventsAtOnceAreNotLost(t *testing.T) {
 	}
 }
 
-// An Event of this cluster that has the name already stays what it is, also while the copy, which gets another, is updated.
+// TestEventsLeaveForeignOnesAlone checks that an Event of this cluster with the same name stays unchanged, also while
+// the copy, which gets another name, is updated.
 func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -303,7 +309,7 @@ func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	if now := l.Local.Get(t, "Event", l.Namespace, "taken"); now.GetResourceVersion() != foreign.GetResourceVersion() {
 		t.Errorf("the Event of this cluster became %v", now.Object)
 	}
-	// Somebody takes the name of the copy when that has gone.
+	// Another client takes the name of the copy after its deletion.
 	l.Local.Delete(t, "Event", l.Namespace, other)
 	foreign = l.Local.Create(t, l.Namespace, said(other, pod, normal))
 	l.Remote.PatchYAML(t, "Event", l.RemoteNS, "taken", `{count: 3}`)
@@ -319,7 +325,8 @@ func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	}
 }
 
-// The annotations of the provider's Event decide, also when it repeats itself.
+// TestEventsObeyThePolicy checks that the annotations of the provider's Event decide whether it is shown, also when it
+// repeats itself.
 func TestEventsObeyThePolicy(t *testing.T) {
 	t.Parallel()
 	annotated := func(event, annotation string) string {
@@ -350,7 +357,8 @@ func TestEventsObeyThePolicy(t *testing.T) {
 	}
 }
 
-// A restart writes nothing; what was said meanwhile is made good, and what was taken away goes.
+// TestEventsSurviveRestarts checks that a restart writes nothing, that Events created meanwhile are shown, and that the
+// copies of Events deleted meanwhile are deleted.
 func TestEventsSurviveRestarts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -378,7 +386,8 @@ func TestEventsSurviveRestarts(t *testing.T) {
 	}
 }
 
-// Events are deleted here when somebody deleted them there, not when they have expired there: they do so here, too.
+// TestEventsExpireByThemselves checks that an Event is deleted here when a client deletes it on the provider, and not
+// when it expires there, because its copy expires, too.
 func TestEventsExpireByThemselves(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -390,7 +399,8 @@ func TestEventsExpireByThemselves(t *testing.T) {
 		l.Present(l.Local, "Event", l.Namespace, name)
 	}
 	expired := l.Remote.Get(t, "Event", l.RemoteNS, "old")
-	unstructured.RemoveNestedField(expired.Object, "metadata", "creationTimestamp") // an hour has passed
+	// Without the timestamp, the Event looks older than an hour.
+	unstructured.RemoveNestedField(expired.Object, "metadata", "creationTimestamp")
 	require.NoError(t, l.Manager.Scope(reflection.EventKind, l.Namespace).State.(cache.ReflectorStore).Delete(expired))
 	l.Remote.Delete(t, "Event", l.RemoteNS, "deleted")
 	l.Absent(l.Local, "Event", l.Namespace, "deleted")
@@ -399,7 +409,7 @@ func TestEventsExpireByThemselves(t *testing.T) {
 		t.Error("an Event that has expired there was deleted here")
 	}
 
-	// The same of an Event that expired while nobody watched.
+	// The same holds for an Event that expired while nothing was watched.
 	shown := l.Local.Get(t, "Event", l.Namespace, "old").DeepCopy()
 	unstructured.RemoveNestedField(shown.Object, "metadata", "creationTimestamp")
 	scope := l.Manager.Scope(reflection.EventKind, l.Namespace)
@@ -419,7 +429,8 @@ func TestEventsExpireByThemselves(t *testing.T) {
 	}
 }
 
-// Events that a plugin cannot take, or the API server does not, are told once on the object and delay no others.
+// TestPoisonedEventsDelayNobody checks that Events on which a plugin or the API server fails cause one Event on their
+// object and do not delay other Events.
 func TestPoisonedEventsDelayNobody(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.EventKind) })
@@ -452,12 +463,13 @@ func TestPoisonedEventsDelayNobody(t *testing.T) {
 	for _, words := range [][]string{{"PluginFailed", "not this one"}, {"FailedReflection", "namespace"}} {
 		l.Event(l.Namespace, "Pod", "web", words...)
 	}
-	if told := l.Events(l.Namespace, "Pod", "web"); len(told) > 3 { // the panic is the third
+	if told := l.Events(l.Namespace, "Pod", "web"); len(told) > 3 { // the third Event is about the panic
 		t.Errorf("90 bad Events made %q", told)
 	}
 }
 
-// Only the leading virtual kubelet shows Events about what all of a provider share; those about pods each of its own.
+// TestEventsAreShownByWhoReflectsTheObject checks that only the leading virtual kubelet shows Events about objects that
+// belong to the provider, and that each virtual kubelet shows Events about its own pods.
 func TestEventsAreShownByWhoReflectsTheObject(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind, reflection.ServiceKind)).start()
@@ -483,7 +495,7 @@ func TestEventsAreShownByWhoReflectsTheObject(t *testing.T) {
 	}
 }
 
-// Events about further resources are shown from the moment those are reflected.
+// TestEventsOfFurtherResources checks that Events about further resources are shown once these are reflected.
 func TestEventsOfFurtherResources(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind))
@@ -504,7 +516,8 @@ func TestEventsOfFurtherResources(t *testing.T) {
 	}
 }
 
-// An Event of this cluster that has taken the name of a copy stays when the provider's Event goes.
+// TestForeignEventsAreNotTakenBack checks that an Event of this cluster that has taken the name of a copy stays when
+// the provider's Event is deleted.
 func TestForeignEventsAreNotTakenBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -525,11 +538,12 @@ func TestForeignEventsAreNotTakenBack(t *testing.T) {
 	}
 }
 
-// What waits to be written is bounded: what comes on top is dropped, and counted, but no warning.
+// TestEventsThatWaitAreBounded checks that the number of waiting Events is limited: excess normal Events are dropped
+// and counted, and warnings are kept.
 func TestEventsThatWaitAreBounded(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	clock := clocktesting.NewFakeClock(time.Now()) // nothing settles
+	clock := clocktesting.NewFakeClock(time.Now()) // the clock stands still, so no Event is due
 	l := newLab(t, withEvents(t, reflection.PodKind), func(o *reflection.Options) { o.Clock, o.Registerer = clock, registry }).start()
 	l.shadowed("web")
 	remote := l.RunRemote("web", "")

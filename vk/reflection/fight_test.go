@@ -23,7 +23,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// fight repeats a round until an Event says that the object is quarantined, and fails after more rounds than that takes.
+// fight repeats a round until an Event reports that the object is quarantined. It fails after more rounds than a
+// quarantine needs.
 func fight(l *lab, kind, name string, round func(i int)) {
 	l.Helper()
 	for i := range 40 {
@@ -31,13 +32,14 @@ func fight(l *lab, kind, name string, round func(i int)) {
 			return
 		}
 		round(i)
-		time.Sleep(200 * time.Millisecond) // the rounds of a client that does not wait for us
+		time.Sleep(200 * time.Millisecond) // simulates a client that does not wait for us
 	}
 	l.Fatalf("%s %s is not quarantined, its Events are %q", kind, name, l.Events(l.Namespace, kind, name))
 }
 
-// A client on the provider deletes each ShadowPod of a pod that is shown to run. What the virtual kubelet notes on the pod each time is no
-// reason to begin again: the pod is left alone, an Event names what the client may go by, and the pod is not shown to be ready.
+// TestDeletedShadowPodsAreQuarantined checks a client on the provider that deletes each ShadowPod of a pod that is
+// shown as running. The marks that the virtual kubelet writes to the pod each time do not reset the quarantine: the pod
+// is left alone, an Event names the labels that may have caused the deletions, and the pod is shown as not ready.
 func TestDeletedShadowPodsAreQuarantined(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -70,8 +72,8 @@ func TestDeletedShadowPodsAreQuarantined(t *testing.T) {
 	})
 }
 
-// A client on the provider reverts a Service. The quarantine of its spec does not keep its addresses from being shown, and ends when the
-// Service changes here.
+// TestAddressesComeBackDuringAQuarantine checks that the quarantine of a Service whose spec a client on the provider
+// reverts does not affect its addresses, and ends when the Service changes here.
 func TestAddressesComeBackDuringAQuarantine(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -83,7 +85,7 @@ func TestAddressesComeBackDuringAQuarantine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i%2 == 0 { // so does a status that comes back
+		if i%2 == 0 { // a status that is reflected back must not reset the quarantine either
 			l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", fmt.Sprintf(`{status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}}`, 100+i), "status")
 		}
 	})
@@ -95,8 +97,8 @@ func TestAddressesComeBackDuringAQuarantine(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.selector.app", "web"), reflectiontest.Field("spec.sessionAffinity", "ClientIP"))
 }
 
-// Neither an annotation that is invalid nor an outgoing plugin that fails keeps the status of an Ingress from being shown, and the Event of a
-// status that the chain fails on says that it is about the status.
+// TestDirectionsFailApart checks that the status of an Ingress is shown despite an invalid annotation or a failing
+// outgoing plugin, and that the Event about a status whose chain fails names the status.
 func TestDirectionsFailApart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.IngressKind) })
@@ -109,7 +111,8 @@ func TestDirectionsFailApart(t *testing.T) {
 	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
 }
 
-// An update of a claim that a policy of the provider denies does not keep the state of its volume from being shown.
+// TestTheStateOfAClaimComesBackDuringARefusal checks that the state of a claim's volume is shown while a policy of the
+// provider denies an update of the claim.
 func TestTheStateOfAClaimComesBackDuringARefusal(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")

@@ -14,7 +14,8 @@ import (
 
 const observedStatus = `{phase: Running, message: %[1]s, observedGeneration: %[2]d, conditions: [{type: Ready, status: "True", observedGeneration: %[2]d, lastTransitionTime: "2026-01-01T00:00:00Z"}]}`
 
-// The status of an offloaded pod names generations of the pod here: its ShadowPod and the provider's pod count their own.
+// TestPodsNameTheGenerationThatWasObserved checks that the status of an offloaded pod has generations of the pod here,
+// not generations of its ShadowPod or of the provider's pod.
 func TestPodsNameTheGenerationThatWasObserved(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
@@ -40,18 +41,18 @@ func TestPodsNameTheGenerationThatWasObserved(t *testing.T) {
 	observes("started", 1)
 	shows("started", 1, 1)
 
-	// The provider changes its pod: ours has not.
+	// The provider changes its pod. Our pod does not change.
 	image(l.Remote, l.RemoteNS, "mirror.example/web:1")
 	observes("mirrored", 2)
 	shows("mirrored", 1, 1)
 
-	// A change here, which has reached the ShadowPod alone.
+	// A change of our pod has reached only the ShadowPod.
 	image(l.Local, l.Namespace, "web:2")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.generation", "2"))
 	observes("not changed yet", 2)
 	shows("not changed yet", 2, 1)
 
-	// The provider's controllers change the pod, and then its kubelet observes that.
+	// The provider's controllers change the pod, and then its kubelet observes the change.
 	image(l.Remote, l.RemoteNS, "web:2")
 	l.Remote.PatchYAML(t, "Pod", l.RemoteNS, "web", `{metadata: {annotations: {controllers.refract.io/shadowpod-generation: "2"}}}`)
 	observes("changed", 2)

@@ -30,7 +30,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// runAsAsked makes the provider's pod exactly as its ShadowPod asks for it.
+// runAsAsked creates the provider's pod exactly as its ShadowPod specifies.
 func (l *lab) runAsAsked(name string) *corev1.Pod {
 	l.Helper()
 	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
@@ -44,8 +44,8 @@ func (l *lab) runAsAsked(name string) *corev1.Pod {
 	return made
 }
 
-// mounted lays out, as a kubelet of the provider would, the projected volume that a container has at a path, and returns the
-// folder. What it refers to must be there.
+// mounted writes the files of the projected volume that a container mounts at a path, as a kubelet of the provider
+// would, and returns the folder. Every object that the volume refers to must exist.
 func (l *lab) mounted(pod *corev1.Pod, path string) string {
 	l.Helper()
 	mount := slices.IndexFunc(pod.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path })
@@ -81,7 +81,7 @@ func (l *lab) mounted(pod *corev1.Pod, path string) string {
 	return folder
 }
 
-// fieldOf returns what the downward API gives of a pod: its namespace, or an annotation.
+// fieldOf returns a field of a pod in the downward API: its namespace, or an annotation.
 func fieldOf(t *testing.T, pod *corev1.Pod, path string) string {
 	t.Helper()
 	if path == "metadata.namespace" {
@@ -94,8 +94,8 @@ func fieldOf(t *testing.T, pod *corev1.Pod, path string) string {
 	return pod.Annotations[strings.TrimSuffix(key, "']")]
 }
 
-// inCluster is how a client inside the pod configures itself: the variables of its container and the files of its service
-// account. Names are looked up in the host aliases and nowhere else.
+// inCluster returns the configuration of a client inside the pod: from the variables of its container and the files of
+// its service account. Names are resolved only by the host aliases.
 func (l *lab) inCluster(pod *corev1.Pod) (config *rest.Config, env map[string]string) {
 	l.Helper()
 	env = map[string]string{}
@@ -125,8 +125,9 @@ func (l *lab) inCluster(pod *corev1.Pod) (config *rest.Config, env map[string]st
 	}, env
 }
 
-// A client in an offloaded pod configures itself as it would at home, and reaches this cluster's API server as the service
-// account of its pod, with its rights, until the pod is deleted.
+// TestAnOffloadedPodUsesTheHomeAPIServer checks that a client in an offloaded pod configures itself as in its home
+// cluster, and reaches this cluster's API server as the service account of its pod, with its permissions, until the pod
+// is deleted.
 func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) {
@@ -134,7 +135,7 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	})
 	home := reflectiontest.Must(url.Parse(l.Local.Cluster.Config().Host))(t)
 	l.Options.APIServer.Port = home.Port()
-	l.Options.LiqoNamespace = l.Tenant // any namespace of this test's own
+	l.Options.LiqoNamespace = l.Tenant // any namespace that only this test uses
 	l.defineIPs()
 	reflectiontest.Must(l.Local.Dynamic.Resource(ipsResource).Namespace(l.Tenant).Create(t.Context(), ip("api-server", "10.96.0.1", home.Hostname()), metav1.CreateOptions{}))(t)
 	l.mayLookAtPods("default")
@@ -165,7 +166,7 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	}
 
 	l.Local.DeleteNow(t, "Pod", l.Namespace, "web")
-	l.Eventually(func() error { // the API server believes what it knew for some seconds
+	l.Eventually(func() error { // the API server caches the result of an authentication for some seconds
 		_, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("the token of a pod that is gone: %v", err)
@@ -175,7 +176,7 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "web-token")
 }
 
-// mayLookAtPods gives a service account of the namespace a right of its own.
+// mayLookAtPods gives a service account of the namespace the permission to read pods.
 func (l *lab) mayLookAtPods(account string) {
 	l.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "look"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}}

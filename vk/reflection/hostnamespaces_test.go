@@ -9,8 +9,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// A pod that uses a namespace of its host is not offloaded without it behind its user's back. It waits, as a pod of a DaemonSet that
-// failed would be replaced forever, until it is annotated.
+// TestHostNamespacesAreRefused checks that a pod with a namespace of its host is not offloaded without the user's
+// knowledge. It waits until it is annotated, and does not fail: a DaemonSet would replace a failed pod forever.
 func TestHostNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
@@ -34,5 +34,6 @@ spec:
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "network", `{metadata: {annotations: {plugins.refract.io/host-namespaces: drop}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "network", reflectiontest.Field("spec.pod.hostNetwork", ""))
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "processes", `{metadata: {annotations: {plugins.refract.io/host-namespaces: keep}}}`)
-	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "processes", reflectiontest.Field("spec.pod.hostPID", "true")) // the provider decides
+	// The provider decides whether the pod may run.
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "processes", reflectiontest.Field("spec.pod.hostPID", "true"))
 }

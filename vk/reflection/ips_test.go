@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// ipCRD is as much of Liqo's IP as reflection reads.
+// ipCRD is the part of Liqo's IP resource that reflection reads.
 const ipCRD = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -40,7 +40,7 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}`
 
-// defineIPs installs the CRD and lets the manager read what it defines.
+// defineIPs installs the CRD and gives the manager permission to read its objects.
 func (l *lab) defineIPs() {
 	l.Helper()
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -61,8 +61,8 @@ func ip(name, from, to string) *unstructured.Unstructured {
 		"spec": map[string]any{"ip": from}, "status": map[string]any{"ip": to}}}
 }
 
-// Addresses outside the pod range are translated by the IP objects of the namespace: late ones, changed ones, and ones
-// that have moved to another endpoint count at once.
+// TestSlicesFollowIPs checks that addresses outside the pod range are translated by the IP objects of the namespace. A
+// late or changed IP object, or one that has moved to another endpoint, has an effect at once.
 func TestSlicesFollowIPs(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {
@@ -96,7 +96,8 @@ func TestSlicesFollowIPs(t *testing.T) {
 	mapped("10.1.2.3")
 }
 
-// A provider that accepts connections and never answers holds nobody up but itself.
+// TestProviderThatHangs checks that a provider that accepts connections and never responds blocks neither work in this
+// cluster nor the end of the manager.
 func TestProviderThatHangs(t *testing.T) {
 	t.Parallel()
 	listener := reflectiontest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

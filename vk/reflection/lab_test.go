@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { reflectiontest.Main(m) }
 
-// lab is a Lab with what only the tests of this package do in it.
+// lab is a Lab with additional methods that only the tests of this package use.
 type lab struct{ *reflectiontest.Lab }
 
 func newLab(t *testing.T, change ...func(*reflection.Options)) *lab {
@@ -21,7 +21,7 @@ func newLab(t *testing.T, change ...func(*reflection.Options)) *lab {
 	return &lab{reflectiontest.New(t, change...)}
 }
 
-// newLabOn is a lab with a consumer of its own.
+// newLabOn returns a lab with its own consumer.
 func newLabOn(t *testing.T, consumer *testenv.Cluster, change ...func(*reflection.Options)) *lab {
 	t.Helper()
 	return &lab{reflectiontest.NewOn(t, consumer, change...)}

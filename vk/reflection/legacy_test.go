@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// withLegacy runs the lab with the plugins that are shipped, in the mode Legacy.
+// withLegacy runs the lab with the default plugins, in the mode Legacy.
 func withLegacy(t *testing.T) func(*reflection.Options) {
 	defaults := reflectiontest.WithDefaultPlugins(t)
 	return func(o *reflection.Options) {
@@ -35,14 +35,14 @@ func withLegacy(t *testing.T) func(*reflection.Options) {
 	}
 }
 
-// tokenSecretOf makes a Secret for the token of a service account, which Kubernetes fills.
+// tokenSecretOf creates a Secret for the token of a service account, which Kubernetes fills.
 func (l *lab) tokenSecretOf(account, name string) {
 	l.Helper()
 	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s, annotations: {%s: %s}}, type: kubernetes.io/service-account-token}`,
 		name, wire.TokenServiceAccountLabel, account))
 }
 
-// mounts checks which Secret a ShadowPod has in the place of its token.
+// mounts checks the Secret that a ShadowPod mounts in the place of its token.
 func mounts(want string) func(*unstructured.Unstructured) error {
 	return func(shadow *unstructured.Unstructured) error {
 		if got := pod.MountedToken(shadow); got != want {
@@ -52,8 +52,9 @@ func mounts(want string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// A pod waits for the Secret of its service account, and is offloaded the moment that is on the provider: with a token that
-// this cluster's API server accepts, none of which was requested.
+// TestLegacyPodsMountTheSecretOfTheirAccount checks that a pod waits for the Secret of its service account, and is
+// offloaded as soon as the Secret is on the provider. This cluster's API server accepts its token, and no token is
+// requested.
 func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -95,7 +96,7 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
 
-	// What was offloaded goes on without the Secret; what was not waits.
+	// Offloaded pods continue without the Secret. Other pods wait.
 	l.Local.Delete(t, "Secret", l.Namespace, "opener")
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "opener")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", "{metadata: {labels: {tier: front}}}")
@@ -107,7 +108,8 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	}
 }
 
-// Exactly one Secret is expected: of several none is chosen, and those that only look alike do not count.
+// TestLegacyWantsOneSecret checks that exactly one Secret is expected: none of several is chosen, and Secrets that only
+// look similar do not count.
 func TestLegacyWantsOneSecret(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
@@ -144,7 +146,7 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "robot", mounts("one"))
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "other")
 
-	// A Secret that is kept on this cluster is none for the pods either.
+	// A Secret that is excluded from reflection does not count for the pods either.
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "one", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "one")
 	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.Node))
@@ -156,7 +158,8 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l.Event(l.Namespace, "Pod", "third", "Warning FailedReflection", "--secret-reflection-workers")
 }
 
-// Between one mode and the next nothing that opens the API server stays behind, and no pod gets a Secret that is about to go.
+// TestLegacyComesAndGoes checks that a change of the mode leaves no credentials of the API server behind, and that no
+// pod gets a Secret that is about to be deleted.
 func TestLegacyComesAndGoes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
@@ -186,7 +189,7 @@ func TestLegacyComesAndGoes(t *testing.T) {
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "first", "{metadata: {labels: {tier: front}}}")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "first", reflectiontest.Field("metadata.labels/tier", "front"))
 
-	// While nobody looks another Secret takes the place of the first, and a pod comes.
+	// While no virtual kubelet runs, another Secret replaces the first one, and a pod is created.
 	l.Stop()
 	l.Local.Delete(t, "Secret", l.Namespace, "opener")
 	l.tokenSecretOf("default", "next")
@@ -225,7 +228,8 @@ func TestLegacyComesAndGoes(t *testing.T) {
 	}
 }
 
-// A Secret that the provider refuses for a while delays its pods, and says so after a moment; they need no push.
+// TestLegacySecretsOnTheirWay checks that a Secret that the provider temporarily refuses delays its pods, with an Event
+// after a moment, and that they continue without a user's action.
 func TestLegacySecretsOnTheirWay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
@@ -242,7 +246,7 @@ func TestLegacySecretsOnTheirWay(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", mounts("opener"))
 }
 
-// heldSecrets holds back what concerns Secrets until it is released.
+// heldSecrets delays all requests for Secrets until it is released.
 type heldSecrets struct {
 	http.RoundTripper
 	released chan struct{}
@@ -259,7 +263,7 @@ func (l heldSecrets) RoundTrip(request *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(request)
 }
 
-// Nothing is said of Secrets that have not been read.
+// TestLegacyWaitsUntilSecretsAreRead checks that no Event is written about Secrets that have not been read.
 func TestLegacyWaitsUntilSecretsAreRead(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))

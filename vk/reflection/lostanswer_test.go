@@ -22,17 +22,17 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// lossy is a way to the provider on which answers are lost.
+// lossy is a transport to the provider that loses responses.
 type lossy struct {
 	next  http.RoundTripper
-	late  time.Duration // by which a create whose answer is lost arrives after that
-	armed atomic.Bool   // the next create of a ShadowPod is lost, and everything after it, until mended
-	// ending: likewise the next deletion of one.
+	late  time.Duration // delay of a create whose response is lost
+	armed atomic.Bool   // the next create of a ShadowPod loses its response, and all later requests fail until mended
+	// ending makes the next deletion of a ShadowPod lose its response in the same way.
 	ending atomic.Bool
 	cut    atomic.Bool
-	held   pause  // on: watches show nothing
-	only   string // only those of paths that end like this
-	// expire, on: watches show nothing, and have to begin again with a list.
+	held   pause  // while it is on, watches deliver nothing
+	only   string // held and expire apply only to watches of paths with this suffix
+	// While expire is on, watches deliver nothing, and must start again with a list.
 	expire pause
 }
 
@@ -80,7 +80,7 @@ func (y *lossy) send(request *http.Request) {
 	}
 }
 
-// pause holds up all callers of wait while it is on. The zero value is off.
+// pause blocks all callers of wait while it is on. The zero value is off.
 type pause struct {
 	mu   sync.Mutex
 	over chan struct{} // closed by Store(false); nil while it is off
@@ -99,7 +99,7 @@ func (g *pause) Store(on bool) {
 	}
 }
 
-// wait waits until the pause is over, and reports whether there was one.
+// wait waits until the pause is over, and reports whether the pause was on.
 func (g *pause) wait() (paused bool) {
 	g.mu.Lock()
 	over := g.over
@@ -116,7 +116,7 @@ type heldBody struct {
 	held, expire *pause
 }
 
-// expired is what an API server says whose history does not reach back so far.
+// expired is the response of an API server whose history does not reach back to the requested version.
 const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`
 
 func (b *heldBody) Read(p []byte) (int, error) {
@@ -128,7 +128,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// throughLossy leads the manager's way to the provider through one that loses answers.
+// throughLossy replaces the manager's transport to the provider by one that loses responses.
 func (l *lab) throughLossy() *lossy {
 	way := &lossy{}
 	l.Options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
@@ -136,8 +136,9 @@ func (l *lab) throughLossy() *lossy {
 	return way
 }
 
-// The answer to the create of a ShadowPod is lost, and the pod is deleted before the watch shows what has become of it. The
-// pod is held until there is none: a StatefulSet would make its next pod while this one runs.
+// TestCreateWhoseAnswerIsLost checks a pod that is deleted after the response to the create of its ShadowPod was lost
+// and before the watch shows the result. The pod is held until there is no ShadowPod: a StatefulSet would create its
+// next pod while this one runs.
 func TestCreateWhoseAnswerIsLost(t *testing.T) {
 	for name, late := range map[string]time.Duration{"arrived before": 0, "arrives later": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +167,8 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 
 			seen := false
 			l.Eventually(func() error {
-				gone := l.Local.Get(t, "Pod", l.Namespace, "web-0") == nil // asked first: what is gone then stays so
+				// The pod is checked first, because a deleted pod stays deleted.
+				gone := l.Local.Get(t, "Pod", l.Namespace, "web-0") == nil
 				there := l.Remote.Get(t, "ShadowPod", l.RemoteNS, "web-0") != nil
 				if gone && there || gone && !seen {
 					t.Fatal("the pod was let go while the provider has, or will have, its ShadowPod")
@@ -182,8 +184,8 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// Copies are deleted on the provider while the watches there show nothing. They are made again at the next change, at once, and
-// nothing is tried over and over.
+// TestCopiesThatAreGoneThoughTheCacheHasThem checks that copies deleted on the provider while the watches there deliver
+// nothing are recreated at the next change, at once and without repeated attempts.
 func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t), func(o *reflection.Options) {
@@ -220,7 +222,8 @@ func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	}
 }
 
-// While the watches there show nothing, somebody replaces a copy on the provider. It is deleted by name, but only the very copy that is known.
+// TestOnlyTheKnownCopyIsDeleted checks that a copy replaced by another client while the watches deliver nothing is not
+// deleted: a deletion has the uid of the known copy as a precondition.
 func TestOnlyTheKnownCopyIsDeleted(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -246,7 +249,8 @@ func TestOnlyTheKnownCopyIsDeleted(t *testing.T) {
 	}
 }
 
-// unseenShadow creates the pod web-0 while the watches there show nothing, which then start over with what is left.
+// unseenShadow returns a lab whose pod web-0 was created while the watches of the provider deliver nothing. After
+// expire is switched off, they start over with the remaining objects.
 func unseenShadow(t *testing.T) (*lab, *lossy) {
 	t.Helper()
 	l := newLab(t)
@@ -261,8 +265,9 @@ func unseenShadow(t *testing.T) (*lab, *lossy) {
 	return l, way
 }
 
-// A pod is created and deleted again while the watches there show nothing, and then start over with what is left: they report neither that
-// its ShadowPod came nor that it went. The pod goes nevertheless.
+// TestAShadowPodInAGapOfTheWatch checks a pod that is created and deleted while the watches there deliver nothing,
+// which then start over with the remaining objects: they report neither the creation nor the deletion of its ShadowPod.
+// The pod is released nevertheless.
 func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
 	t.Parallel()
 	l, way := unseenShadow(t)
@@ -272,7 +277,8 @@ func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
 	l.Absent(l.Local, "Pod", l.Namespace, "web-0")
 }
 
-// The watch of ShadowPods says that a pod has finished before that of pods shows it. How its containers ended is shown all the same.
+// TestEndOfAPodThatIsNotSeenYet checks that the final statuses of the containers are shown even if the watch of
+// ShadowPods reports the end of a pod before the watch of pods does.
 func TestEndOfAPodThatIsNotSeenYet(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -303,7 +309,8 @@ func TestEndOfAPodThatIsNotSeenYet(t *testing.T) {
 	})
 }
 
-// Of such a ShadowPod the answer to the deletion is lost, too: the next one finds nothing.
+// TestDeletionWhoseAnswerIsLost checks that the pod is also released if the response to the deletion of its ShadowPod
+// is lost: the next deletion finds nothing.
 func TestDeletionWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	l, way := unseenShadow(t)

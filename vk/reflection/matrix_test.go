@@ -18,12 +18,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// matrixKind is how objects of a kind look in the matrix. What crosses says "fast" somewhere.
+// matrixKind describes the objects of a kind in the matrix. An object that crosses contains the word "fast".
 type matrixKind struct {
-	kind, head   string // the latter up to metadata
-	content, old string // of objects here, and of copies that are not up to date
+	kind, head   string // head is the manifest up to metadata
+	content, old string // content of objects here, and of outdated copies
 	fast, slow   func(*unstructured.Unstructured) error
-	slower       string // what makes fast slow
+	slower       string // patch that makes a fast object slow
 }
 
 var matrixKinds = []matrixKind{
@@ -67,7 +67,7 @@ var matrixKinds = []matrixKind{
 	},
 }
 
-// onlyPort checks the ports that were asked for: of a port that another client asked for nothing is said.
+// onlyPort checks the requested ports. It ignores a port that another client has requested.
 func onlyPort(want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		found := false
@@ -90,14 +90,14 @@ func (k *matrixKind) object(name, labels, annotations, content string) string {
 	return fmt.Sprintf("{%s, metadata: {name: %s, labels: {%s}, annotations: {%s}}, %s}", k.head, name, labels, annotations, content)
 }
 
-// matrixRow is an object on neither, one or both sides before the manager comes, and what becomes of it.
+// matrixRow is an object on neither, one or both sides before the manager starts, and the expected result.
 type matrixRow struct {
 	name   string
-	absent bool   // here
-	notes  string // annotations here
-	there  string // what the provider has: nothing, a copy of ours, or another owner's object
+	absent bool   // the object does not exist here
+	notes  string // annotations of the object here
+	there  string // object on the provider: none, a copy of ours, or an object of another owner
 	want   string
-	event  []string // words of the Event, where there is one
+	event  []string // words of the expected Event, if any
 }
 
 const (
@@ -145,7 +145,8 @@ var matrix = map[reflection.Policy][]matrixRow{
 	},
 }
 
-// What is on each side before the manager comes, what it makes of it, and how that changes later: the same for all kinds.
+// TestMatrix checks, for all kinds in the same way, the result of each combination of objects on both sides before the
+// manager starts, and of later changes.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	for policy, rows := range matrix {
@@ -169,7 +170,7 @@ func TestMatrix(t *testing.T) {
 					l.arrived(&kind, &row)
 				}
 			}
-			l.Settled() // whatever was to happen has
+			l.Settled() // all expected changes have been made
 			for _, kind := range matrixKinds {
 				for _, row := range rows {
 					l.left(&kind, &row)
@@ -193,7 +194,7 @@ func (l *lab) prepare(kind *matrixKind, row *matrixRow) {
 	}
 }
 
-// arrived waits for what is to happen.
+// arrived waits for the expected result.
 func (l *lab) arrived(kind *matrixKind, row *matrixRow) {
 	l.Helper()
 	switch row.want {
@@ -212,7 +213,7 @@ func (l *lab) arrived(kind *matrixKind, row *matrixRow) {
 	}
 }
 
-// left checks that nothing else has happened.
+// left checks that nothing else has changed.
 func (l *lab) left(kind *matrixKind, row *matrixRow) {
 	l.Helper()
 	there := l.Remote.Get(l.T, kind.kind, l.RemoteNS, row.name)
@@ -235,14 +236,14 @@ func (l *lab) left(kind *matrixKind, row *matrixRow) {
 	}
 }
 
-// follows is the rest of the story of some of the objects.
+// follows changes some of the objects and checks the results.
 func (l *lab) follows(kind *matrixKind, policy reflection.Policy) {
 	l.Helper()
 	name := kind.kind
-	// The name becomes free: the copy is made.
+	// The name becomes free, and the copy is created.
 	l.Remote.Delete(l.T, name, l.RemoteNS, "taken")
 	l.Present(l.Remote, name, l.RemoteNS, "taken", kind.fast)
-	// An annotation changes its mind, twice.
+	// An annotation is changed twice.
 	key, away, back := skip, `"true"`, "null"
 	if policy == reflection.AllowList {
 		key, away, back = allow, "null", `"true"`
@@ -252,16 +253,16 @@ func (l *lab) follows(kind *matrixKind, policy reflection.Policy) {
 	l.Absent(l.Remote, name, l.RemoteNS, "new")
 	l.Local.PatchYAML(l.T, name, l.Namespace, "new", annotate(back))
 	l.Present(l.Remote, name, l.RemoteNS, "new", kind.fast)
-	// What is no longer desired vanishes; what others added stays.
+	// Entries that are no longer desired are removed. Entries that other clients added stay.
 	l.Local.PatchYAML(l.T, name, l.Namespace, "stale", `{metadata: {labels: {app: null, tier: front}}}`)
 	l.Local.PatchYAML(l.T, name, l.Namespace, "stale", kind.slower)
 	l.Present(l.Remote, name, l.RemoteNS, "stale", kind.slow, reflectiontest.Field("metadata.labels/tier", "front"), reflectiontest.Field("metadata.labels/app", ""), reflectiontest.Field("metadata.annotations/theirs", "kept"))
-	// The copy is deleted, or changed, on the provider: it comes back.
+	// A copy that is deleted, or changed, on the provider is restored.
 	l.Remote.Delete(l.T, name, l.RemoteNS, "stale")
 	l.Present(l.Remote, name, l.RemoteNS, "stale", kind.slow, reflectiontest.Field("metadata.labels/tier", "front"))
 	l.Remote.PatchYAML(l.T, name, l.RemoteNS, "stale", `{metadata: {labels: {tier: hacked}}}`)
 	l.Present(l.Remote, name, l.RemoteNS, "stale", reflectiontest.Field("metadata.labels/tier", "front"))
-	// The object is deleted: so is the copy.
+	// The copy is deleted with its object.
 	l.Local.Delete(l.T, name, l.Namespace, "stale")
 	l.Absent(l.Remote, name, l.RemoteNS, "stale")
 	if own := l.Present(l.Local, name, l.Namespace, "new"); strings.Contains(fmt.Sprint(own.GetLabels()), wire.OriginLabel) {
@@ -269,7 +270,8 @@ func (l *lab) follows(kind *matrixKind, policy reflection.Policy) {
 	}
 }
 
-// A Secret of tokens that another part of the virtual kubelet made is no copy of a Secret of the same name.
+// TestSecretOfTokensInTheWay checks that a Secret of tokens, which another kind created, is not taken for the copy of a
+// Secret of the same name.
 func TestSecretOfTokensInTheWay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))

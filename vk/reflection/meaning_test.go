@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// What the provider names in its Events is known by the kind that it has there.
+// TestMeaningOfKinds checks that an object named in the provider's Events is found by its kind on the provider.
 func TestMeaningOfKinds(t *testing.T) {
 	means := func(group, kind string) (names []string) {
 		for _, k := range reflection.DefaultKinds() {
@@ -40,7 +40,8 @@ func TestMeaningOfKinds(t *testing.T) {
 	}
 }
 
-// Inside, and in what is our own, a kind has one name; Liqo's flags and metrics keep theirs.
+// TestNamesOfKinds checks that a kind has one name internally and in our own interfaces, while Liqo's flags and metrics
+// keep their names.
 func TestNamesOfKinds(t *testing.T) {
 	var names, liqo, flags []string
 	for _, k := range reflection.DefaultKinds() {

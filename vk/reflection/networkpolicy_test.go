@@ -31,7 +31,7 @@ func networkPolicy(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: %s}, spec: %s}", name, spec)
 }
 
-// is checks the value at a field of the object as a whole.
+// is checks the whole value of a field of the object.
 func is(field, want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		value, _, err := unstructured.NestedFieldNoCopy(object.Object, strings.Split(field, ".")...)
@@ -42,7 +42,7 @@ func is(field, want string) func(*unstructured.Unstructured) error {
 		if err != nil {
 			return err
 		}
-		var wanted, got any // with the same types for numbers
+		var wanted, got any // decoded from JSON, so that numbers have the same types
 		if err := errors.Join(yaml.Unmarshal([]byte(want), &wanted), yaml.Unmarshal(text, &got)); err != nil {
 			return err
 		}
@@ -53,8 +53,9 @@ func is(field, want string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// The copy of a policy isolates the same pods. A peer in another namespace is allowed once that namespace is offloaded. A rule that cannot be translated never becomes
-// a rule without peers, which would allow everyone.
+// TestNetworkPoliciesCross checks that the copy of a policy isolates the same pods. A peer in another namespace is
+// allowed once this namespace is offloaded. A rule that cannot be translated never becomes a rule without peers, which
+// would allow all traffic.
 func TestNetworkPoliciesCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies)
@@ -92,7 +93,7 @@ func TestNetworkPoliciesCross(t *testing.T) {
 	l.Absent(l.Remote, "NetworkPolicy", l.RemoteNS, "open")
 }
 
-// Remapped address blocks are translated as a whole, or removed.
+// TestAddressBlocksOfNetworkPolicies checks that remapped address blocks are translated as a whole, or removed.
 func TestAddressBlocksOfNetworkPolicies(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies, func(o *reflection.Options) {
@@ -114,7 +115,7 @@ func TestAddressBlocksOfNetworkPolicies(t *testing.T) {
 	}
 }
 
-// withhold takes a resource out of a role of the manager, and returns what puts it back.
+// withhold removes a resource from a role of the manager, and returns a function that restores it.
 func (l *lab) withhold(s *reflectiontest.Side, suffix string, resources ...string) (restore func()) {
 	l.Helper()
 	roles := s.Core.RbacV1().ClusterRoles()
@@ -135,8 +136,9 @@ func (l *lab) withhold(s *reflectiontest.Side, suffix string, resources ...strin
 	}
 }
 
-// A provider that does not grant a kind, such as Liqo or an older version, gets all other kinds. An Event on each object reports the consequence, and the object is
-// reflected once the kind is granted.
+// TestProviderThatDoesNotGrantAKind checks that a provider that does not grant a kind, such as Liqo or an older
+// version, gets all other kinds. An Event on each object reports the consequence, and the object is reflected once the
+// kind is granted.
 func TestProviderThatDoesNotGrantAKind(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -163,7 +165,8 @@ func TestProviderThatDoesNotGrantAKind(t *testing.T) {
 	}
 }
 
-// If the roles of this cluster are older than the virtual kubelet, an Event reports it, and the virtual kubelet gets ready.
+// TestKindThatThisClusterDoesNotGrant checks that an Event reports if the roles of this cluster are older than the
+// virtual kubelet, and that the virtual kubelet gets ready.
 func TestKindThatThisClusterDoesNotGrant(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies)

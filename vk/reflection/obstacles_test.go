@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// withPods reflects pods beside claims.
+// withPods reflects pods in addition to claims.
 func withPods(o *reflection.Options) {
 	o.Kinds = reflectiontest.Kinds(reflection.ClaimKind, reflection.PodKind)
 }
@@ -45,8 +45,9 @@ spec: {storageClassName: nfs-%[1]s, accessModes: [ReadWriteMany], capacity: {sto
 	l.Present(l.Local, reflection.ClaimKind, l.Namespace, claim, reflectiontest.Field("status.phase", "Bound"))
 }
 
-// What can never be on the provider is said at once, with a remedy, and nothing is created there. What the user says that the provider has itself, and
-// what does cross, is no obstacle.
+// TestPodsThatNeedWhatNeverCrosses checks that a reference to an object that is never reflected is reported at once,
+// with a remedy, and that nothing is created on the provider. References that the user declares to exist on the
+// provider, and references to reflected objects, are no obstacle.
 func TestPodsThatNeedWhatNeverCrosses(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", withPods)
@@ -65,7 +66,7 @@ func TestPodsThatNeedWhatNeverCrosses(t *testing.T) {
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Pending"), reflectiontest.Field("status.reason", "OffloadingBackOff"))
 		l.Event(l.Namespace, "Pod", name, append(tc.words, "Warning", "ReflectionDisabled", "virtual-node", pod.RemoteReferencesAnnotation)...)
 		l.podWith(name+"-remote", pod.RemoteReferencesAnnotation+`: "`+tc.words[len(tc.words)-1]+`"`, tc.fields)
-		if name != "template" { // whose last word is no kind
+		if name != "template" { // its last word is not a kind
 			l.Present(l.Remote, "ShadowPod", l.RemoteNS, name+"-remote", reflectiontest.Field("metadata.annotations/"+pod.RemoteReferencesAnnotation, ""))
 		}
 	}
@@ -92,7 +93,8 @@ metadata: {name: %s, annotations: {%s}}
 spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}], %s}`, name, annotation, l.Node, fields))
 }
 
-// A pod that is on the provider stays there whatever becomes of its claim here, also after a restart. One that was refused comes when its claim is replaced by one that crosses.
+// TestObstaclesConcernNewPodsOnly checks that a pod on the provider stays there regardless of later changes of its
+// claim here, also after a restart. A refused pod is offloaded when its claim is replaced by one that is reflected.
 func TestObstaclesConcernNewPodsOnly(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", withPods)
@@ -125,8 +127,9 @@ func TestObstaclesConcernNewPodsOnly(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "new")
 }
 
-// With a real scheduler: a claim of a class whose provisioner makes no volume on a virtual node is sent back, and its pod runs elsewhere. A claim that is
-// bound keeps what it has.
+// TestTheSchedulerLooksElsewhereForOtherClasses checks with a real scheduler that a claim is sent back if the
+// provisioner of its class creates no volume on a virtual node, so that its pod runs elsewhere. A bound claim keeps its
+// volume.
 func TestTheSchedulerLooksElsewhereForOtherClasses(t *testing.T) {
 	t.Parallel()
 	consumer := testenv.ForTest(t, testenv.Options{Name: "vaasa", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]

@@ -83,7 +83,7 @@ func TestMetricsAreThere(t *testing.T) {
 		}
 	}
 
-	// A namespace that is not offloaded any more leaves no series behind, whatever comes of its pods.
+	// A namespace that is no longer offloaded leaves no series behind, regardless of later changes of its pods.
 	l.MapNamespaces(nil)
 	l.Eventually(func() error {
 		if l.Manager.Scope(reflection.PodKind, l.Namespace) != nil {
@@ -101,7 +101,8 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 }
 
-// gathered returns every series of a registry: its name and the values of its labels, separated by spaces, and what it counts.
+// gathered returns the value of every series of a registry. The key is the name and the values of the labels, separated
+// by spaces.
 func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	found := map[string]float64{}

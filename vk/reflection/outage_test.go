@@ -17,7 +17,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// The provider's API server goes away and comes back. Not parallel: the provider belongs to all.
+// TestProviderOutage checks an outage of the provider's API server. It is not parallel, because all tests share the
+// provider.
 func TestProviderOutage(t *testing.T) {
 	l := newLab(t, func(o *reflection.Options) { o.CallTimeout = 2 * time.Second })
 	l.Start()
@@ -40,11 +41,11 @@ func TestProviderOutage(t *testing.T) {
 		}
 		return nil
 	})
-	// What needs no provider continues: a pod of a namespace that is not offloaded gets its Event.
+	// Work without the provider continues: a pod of a namespace that is not offloaded gets its Event.
 	l.Local.CreateNamespace(t, l.Namespace+"-not-extended")
 	l.Local.Create(t, l.Namespace+"-not-extended", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.Node))
 	l.Present(l.Local, "Pod", l.Namespace+"-not-extended", "stray", reflectiontest.Field("status.reason", "OffloadingBackOff"))
-	// Nothing spins, and nobody is told forty times.
+	// There are no busy retries, and no repeated Events.
 	l.Settled()
 	if n := l.Evaluated() - evaluated; n > 4*43 {
 		t.Errorf("%d evaluations of 43 objects without a provider", n)
@@ -55,7 +56,7 @@ func TestProviderOutage(t *testing.T) {
 		}
 	}
 
-	// A restart without a provider: it waits, and deletes nothing here or there.
+	// A restart without a provider waits, and deletes nothing on either side.
 	l.Stop()
 	l.StartUnready()
 	l.Eventually(func() error {
@@ -71,7 +72,8 @@ func TestProviderOutage(t *testing.T) {
 	}
 	l.Present(l.Remote, "Service", l.RemoteNS, "before", reflectiontest.Field("spec.sessionAffinity", "ClientIP"))
 	l.Absent(l.Remote, "Service", l.RemoteNS, "deleted-meanwhile")
-	// The provider's own controllers take longer to notice: other tests need the service accounts that they make.
+	// The provider's own controllers take longer to reconnect, and other tests need the service accounts that they
+	// create.
 	l.Remote.CreateNamespace(t, l.RemoteNS+"-recovered")
 	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 5*time.Minute, true, func(context.Context) (bool, error) {
 		return l.Remote.Get(t, "ServiceAccount", l.RemoteNS+"-recovered", "default") != nil, nil

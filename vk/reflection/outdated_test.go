@@ -16,7 +16,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// delayedWatch holds back what the watches of one resource deliver, from hold until release, so that a cache stays behind the API server.
+// delayedWatch delays the events in the watches of one resource, from hold until release, so that a cache stays behind
+// the API server.
 type delayedWatch struct {
 	resource       string
 	held, released chan struct{}
@@ -29,7 +30,7 @@ func delay(resource string) *delayedWatch {
 	return f
 }
 
-// wrap is a transport.WrapperFunc.
+// wrap implements transport.WrapperFunc.
 func (f *delayedWatch) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
@@ -65,7 +66,8 @@ func (b *delayedBody) Read(p []byte) (int, error) {
 	}
 }
 
-// A pod that runs is not ended because of a map that is outdated: the cache may show that of before for some seconds.
+// TestAnOutdatedMapEndsNoPod checks that an outdated NamespaceMap, which the cache may have for some seconds, does not
+// end a running pod.
 func TestAnOutdatedMapEndsNoPod(t *testing.T) {
 	t.Parallel()
 	maps := delay("namespacemaps")
@@ -75,7 +77,7 @@ func TestAnOutdatedMapEndsNoPod(t *testing.T) {
 	})
 	l.MapNamespaces(nil)
 	l.Start()
-	l.Pod("waits") // until this is refused, the map has been read
+	l.Pod("waits") // the map has been read once this pod is refused
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.reason", "OffloadingBackOff"))
 	maps.hold()
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})

@@ -69,7 +69,8 @@ func labelService(doc document.Node, env *host.Env) (*host.Outcome, error) {
 	return outcome, errors.Join(err, doc.SetString("metadata.labels.mutated", "true"))
 }
 
-// TestObjectsOfAFailedPluginAreRetried although nothing changes, after growing delays, and without a second Event.
+// TestObjectsOfAFailedPluginAreRetried checks that the objects of a failed plugin are retried although nothing changes,
+// after growing delays, and without a second Event.
 func TestObjectsOfAFailedPluginAreRetried(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -103,7 +104,8 @@ func TestObjectsOfAFailedPluginAreRetried(t *testing.T) {
 	}
 }
 
-// TestEventsOfAFailedPluginAreRetried likewise: an Event of the provider that no copy shows is not lost until it is repeated.
+// TestEventsOfAFailedPluginAreRetried checks that an Event of the provider whose plugin failed is retried, and not only
+// shown when the Event repeats itself.
 func TestEventsOfAFailedPluginAreRetried(t *testing.T) {
 	t.Parallel()
 	mutated := func(doc document.Node, env *host.Env) (*host.Outcome, error) {
@@ -123,7 +125,8 @@ func TestEventsOfAFailedPluginAreRetried(t *testing.T) {
 				return outcome, errors.Join(err, doc.SetString("message", "mutated"))
 			}}
 			l.Chains.Swap("Event", host.Incoming, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
-				if name, err := doc.At("metadata.name"); err != nil || name.Value() != "news" { // The API server writes Events about Services, too.
+				// The API server writes Events about Services, too.
+				if name, err := doc.At("metadata.name"); err != nil || name.Value() != "news" {
 					return mutated(doc, env)
 				}
 				return chain.run(doc, env)

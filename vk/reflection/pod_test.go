@@ -56,7 +56,7 @@ func TestPodLife(t *testing.T) {
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
 
-	// Metadata and what may change of the spec follow; the rest is settled.
+	// The metadata and the mutable fields of the spec are updated. All other fields are fixed.
 	l.Chains.Swap("Pod", host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 		return &host.Outcome{}, doc.SetString("spec.priorityClassName", "none of our business now")
 	})
@@ -67,7 +67,7 @@ func TestPodLife(t *testing.T) {
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "pod", "containers")
 		return reflectiontest.Field("image", "web:2")(&unstructured.Unstructured{Object: containers[0].(map[string]any)})
 	})
-	// The node is not ready: not ready either, and the ShadowPod is left alone.
+	// While the node is not ready, the pod is not ready either, and the ShadowPod is left alone.
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {liqo.io/remote-unavailable: "true", tier: back}}}`)
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.conditions", "[map[lastProbeTime:<nil> lastTransitionTime:<nil> status:False type:Ready]]"))
 	l.Settled()
@@ -75,13 +75,14 @@ func TestPodLife(t *testing.T) {
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {liqo.io/remote-unavailable: null}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/tier", "back"), reflectiontest.Field("metadata.labels/liqo.io/shadowPod", ""))
 
-	// The provider's pod is lost and made again: restarts do not go back.
+	// The provider's pod is lost and recreated. The restart count does not decrease.
 	l.RemoteStatus("web", running(3))
 	l.Present(l.Local, "Pod", l.Namespace, "web", restarts(3))
 	l.Remote.DeleteNow(t, "Pod", l.RemoteNS, "web")
 	l.Absent(l.Remote, "Pod", l.RemoteNS, "web")
 	l.Settled()
-	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running")) // nothing is concluded from its absence
+	// A missing remote pod does not end the pod.
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 	l.RunRemote("web", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "web", restarts(4))
 	l.RemoteStatus("web", running(1))
@@ -89,7 +90,8 @@ func TestPodLife(t *testing.T) {
 	l.Stop()
 	l.Quiet("a restart after restarts", func() { l.Start() })
 
-	// It is deleted here: the ShadowPod goes at once, the pod when the provider's is gone.
+	// When the pod is deleted here, the ShadowPod is deleted at once, and the pod is released when the provider's pod
+	// is gone.
 	l.Remote.PatchYAML(t, "Pod", l.RemoteNS, "web", `{metadata: {finalizers: [example.com/slow]}}`)
 	l.Local.Delete(t, "Pod", l.Namespace, "web")
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web")
@@ -110,8 +112,8 @@ func restarts(n int) func(*unstructured.Unstructured) error {
 	}
 }
 
-// A pod that is deleted, or evicted, with less time than its spec says gets no more on the provider; and again when it is
-// shortened further.
+// TestGracePeriodsCross checks that a pod that is deleted, or evicted, with a shorter grace period than in its spec
+// gets no longer one on the provider, also when it is shortened again.
 func TestGracePeriodsCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -142,12 +144,12 @@ func TestGracePeriodsCross(t *testing.T) {
 			l.Present(l.Remote, "Pod", l.RemoteNS, name, reflectiontest.Field("metadata.deletionGracePeriodSeconds", "2"))
 		}
 		l.Remote.PatchYAML(t, "Pod", l.RemoteNS, name, `{metadata: {finalizers: null}}`)
-		l.Remote.DeleteNow(t, "Pod", l.RemoteNS, name) // as its kubelet does
+		l.Remote.DeleteNow(t, "Pod", l.RemoteNS, name) // acts as the kubelet
 		l.Absent(l.Local, "Pod", l.Namespace, name)
 	}
 }
 
-// What is there before the manager comes.
+// TestPodMatrix checks combinations of pods on both sides before the manager starts.
 func TestPodMatrix(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -179,11 +181,11 @@ func TestPodMatrix(t *testing.T) {
 	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "done") != nil {
 		t.Error("a pod that had finished crossed")
 	}
-	l.Local.Delete(t, "Pod", l.Namespace, "done") // nothing of it anywhere: it goes
+	l.Local.Delete(t, "Pod", l.Namespace, "done") // nothing of the pod is left on either side, so it is released
 	l.Absent(l.Local, "Pod", l.Namespace, "done")
 }
 
-// A pod that came later under the same name is not shown what became of the first.
+// TestPodOfTheSameName checks that a later pod of the same name is not shown the termination of the first one.
 func TestPodOfTheSameName(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -229,18 +231,18 @@ func TestPodOfANamespaceThatIsNotOffloaded(t *testing.T) {
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
 	l.RunRemote("waits", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.reason", ""))
-	// And taken back: what ran is over, and nothing was deleted on the provider.
+	// The namespace is no longer offloaded: running pods fail, and nothing is deleted on the provider.
 	l.MapNamespaces(nil)
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", "OffloadingAborted"))
 	l.Settled()
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "waits")
-	// And extended again: the leftover goes.
+	// The namespace is offloaded again: the leftover ShadowPod is deleted.
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "waits")
 }
 
-// A peer that is a consumer of this cluster, too, has its own map in the same namespace, with the same label: it is not followed, also as long as it is the
-// only one.
+// TestTheMapOfAPeerIsNotFollowed checks that the NamespaceMap of a peer that is also a consumer of this cluster is not
+// followed, even if it is the only one. It is in the same namespace, with the same label.
 func TestTheMapOfAPeerIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -268,7 +270,7 @@ func TestTheMapOfAPeerIsNotFollowed(t *testing.T) {
 	l.Absent(l.Remote, "Service", l.RemoteNS, "web")
 }
 
-// A map that is gone or is invalid is no reason to end what runs.
+// TestBrokenNamespaceMap checks that a deleted or invalid NamespaceMap does not end running pods.
 func TestBrokenNamespaceMap(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -283,7 +285,7 @@ func TestBrokenNamespaceMap(t *testing.T) {
 	l.Event(l.Tenant, "NamespaceMap", l.ID, "Warning", "InvalidNamespaceMap", "NOT a name", "twice")
 	l.Settled()
 	l.Local.Create(t, l.Namespace, service("web", ""))
-	l.Present(l.Remote, "Service", l.RemoteNS, "web") // it goes on
+	l.Present(l.Remote, "Service", l.RemoteNS, "web") // reflection continues
 	l.WriteMap("a-second-one", map[string]any{})
 	l.Event(l.Tenant, "NamespaceMap", "a-second-one", "Warning", "only the NamespaceMap named "+l.ID)
 	l.Local.Delete(t, "NamespaceMap", l.Tenant, "a-second-one")
@@ -303,7 +305,8 @@ func TestBrokenNamespaceMap(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", restarts(2))
 }
 
-// A plugin decides that a pod stays: one that has not begun waits, one that has is over, and its copy goes.
+// TestSkippedPod checks a pod that a plugin skips: it waits if it has not begun, and otherwise fails and its copy is
+// deleted.
 func TestSkippedPod(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -321,7 +324,8 @@ func TestSkippedPod(t *testing.T) {
 	l.Event(l.Namespace, "Pod", "later", "Warning", "ReflectionDisabled", "stays on this cluster")
 }
 
-// A Pending pod of the provider is shown when it stays so, or says why at once.
+// TestPendingIsShown checks that a Pending pod of the provider is shown if it stays Pending, or at once if it reports a
+// reason.
 func TestPendingIsShown(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.SettleAfter = 500 * time.Millisecond })
@@ -344,9 +348,10 @@ func TestPendingIsShown(t *testing.T) {
 	}
 }
 
-// A status that comes back is no reason to mutate the pod once more; whatever its ShadowPod depends on is.
+// TestStatusesRunNoOutgoingChain checks that a reflected status does not run the outgoing chain of the pod again, and
+// that any change of the ShadowPod's inputs does.
 func TestStatusesRunNoOutgoingChain(t *testing.T) {
-	// Not parallel: the virtual nodes of other tests are something else that plugins are told.
+	// The test is not parallel, because the virtual nodes of other tests change the plugins' context.
 	l := newLab(t)
 	l.ChainsForPods()
 	var runs atomic.Int32
@@ -366,7 +371,7 @@ func TestStatusesRunNoOutgoingChain(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 	l.Settled()
 	last := 9
-	statuses := func() { // what the ShadowPod is right for is known after the first
+	statuses := func() { // the inputs of the ShadowPod are recorded after the first status
 		t.Helper()
 		var before int32
 		for n := range 4 {
@@ -410,7 +415,8 @@ func TestStatusesRunNoOutgoingChain(t *testing.T) {
 	})
 }
 
-// TestStatusesOfManyPods: when many change at once, the first few are written at once and the others together.
+// TestStatusesOfManyPods checks that of many simultaneous changes, the first few statuses are written at once and the
+// others together.
 func TestStatusesOfManyPods(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())

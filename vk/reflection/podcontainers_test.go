@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// The provider injects sidecars. kubectl counts ready statuses, and would show READY 2/1. The condition ContainersReady covers all containers of the
-// provider's pod.
+// TestSidecarsOfTheProviderAreNotShown checks that sidecars injected by the provider are not shown: kubectl counts
+// ready statuses, and would show READY 2/1. The condition ContainersReady covers all containers of the provider's pod.
 func TestSidecarsOfTheProviderAreNotShown(t *testing.T) {
 	t.Parallel()
 	l := newLab(t).Start()
@@ -27,7 +27,8 @@ func TestSidecarsOfTheProviderAreNotShown(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", statusesOf("web"), hasCondition("ContainersReady", "True"))
 }
 
-// The status of a terminated sidecar that an earlier version has written is removed.
+// TestSidecarThatWasShownIsRemoved checks that the status of a terminated sidecar that an earlier version has written
+// is removed.
 func TestSidecarThatWasShownIsRemoved(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

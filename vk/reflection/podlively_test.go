@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// sized is a running status with the sizes that a kubelet reports: without them the API server lets nobody resize.
+// sized is a running status with the sizes that a kubelet reports. Without them, the API server refuses a resize.
 const sized = `{phase: Running, podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}], conditions: [{type: Ready, status: "True"}],
   containerStatuses: [{name: web, image: "web:1", imageID: x, ready: true, restartCount: 0, state: {running: {startedAt: "2026-01-01T00:00:00Z"}},
     resources: {requests: {cpu: 100m}}}]}`
 
-// ofContainer looks at a field of a ShadowPod's container.
+// ofContainer checks a field of a ShadowPod's container.
 func ofContainer(list string, i int, path, want string) func(*unstructured.Unstructured) error {
 	return func(o *unstructured.Unstructured) error {
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "pod", list)
@@ -29,8 +29,9 @@ func ofContainer(list string, i int, path, want string) func(*unstructured.Unstr
 	}
 }
 
-// kubectl debug, and a resize in place, of a pod that runs reach the provider. A pod is made without debuggers, which the API server would
-// refuse, and gets them then.
+// TestResizeAndDebugReachTheProvider checks that kubectl debug and an in-place resize of a running pod reach the
+// provider. A ShadowPod is created without ephemeral containers, which the API server would refuse, and gets them in an
+// update.
 func TestResizeAndDebugReachTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
@@ -45,7 +46,7 @@ spec:
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}]}}`, "ephemeralcontainers")
 	shadows := l.Remote.Of("ShadowPod", l.RemoteNS)
 	before := reflectiontest.Must(shadows.List(l.Context(), metav1.ListOptions{}))(t)
-	// From here on: without a version the watch may begin with what the ShadowPod has become.
+	// The watch starts at this version. Without a version it might begin with a later state of the ShadowPod.
 	watcher := reflectiontest.Must(shadows.Watch(l.Context(), metav1.ListOptions{ResourceVersion: before.GetResourceVersion()}))(t)
 	defer watcher.Stop()
 	l.Start()
@@ -57,7 +58,8 @@ spec:
 	l.RunRemote("web", sized)
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 
-	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {capacity: {cpu: "4"}, allocatable: {cpu: "4"}}}`, "status") // the API server looks
+	// The API server checks the capacity of the node.
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {capacity: {cpu: "4"}, allocatable: {cpu: "4"}}}`, "status")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: web, image: "web:1", resources: {requests: {cpu: 250m}}}]}}`, "resize")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", ofContainer("containers", 0, "resources.requests.cpu", "250m"))
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}, {name: debug, image: "shell:1", targetContainerName: web}]}}`, "ephemeralcontainers")

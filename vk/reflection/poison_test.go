@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// poison makes the evaluation of some ConfigMaps fail for as long as they have poison in them, each time again: the provider
-// refuses one, the chain panics about another. It returns how often that has happened.
+// poison makes each evaluation of ConfigMaps that contain poison fail: the provider refuses one, and the chain panics
+// on another. It returns the number of failures of each.
 func (l *lab) poison() (refused, panicked *atomic.Int64) {
 	refused, panicked = &atomic.Int64{}, &atomic.Int64{}
 	l.Chains.Swap(reflection.ConfigMapKind, host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
@@ -36,8 +36,9 @@ func (l *lab) poison() (refused, panicked *atomic.Int64) {
 	return refused, panicked
 }
 
-// Two objects that fail over and over do not delay the thousand behind them in the same queue, not even when one worker has
-// to do it all. They have their Events, and cross when they are mended.
+// TestAPoisonedObjectDelaysNobody checks that two objects that fail again and again do not delay the thousand objects
+// behind them in the same queue, even with a single worker. Their failures are reported in Events, and they cross when
+// they are fixed.
 func TestAPoisonedObjectDelaysNobody(t *testing.T) {
 	t.Parallel()
 	const good = 1000
@@ -58,10 +59,10 @@ func TestAPoisonedObjectDelaysNobody(t *testing.T) {
 	})
 	before := failures()
 	l.Local.ConfigMaps(t, l.Namespace, good)
-	for want := good / 10; want <= good; want += good / 10 { // each tenth in its own time
+	for want := good / 10; want <= good; want += good / 10 { // each tenth of the objects has its own timeout
 		l.Eventually(func() error {
 			crossed := reflectiontest.Must(l.Remote.Core.CoreV1().ConfigMaps(l.RemoteNS).List(t.Context(), metav1.ListOptions{LabelSelector: "offloading.liqo.io/destination=" + l.ID}))(t)
-			if n := len(crossed.Items) - 1; n < want { // one is the root CA
+			if n := len(crossed.Items) - 1; n < want { // one ConfigMap is the root CA
 				return fmt.Errorf("%d of %d objects have crossed", n, good)
 			}
 			return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
-// says checks the status of a condition, "" for none.
+// says checks the status of a condition. "" means that the condition is missing.
 func says(kind, status string) func(*unstructured.Unstructured) error {
 	return func(o *unstructured.Unstructured) error {
 		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
@@ -33,8 +33,9 @@ func says(kind, status string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// A load balancer here opens the readiness gate of a pod on the provider: its status stays, and the pod becomes ready. One at the
-// provider is followed. None of that crosses, or costs a write of its own.
+// TestReadinessGates checks the readiness gates of a pod on the provider. A gate opened by a load balancer here keeps
+// its status, and the pod becomes ready. A gate of the provider is followed. Neither crosses to the provider, or causes
+// a write of its own.
 func TestReadinessGates(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -63,7 +64,7 @@ spec:
 	l.Settled()
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
-	l.RemoteStatus("web", remote("False", "False")) // followed: it was never ours
+	l.RemoteStatus("web", remote("False", "False")) // this gate is followed, because it is the provider's
 	l.Present(l.Local, "Pod", l.Namespace, "web", says("here", "True"), says("there", "False"), says("Ready", "False"))
 	l.Settled()
 	if writes := l.Remote.Writes(t); len(writes) != 1 {
@@ -72,7 +73,8 @@ spec:
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/"+pod.GatesAnnotation, ""), reflectiontest.Field("metadata.annotations/"+pod.RemoteGatesAnnotation, ""))
 }
 
-// A provider opens a gate about which nobody asked it: the pod is not ready by that, before somebody here says so.
+// TestAProviderOpensNoGatesByItself checks that a pod does not become ready when the provider opens a gate on its own:
+// the gate must be opened in this cluster.
 func TestAProviderOpensNoGatesByItself(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// With the default plugins: every type of Service crosses, is right at once, and stays untouched by restarts; so are
-// slices and pods, whose status comes back with what this side must not see left out.
+// TestDefaultPlugins checks the default plugins: every type of Service crosses, is correct at once, and is not changed
+// by restarts. The same holds for slices and pods. The status of pods is shown without the parts that this side must
+// not see.
 func TestDefaultPlugins(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))

@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// A virtual kubelet is started with the name of a node that is not its own. The pods of that node are left alone, in offloaded
-// namespaces and elsewhere, until the node is known to stand for the provider.
+// TestPodsOfANodeThatIsNotOurs checks a virtual kubelet that is started with the name of a foreign node: the pods of
+// the node are left alone, in offloaded namespaces and elsewhere, until the node is known to represent the provider.
 func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 	for name, labels := range map[string]string{
 		"a real node":                  "{}",
@@ -45,7 +45,7 @@ func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 			l.Settled()
 			l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {liqo.io/type: null, liqo.io/remote-cluster-id: null}}}`)
 			l.Pod("late")
-			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "late") // it is still ours
+			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "late") // the node is still ours
 		})
 	}
 }

@@ -25,12 +25,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// referenceKinds are the kinds of which pods read objects, and pods.
+// referenceKinds selects pods and the kinds of objects that pods read.
 func referenceKinds(o *reflection.Options) {
 	o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.ConfigMapKind, reflection.SecretKind)
 }
 
-// reader creates a pod whose spec has the fields besides, or instead of, those of a plain one.
+// reader creates a pod. The fields are added to the spec of a plain pod, or replace its fields.
 func (l *lab) reader(name, fields string) {
 	l.Helper()
 	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
@@ -40,11 +40,11 @@ metadata: {name: %s}
 spec: {nodeName: %s, automountServiceAccountToken: false, %s}`, name, l.Node, fields))
 }
 
-// gate holds the outgoing chain of a kind up, as a slow provider or plugin would, until it is opened.
+// gate blocks the outgoing chain of a kind until it is opened, like a slow provider or plugin.
 type gate struct {
 	closed chan struct{}
 	once   sync.Once
-	held   chan string // the names that have reached it
+	held   chan string // names of objects that have reached the gate
 }
 
 // hold closes a gate for the objects with the names.
@@ -63,13 +63,13 @@ func (l *lab) hold(kind string, names ...string) *gate {
 
 func (g *gate) open() { g.once.Do(func() { close(g.closed) }) }
 
-// neverBefore fails when an object is on the provider while the gate is closed.
+// neverBefore fails if an object exists on the provider while the gate is closed.
 func (l *lab) neverBefore(kind, name string) {
 	l.Helper()
 	assert.Never(l, func() bool { return l.Remote.Get(l.T, kind, l.RemoteNS, name) != nil }, time.Second, 50*time.Millisecond, "%s %s came before what it refers to", kind, name)
 }
 
-// before checks that an object of the provider was written last before another one was created.
+// before checks that the last write of an object on the provider precedes the creation of another one.
 func (l *lab) before(kind, name, second, secondName string) {
 	l.Helper()
 	version := func(o *unstructured.Unstructured) (n int) {
@@ -83,7 +83,8 @@ func (l *lab) before(kind, name, second, secondName string) {
 	}
 }
 
-// Every way in which a spec names an object holds the pod up while that object is behind, and no longer.
+// TestPodsComeAfterWhatTheyReferTo checks that every reference in a spec delays the pod while the object is behind, and
+// no longer.
 func TestPodsComeAfterWhatTheyReferTo(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ kind, object, fields string }{
@@ -106,13 +107,13 @@ func TestPodsComeAfterWhatTheyReferTo(t *testing.T) {
 			<-g.held
 			l.reader("web", tc.fields)
 			l.neverBefore("ShadowPod", "web")
-			if tc.kind == "Service" { // a pod without service links has none of them to wait for
+			if tc.kind == "Service" { // a pod without service links does not wait for Services
 				l.reader("unlinked", `enableServiceLinks: false, containers: [{name: c, image: i}]`)
 				l.Present(l.Remote, "ShadowPod", l.RemoteNS, "unlinked")
 			}
 			g.open()
 			l.before(tc.kind, "config", "ShadowPod", "web")
-			l.Settled() // the root CA, what it waited for, and at most two pods
+			l.Settled() // the writes are for the root CA, the reference, and at most two pods
 			if writes := l.Remote.Writes(t); len(writes) > 4 {
 				t.Errorf("the provider saw the writes %q", writes)
 			}
@@ -120,8 +121,9 @@ func TestPodsComeAfterWhatTheyReferTo(t *testing.T) {
 	}
 }
 
-// While no virtual kubelet runs, a ConfigMap changes and a pod is created: the change comes first, although its kind is slow. A pod whose references are
-// all in step, or do not cross, comes at once.
+// TestARestartDoesNotOvertakeConfiguration checks that a ConfigMap that changes while no virtual kubelet runs is
+// written before a pod created at the same time, although its kind is slow. A pod whose references are all in step, or
+// do not cross, is offloaded at once.
 func TestARestartDoesNotOvertakeConfiguration(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, referenceKinds)
@@ -147,7 +149,8 @@ func TestARestartDoesNotOvertakeConfiguration(t *testing.T) {
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "config", reflectiontest.Field("data.a", "new"))
 }
 
-// The provider is away. What was created and changed meanwhile crosses in that order.
+// TestAnOutageDoesNotOvertakeConfiguration checks that objects created and changed during an outage of the provider
+// cross before the pods that refer to them.
 func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
 	t.Parallel()
 	const timeout = 4 * time.Second
@@ -166,7 +169,7 @@ func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
 		}
 		return nil
 	})
-	g := l.hold("Secret", "key") // else the two come back in any order
+	g := l.hold("Secret", "key") // without the gate, the order would be arbitrary
 	outdated := func() bool {
 		return slices.ContainsFunc(l.Events(l.Namespace, "Pod", "web"), func(e string) bool { return strings.Contains(e, "OutdatedReferences") })
 	}
@@ -180,7 +183,7 @@ func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
 	assert.False(t, outdated(), "a pod that came in order has the Event about one that did not")
 }
 
-// denySecret has the provider refuse a value of the Secret, as a policy of its administrator would.
+// denySecret makes the provider deny a value of the Secret, as a policy of its administrator would.
 func (l *lab) denySecret(value string) {
 	l.Helper()
 	l.Remote.Create(l.T, "", fmt.Sprintf(`
@@ -194,8 +197,9 @@ spec:
   spec: {policyName: no-%[1]s-%[2]s, validationActions: [Deny]}}`, l.RemoteNS, value))
 }
 
-// An update that the provider denies holds a pod up for the limit, and an Event names it and its cause. A later pod does not wait again: what fails
-// is known to fail. A further change of the object is awaited as before.
+// TestADeniedReferenceIsNotAwaitedForever checks that an update that the provider denies delays a pod only up to the
+// limit, and that an Event names the object and the cause. A later pod does not wait again for an object that is known
+// to fail. A further change of the object is awaited as before.
 func TestADeniedReferenceIsNotAwaitedForever(t *testing.T) {
 	t.Parallel()
 	const limit = 12 * time.Second
@@ -204,7 +208,7 @@ func TestADeniedReferenceIsNotAwaitedForever(t *testing.T) {
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {a: good}}`)
 	l.Present(l.Remote, "Secret", l.RemoteNS, "key")
 	l.denySecret("bad")
-	l.Eventually(func() error { // policies take a moment to be known
+	l.Eventually(func() error { // a policy takes a moment to become effective
 		_, err := l.Remote.Of("Secret", l.RemoteNS).Patch(t.Context(), "key", types.MergePatchType, []byte(`{"metadata": {"annotations": {"grade": "bad"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
 			return errors.New("the policy is not in force yet")
@@ -238,7 +242,8 @@ func TestADeniedReferenceIsNotAwaitedForever(t *testing.T) {
 	}
 }
 
-// A container that starts later reads the references, too: one with another image.
+// TestContainersThatStartLaterWait checks that a container that starts later, because its image changed, also waits for
+// its references.
 func TestContainersThatStartLaterWait(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, referenceKinds)
@@ -266,8 +271,8 @@ func TestContainersThatStartLaterWait(t *testing.T) {
 	l.before("ConfigMap", "config", "ShadowPod", "web")
 }
 
-// A virtual kubelet that does not know yet whether it leads knows nothing of what its pods refer to, and waits for that. One that knows that
-// another one leads does not.
+// TestPodsWaitForTheElection checks that pods wait while it is not known which virtual kubelet leads, because the state
+// of their references is unknown. They do not wait if another virtual kubelet is known to lead.
 func TestPodsWaitForTheElection(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, referenceKinds)
@@ -284,7 +289,7 @@ func TestPodsWaitForTheElection(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "later")
 }
 
-// BenchmarkReferences is what it costs a pod that nothing it refers to is behind, among many Services.
+// BenchmarkReferences measures the check of a pod's references among many Services, when none of them is behind.
 func BenchmarkReferences(b *testing.B) {
 	m := benchManager(b)
 	web := parsed(b, benchPod)

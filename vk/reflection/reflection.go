@@ -9,11 +9,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// API of the engine for its users.
+// The API of the engine for its users.
 type (
 	// Manager reflects the objects of this cluster to one provider. Safe for concurrent use.
 	Manager = engine.Manager
-	// Options of a Manager.
+	// Options are the options of a Manager.
 	Options = engine.Options
 	// Kind describes a reflected kind.
 	Kind = engine.Kind
@@ -29,14 +29,14 @@ type (
 	Storage = engine.Storage
 )
 
-// The policies.
+// Policies.
 const (
 	DenyList  = engine.DenyList
 	AllowList = engine.AllowList
 	Always    = engine.Always
 )
 
-// How copies are written.
+// Write modes for copies.
 const (
 	Apply   = engine.Apply
 	Replace = engine.Replace
@@ -50,8 +50,8 @@ const (
 	SupportRemote   = engine.SupportRemote
 )
 
-// New prepares the reflection; it contacts neither cluster. Without Options.Kinds it reflects DefaultKinds. The error lists
-// all errors of the options.
+// New prepares the reflection and contacts neither cluster. Without Options.Kinds it reflects DefaultKinds. The error
+// lists all errors of the options.
 func New(options Options) (*Manager, error) {
 	if options.Kinds == nil {
 		options.Kinds = DefaultKinds()
@@ -59,10 +59,11 @@ func New(options Options) (*Manager, error) {
 	return engine.New(options)
 }
 
-// Pods returns the pods of the virtual node as they are cached, none unless pods are reflected. They must not be modified.
+// Pods returns the cached pods of the virtual node. The list is empty unless pods are reflected. The pods must not be
+// modified.
 func Pods(m *Manager) []*unstructured.Unstructured { return m.OfNode(PodKind) }
 
-// Pod returns one of the pods that Pods returns, or nil. It must not be modified.
+// Pod returns a pod of the list that Pods returns, or nil. The pod must not be modified.
 func Pod(m *Manager, namespace, name string) *unstructured.Unstructured {
 	return m.ObjectOfNode(PodKind, namespace, name)
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// refused is a lab with a running pod, web, whose counterpart is held by a finalizer, and the clock of its manager.
+// refused returns a lab with a running pod, web, whose counterpart is held by a finalizer, and the clock of its
+// manager.
 func refused(t *testing.T) (*lab, *clocktesting.FakeClock, *unstructured.Unstructured) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -33,7 +34,7 @@ func refused(t *testing.T) (*lab, *clocktesting.FakeClock, *unstructured.Unstruc
 	return l, clock, local
 }
 
-// revoke takes the access to the remote namespace from the consumer, as a provider does that drains it. Grant gives it back.
+// revoke removes the consumer's access to the remote namespace, as a provider does that drains it. Grant restores it.
 func (l *lab) revoke() {
 	l.Helper()
 	ctx, bindings := l.Context(), l.Remote.Core.RbacV1().RoleBindings(l.RemoteNS)
@@ -54,7 +55,7 @@ func (l *lab) revoke() {
 	})
 }
 
-// loseRemotePod lets the counterpart of web go.
+// loseRemotePod removes the finalizer of web's counterpart.
 func (l *lab) loseRemotePod() {
 	l.Helper()
 	l.Remote.PatchYAML(l.T, "Pod", l.RemoteNS, "web", `{metadata: {finalizers: null}}`)
@@ -66,8 +67,8 @@ func isReady(want string) func(*unstructured.Unstructured) error {
 	return hasCondition("Ready", want)
 }
 
-// The provider drains this cluster: the pod is not ready, and in the end over, so that its controller replaces it. As long as the provider
-// may run it, that is not decided.
+// TestPodsAreOverOnceTheProviderRefusesThem checks that a pod becomes not ready, and finally fails, so that its
+// controller replaces it, when the provider drains this cluster. It does not fail as long as the provider may run it.
 func TestPodsAreOverOnceTheProviderRefusesThem(t *testing.T) {
 	t.Parallel()
 	l, clock, _ := refused(t)
@@ -95,7 +96,8 @@ func TestPodsAreOverOnceTheProviderRefusesThem(t *testing.T) {
 	}
 }
 
-// The provider deletes the remote namespace, and takes its time: the same.
+// TestPodsAreOverWithTheirRemoteNamespace checks that pods also fail if the provider deletes the remote namespace,
+// which takes some time.
 func TestPodsAreOverWithTheirRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l, clock, _ := refused(t)
@@ -112,7 +114,8 @@ func TestPodsAreOverWithTheirRemoteNamespace(t *testing.T) {
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "held", `{metadata: {finalizers: null}}`)
 }
 
-// The provider admits this cluster again before the pod is over: it runs again, as the same pod.
+// TestPodsRunAgainOnceTheProviderAdmitsThem checks that a pod runs again, as the same pod, if the provider admits this
+// cluster again before the pod has failed.
 func TestPodsRunAgainOnceTheProviderAdmitsThem(t *testing.T) {
 	t.Parallel()
 	l, clock, local := refused(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// An admission policy of the provider denies objects of a consumer: the user sees its message in an Event of the object here, and the object
-// is written once the policy allows it.
+// TestObjectsThatAPolicyDenies checks that an admission policy of the provider that denies objects of a consumer is
+// reported with its message in an Event of the object here, and that the object is written once the policy allows it.
 func TestObjectsThatAPolicyDenies(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) {

@@ -10,7 +10,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// Key names an object.
+// Key identifies an object.
 type Key = engine.Key
 
 var (

@@ -18,12 +18,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
-// started is running, since a second that is always the same.
+// started returns a running status whose start time is always the same.
 func started(restarts int) string {
 	return strings.Replace(running(restarts), "{phase: Running,", `{phase: Running, startTime: "2026-01-01T00:00:00Z",`, 1)
 }
 
-// remake lets the provider lose a pod and make it again, within the second.
+// remake deletes the provider's pod and creates it again within the same second.
 func (l *lab) remake(name, status string) {
 	l.Helper()
 	l.Remote.DeleteNow(l.T, "Pod", l.RemoteNS, name)
@@ -31,8 +31,9 @@ func (l *lab) remake(name, status string) {
 	l.RunRemote(name, status)
 }
 
-// Whoever is down while the provider makes a pod again, and however fast that is: restarts are counted, and never fall.
-// What is remembered for that costs no write, neither here nor there.
+// TestRestartsOutliveTheProcess checks that restarts are counted, and never decrease, when the provider recreates a
+// pod, whichever process is down meanwhile and however fast it is. The recorded counts cause no additional write on
+// either side.
 func TestRestartsOutliveTheProcess(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -44,7 +45,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: bare}
 spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: web, image: "web:1"}], tolerations: [{operator: Exists}]}`, l.Node))
-	names := []string{"web", "bare"} // with annotations, and without
+	names := []string{"web", "bare"} // a pod with annotations, and one without
 	shown := func(n int) {
 		t.Helper()
 		for _, name := range names {
@@ -83,7 +84,7 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
 
-	// A pod of the time before there were notes: what is shown is all there is to go by.
+	// A pod from a version without recorded counts has only its status as a source.
 	l.Stop()
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: null}}}`)
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "bare", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: nonsense}}}`)
@@ -94,7 +95,8 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	shown(5)
 }
 
-// An annotation, or a label, that came while the first one was on its way is not lost.
+// TestFirstEntryIsNoOverwrite checks that an annotation or a label is not lost if it is added while the first
+// annotation or label of the virtual kubelet is being written.
 func TestFirstEntryIsNoOverwrite(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

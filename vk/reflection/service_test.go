@@ -68,7 +68,7 @@ func TestRestartWritesNothing(t *testing.T) {
 }
 
 func TestTheAPIServersOwnServiceStays(t *testing.T) {
-	// Not parallel: the default namespace belongs to all.
+	// The test is not parallel, because all tests share the default namespace.
 	l := newLab(t)
 	l.Admit("default")
 	l.MapNamespaces(map[string]string{"default": l.RemoteNS})
@@ -97,7 +97,7 @@ func TestOffloadingPatchIsFollowed(t *testing.T) {
 	})
 	l.Local.Create(t, l.Namespace, service("web", ""))
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {labels: {tier: gold, zone: eu}}}`)
-	l.Eventually(func() error { // Kubernetes gives the labels to the EndpointSlice of the Service, in its own time
+	l.Eventually(func() error { // Kubernetes copies the labels to the EndpointSlice of the Service after a moment
 		slices, err := l.Local.Of("EndpointSlice", l.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=web,tier=gold,zone=eu"})
 		if err == nil && len(slices.Items) == 0 {
 			err = errors.New("the EndpointSlice does not have the labels yet")
@@ -135,7 +135,7 @@ func TestFollower(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web")
 }
 
-// A provider that refuses a copy is told about, once, and tried again.
+// TestRefusedCopy checks that a copy that the provider refuses causes one Event, and is tried again.
 func TestRefusedCopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -158,7 +158,8 @@ func TestRefusedCopy(t *testing.T) {
 		}
 		return nil
 	})
-	mutateTo("Gibberish") // Events keep their order: what was said of the first refusal is there by then
+	// Events keep their order, so the Event about the first refusal has been written by then.
+	mutateTo("Gibberish")
 	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "Gibberish")
 	first := slices.DeleteFunc(l.Events(l.Namespace, "Service", "web"), func(text string) bool { return !strings.Contains(text, "Nonsense") })
 	if len(first) != 1 || !strings.Contains(first[0], " x1: ") {
@@ -168,7 +169,7 @@ func TestRefusedCopy(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web")
 }
 
-// A further kind is a few lines.
+// TestFurtherKind checks that a few lines are enough to reflect a further kind.
 func TestFurtherKind(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {

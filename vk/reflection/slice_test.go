@@ -59,7 +59,7 @@ func TestEndpointSliceMatrix(t *testing.T) {
 			t.Errorf("slice %s crossed", name)
 		}
 	}
-	// The annotation of the Service decides, also later.
+	// The annotation of the Service decides, also when it changes later.
 	l.Local.PatchYAML(t, "Service", l.Namespace, "skipped", `{metadata: {annotations: {liqo.io/skip-reflection: null}}}`)
 	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "of-skipped")
 	l.Local.PatchYAML(t, "Service", l.Namespace, "plain", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
@@ -68,7 +68,8 @@ func TestEndpointSliceMatrix(t *testing.T) {
 	l.Remote.PatchYAML(t, "ShadowEndpointSlice", l.RemoteNS, "taken", `{metadata: {finalizers: null}}`)
 }
 
-// Endpoints on a node of the provider are left out by the chain; nodes that come later count too.
+// TestSlicesFollowNodes checks that the chain omits endpoints on a node of the provider, including nodes that are added
+// later.
 func TestSlicesFollowNodes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -19,13 +19,13 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// watches counts those that a client has begun, by resource.
+// watches counts the watches that a client has begun, by resource.
 type watches struct {
 	mu    sync.Mutex
 	begun map[string]int
 }
 
-// wrap is a transport.WrapperFunc.
+// wrap implements transport.WrapperFunc.
 func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if request.URL.Query().Get("watch") == "true" {
@@ -43,7 +43,8 @@ func (w *watches) of(resource string) int {
 	return w.begun[resource]
 }
 
-// standby starts a replica that stands by, beside the one that the lab has, and returns what it watches on the provider.
+// standby starts a replica that stands by, in addition to the lab's own, and returns it with its watches on the
+// provider.
 func standby(l *lab, wrap ...func(http.RoundTripper) http.RoundTripper) (*reflection.Manager, *watches) {
 	l.Helper()
 	begun := &watches{begun: map[string]int{}}
@@ -68,8 +69,8 @@ func ready(manager *reflection.Manager) func() error {
 	}
 }
 
-// A replica that stands by watches what it will reflect, and writes nothing. When it leads it goes on where the other one was, without
-// reading any of that again.
+// TestStandbyIsWarm checks that a replica that stands by watches the objects that it will reflect, and writes nothing.
+// As the leader, it continues the work of the previous one without reading the objects again.
 func TestStandbyIsWarm(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -98,7 +99,8 @@ func TestStandbyIsWarm(t *testing.T) {
 	assert.Equal(t, pods, begun.of("pods"), "the provider's pods are read again")
 }
 
-// What a replica has read while it stood by may be outdated when it leads: a copy whose object it has not seen is no orphan.
+// TestOutdatedStandbyDeletesNothing checks that outdated caches of a replica that becomes the leader do no harm: a copy
+// whose object the replica has not seen is not an orphan.
 func TestOutdatedStandbyDeletesNothing(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"pods", "namespacemaps"} {
@@ -109,7 +111,7 @@ func TestOutdatedStandbyDeletesNothing(t *testing.T) {
 			other := l.AnotherNamespace()
 			watch := delay(resource)
 			manager, begun := standby(l, watch.wrap)
-			l.Start() // the one that leads
+			l.Start() // starts the leader
 			l.Pod("before")
 			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "before")
 			l.Eventually(func() error {

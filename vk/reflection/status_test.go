@@ -35,7 +35,8 @@ func statuses(t *testing.T) func(*reflection.Options) {
 	}
 }
 
-// Where the provider serves a Service or an Ingress is shown here, by one write, and taken back when it ends.
+// TestLoadBalancersComeBack checks that the addresses of a Service or an Ingress on the provider are shown here, in one
+// write, and removed when reflection ends.
 func TestLoadBalancersComeBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -54,7 +55,7 @@ func TestLoadBalancersComeBack(t *testing.T) {
 			t.Errorf("the status of a %s took the writes %q", kind, made)
 		}
 	}
-	// The provider's says VIP, the default: no address that it names takes over traffic here.
+	// The provider's status has the mode VIP, the default. No address in it may take over traffic here.
 	for s, want := range map[*reflectiontest.Side]string{l.Remote: "VIP", l.Local: "Proxy"} {
 		namespace := map[*reflectiontest.Side]string{l.Remote: l.RemoteNS, l.Local: l.Namespace}[s]
 		list, _, _ := unstructured.NestedSlice(s.Get(t, "Service", namespace, "web").Object, "status", "loadBalancer", "ingress")
@@ -66,14 +67,14 @@ func TestLoadBalancersComeBack(t *testing.T) {
 	l.Quiet("a restart", func() { l.Start() })
 	l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
 	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses())
-	// An address of a copy that goes is an address of nothing.
+	// The status is removed together with its copy.
 	l.Local.PatchYAML(t, "Ingress", l.Namespace, "web", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
 	l.Absent(l.Remote, "Ingress", l.RemoteNS, "web")
 	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses(), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, ""))
 }
 
-// A status that a controller here, or another provider, has written is not touched; that of a provider which nobody here
-// knows any more is.
+// TestStatusOfAnotherStays checks that a status written by a controller here, or by another provider, stays unchanged,
+// and that a status from a provider that is no longer known here is replaced.
 func TestStatusOfAnotherStays(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -93,8 +94,8 @@ func TestStatusOfAnotherStays(t *testing.T) {
 	}
 }
 
-// A controller of this cluster writes a status that is shown from the provider. It owns the status from then on, which is said
-// once; nobody overwrites anybody, whatever either side does next.
+// TestALocalControllersStatusWins checks that a controller of this cluster that writes a status shown from the provider
+// owns the status from then on, with a single Event. Neither side overwrites the other in later writes.
 func TestALocalControllersStatusWins(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -120,13 +121,15 @@ func TestALocalControllersStatusWins(t *testing.T) {
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
 	for _, kind := range []string{"Service", "Ingress"} {
-		// It does not serve the object any more, so the status is the provider's again, without anybody's help.
+		// The controller no longer serves the object, so the status belongs to the provider again, without any user's
+		// action.
 		l.Local.PatchYAML(t, kind, l.Namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
 		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses("192.0.2.8"), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, l.ID))
 	}
 }
 
-// A controller that wrote the status of an Ingress is not responsible any more once the Ingress has another class.
+// TestAnotherClassEndsALocalClaim checks that a controller that wrote the status of an Ingress no longer owns it once
+// the Ingress has another class.
 func TestAnotherClassEndsALocalClaim(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -144,8 +147,8 @@ func TestAnotherClassEndsALocalClaim(t *testing.T) {
 	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
 }
 
-// The API server clears the status of a Service that is no load balancer any more. It is nobody's claim: the address of the provider is shown
-// once there is a load balancer again.
+// TestAnAddressComesBackWithTheType checks that a status cleared by the API server, because a Service is no longer a
+// load balancer, has no owner: the provider's address is shown once the Service is a load balancer again.
 func TestAnAddressComesBackWithTheType(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -164,13 +167,14 @@ func TestAnAddressComesBackWithTheType(t *testing.T) {
 	for _, event := range l.Events(l.Namespace, "Service", "web") {
 		t.Errorf("the Event %q", event)
 	}
-	// An owner for good that an earlier version has recorded, without a claim.
+	// An earlier version has recorded a permanent owner, but the status is empty.
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: rome, plugins.refract.io/status-hash: null}}, status: {loadBalancer: {ingress: null}}}`, "status")
 	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.9"), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, l.ID))
 }
 
-// What a virtual kubelet wrote is no claim of another controller, even if a client has removed its annotations, or an API server stores
-// the status in another form than the one that was hashed.
+// TestOwnStatusIsNoClaim checks that a status written by a virtual kubelet does not count as the status of another
+// controller, even if a client has removed its annotations, or an API server stores the status in another form than the
+// hashed one.
 func TestOwnStatusIsNoClaim(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -191,7 +195,8 @@ func TestOwnStatusIsNoClaim(t *testing.T) {
 	}
 }
 
-// Without statuses of the provider none is shown, and what was shown is taken back.
+// TestWithoutStatus checks that WithoutStatus shows no status of the provider, and removes a status that was shown
+// before.
 func TestWithoutStatus(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -211,8 +216,8 @@ func TestWithoutStatus(t *testing.T) {
 	})
 }
 
-// The classes that the VirtualNode names hold for what is there already, as far as Kubernetes lets them change, and for what
-// comes; the default one counts, or else the first.
+// TestClassesOfTheVirtualNodeAreFollowed checks that the classes in the VirtualNode apply to existing objects, as far
+// as Kubernetes permits the change, and to new ones. The default class is used, or else the first one.
 func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t), func(o *reflection.Options) { o.Classes.Ingress = "public" })
@@ -224,7 +229,8 @@ func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	classes := func(text string) { l.Local.PatchYAML(t, "VirtualNode", l.Tenant, l.Node, "{spec: {"+text+"}}") }
 	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik}], loadBalancerClasses: [{loadBalancerClassName: example.com/a}, {loadBalancerClassName: example.com/b, default: true}]`)
 	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("spec.ingressClassName", "nginx"))
-	// The class of a Service is immutable: the Event says how to change it, and everything else is still reflected.
+	// The class of a Service is immutable: the Event describes how to change it, and all other fields are still
+	// reflected.
 	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "spec.loadBalancerClass", "delete", l.RemoteNS+"/web")
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.sessionAffinity", "ClientIP"), reflectiontest.Field("spec.loadBalancerClass", ""))
@@ -239,7 +245,8 @@ func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("spec.ingressClassName", "public"))
 }
 
-// Without IP reflection nobody learns the other side's addresses: slices stay here, pods show none; all else is as usual.
+// TestWithoutIPReflection checks that without IP reflection neither side gets addresses of the other one: slices stay
+// here, pods show no addresses, and all other objects are reflected as usual.
 func TestWithoutIPReflection(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) { o.DisableIPReflection = true })

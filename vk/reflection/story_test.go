@@ -12,7 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// Stories are in testdata/stories; their language is described in internal/story and reflectiontest.Stage.
+// TestStories runs the stories in testdata/stories. Their language is described in internal/story and
+// reflectiontest.Stage.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	story.Run(t, "testdata/stories", func(t *testing.T) *story.Stage {

@@ -23,9 +23,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// flicker does to one slice what rollouts do: it comes empty and is filled a moment later, is emptied, goes and comes
-// again, faster than writes are answered; and somebody deletes the copy now and then. It returns the address of the last
-// endpoint, "" for none.
+// flicker changes one slice as rollouts do, faster than the writes complete: it creates an empty slice, fills it a
+// moment later, empties it, deletes it and recreates it, and sometimes deletes the copy. It returns the address of the
+// last endpoint, or "" if there is none.
 func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
 	of, context := l.Local.Of("EndpointSlice", l.Namespace), l.Context()
 	exists := false
@@ -64,7 +64,8 @@ func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
 	return last
 }
 
-// Whatever happens in whatever order, at the end the provider has a copy of each slice with an endpoint, and of no other.
+// TestNothingIsLostInAHurry checks that, after any order of changes, the provider has a copy of each slice with an
+// endpoint, and of no other slice.
 func TestNothingIsLostInAHurry(t *testing.T) {
 	t.Parallel()
 	for _, outages := range []bool{false, true} {

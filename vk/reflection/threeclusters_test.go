@@ -19,7 +19,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// endpointsOf lists the addresses of the endpoints in the slices of a Service, wherever those are in the objects.
+// endpointsOf lists the addresses of the endpoints in the slices of a Service. path leads to the endpoints in the
+// objects.
 func (l *lab) endpointsOf(s *reflectiontest.Side, kind, namespace, service string, path ...string) (addresses []string) {
 	l.Helper()
 	list := reflectiontest.Must(s.Of(kind, namespace).List(l.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service}))(l.T)
@@ -33,9 +34,9 @@ func (l *lab) endpointsOf(s *reflectiontest.Side, kind, namespace, service strin
 	return addresses
 }
 
-// A pod of one provider is an endpoint for another. When it is made again there it has another address: the pod here has it,
-// so does the slice that Kubernetes makes of it, and so does the other provider, by the mapping of the new address and never
-// by that of the old one.
+// TestAnAddressChangesWithThreeClusters checks a pod of one provider that is an endpoint for another provider. When the
+// pod is recreated with another address, the pod here and the slice that Kubernetes derives from it have the new
+// address, and the other provider gets the mapping of the new address, never the mapping of the old one.
 func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 	t.Parallel()
 	asker := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -77,10 +78,10 @@ func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 	runner.Remote.DeleteNow(t, "Pod", runner.RemoteNS, "web")
 	runner.Absent(runner.Remote, "Pod", runner.RemoteNS, "web")
 	runner.RunRemote("web", at("10.245.0.77"))
-	sees("10.71.0.77", "") // nothing maps it yet, and the old address is nobody's any more
+	sees("10.71.0.77", "") // the new address has no mapping yet, and the old address belongs to no pod
 	mapped("second", "10.71.0.77", "10.80.0.77")
 	sees("10.71.0.77", "10.80.0.77")
 
-	runner.Local.Delete(t, "Pod", runner.Namespace, "web") // that on the provider goes with its ShadowPod
+	runner.Local.Delete(t, "Pod", runner.Namespace, "web") // the provider's pod is deleted with its ShadowPod
 	sees("", "")
 }

@@ -19,7 +19,7 @@ import (
 
 var errNoRequest = errors.New("nothing was requested yet")
 
-// throttle answers requests for one object as API priority and fairness does, while it is on.
+// throttle responds to requests for one object like API priority and fairness, while it is on.
 type throttle struct {
 	on    atomic.Bool
 	count atomic.Int64
@@ -42,8 +42,9 @@ func (y *throttle) wrap(retryAfter string) func(http.RoundTripper) http.RoundTri
 	}
 }
 
-// An API server that limits requests holds up the object that it limits, not the worker: other objects of the kind cross meanwhile. It is asked again when
-// it says, it is no outage and no slow webhook, and an Event says what it is if it lasts.
+// TestThrottledRequests checks that an API server that limits requests delays only the limited object, and not the
+// worker: other objects of the kind cross meanwhile. The request is repeated after the delay in the response. It counts
+// neither as an outage nor as a slow webhook, and an Event reports it if it lasts.
 func TestThrottledRequests(t *testing.T) {
 	t.Parallel()
 	for name, retryAfter := range map[string]string{"with Retry-After": "1", "without": ""} {

@@ -32,7 +32,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// withTokens runs the lab with the plugins that are shipped, and pods that may use the API server.
+// withTokens runs the lab with the default plugins, and pods that may use the API server.
 func withTokens(t *testing.T) func(*reflection.Options) {
 	defaults := reflectiontest.WithDefaultPlugins(t)
 	return func(o *reflection.Options) {
@@ -41,7 +41,8 @@ func withTokens(t *testing.T) func(*reflection.Options) {
 	}
 }
 
-// sources of the projected volume "keys", besides the one that Kubernetes adds for its own API server.
+// vaultToken is a further source of the projected volume "keys", in addition to the source that Kubernetes adds for its
+// own API server.
 const vaultToken = `{serviceAccountToken: {audience: vault, expirationSeconds: 1200, path: deep/vault}}`
 
 // userPod creates a pod with a service account, and with a volume of further sources.
@@ -56,7 +57,7 @@ spec:
   containers: [{name: web, image: "web:1", volumeMounts: [{name: keys, mountPath: /keys}]}]
   volumes: [{name: keys, projected: {sources: [%s]}}]
   tolerations: [{operator: Exists}]`, name, strings.Join(annotations, ", "), l.Node, sources)
-	l.Present(l.Local, "ServiceAccount", l.Namespace, "default") // admission wants it
+	l.Present(l.Local, "ServiceAccount", l.Namespace, "default") // admission requires the service account
 	return l.Local.Create(l.T, l.Namespace, object)
 }
 
@@ -73,7 +74,7 @@ func tokenOf(t *testing.T, secret *unstructured.Unstructured, volume string) str
 	return ""
 }
 
-// life of a token in seconds.
+// life returns the lifetime of a token in seconds.
 func life(t *testing.T, token string) int64 {
 	t.Helper()
 	var claims struct{ Iat, Exp int64 }
@@ -85,14 +86,14 @@ func life(t *testing.T, token string) int64 {
 	return claims.Exp - claims.Iat
 }
 
-// accepted asks this cluster's API server whose token it is.
+// accepted returns the review of a token by this cluster's API server.
 func (l *lab) accepted(token string, audiences ...string) authenticationv1.TokenReviewStatus {
 	l.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
 	return reflectiontest.Must(l.Local.Core.AuthenticationV1().TokenReviews().Create(l.Context(), review, metav1.CreateOptions{}))(l.T).Status
 }
 
-// safeBuffer takes the log.
+// safeBuffer is a buffer for the log that is safe for concurrent use.
 type safeBuffer struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -110,8 +111,9 @@ func (b *safeBuffer) text() string {
 	return b.all.String()
 }
 
-// An offloaded pod finds, where it would find them here, tokens that this cluster's API server accepts as those of the pod;
-// they cost one write, are kept over a restart, told to nobody, and gone with the pod.
+// TestTokensOfAPod checks that an offloaded pod finds tokens at the usual paths, which this cluster's API server
+// accepts as tokens of the pod. They cost one write, are kept over a restart, are never disclosed, and are deleted with
+// the pod.
 func TestTokensOfAPod(t *testing.T) {
 	t.Parallel()
 	log, registry := &safeBuffer{}, prometheus.NewRegistry()
@@ -170,7 +172,7 @@ func TestTokensOfAPod(t *testing.T) {
 	}
 	l.Quiet("another look", func() { l.Manager.EnqueueAll(reflection.ServiceAccountKind) })
 	l.Stop()
-	l.Options.Registerer = nil // it has its metrics
+	l.Options.Registerer = nil // the registerer already has the metrics
 	l.Quiet("a restart", func() { l.Start() })
 
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {tier: front}}}`)
@@ -181,7 +183,7 @@ func TestTokensOfAPod(t *testing.T) {
 	}
 }
 
-// keysAgree checks that every key to which the ShadowPod refers is in the Secret, and no other.
+// keysAgree checks that the Secret has exactly the keys to which the ShadowPod refers.
 func (l *lab) keysAgree(name string) {
 	l.Helper()
 	var refers []string
@@ -213,7 +215,7 @@ func (l *lab) tokenRequests() (n int) {
 	return n
 }
 
-// A token is renewed when four fifths of its life are over, and no other; by one write.
+// TestTokensAreRenewed checks that only a token with less than a fifth of its lifetime left is renewed, in one write.
 func TestTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -223,7 +225,8 @@ func TestTokensAreRenewed(t *testing.T) {
 	l.userPod("web", "{serviceAccountToken: {audience: short, expirationSeconds: 600, path: t}}")
 	first := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
 	l.Settled()
-	issued := first.GetCreationTimestamp().Time // by the API server's clock, however long it took
+	// The API server's clock does not depend on the duration of the test.
+	issued := first.GetCreationTimestamp().Time
 	l.Quiet("most of the life of a token", func() { clock.SetTime(issued.Add(470 * time.Second)) })
 	before := len(l.Remote.Writes(t))
 	clock.SetTime(issued.Add(520 * time.Second)) // 480 s, and the jitter
@@ -243,7 +246,7 @@ func TestTokensAreRenewed(t *testing.T) {
 	if !l.accepted(tokenOf(t, second, "keys-"), "short").Authenticated {
 		t.Error("the new token is not accepted")
 	}
-	// The time until a renewal is due is no time that a change has waited.
+	// The time until a renewal is due does not count as the waiting time of a change.
 	var crossed *dto.Histogram
 	for _, family := range reflectiontest.Must(registry.Gather())(t) {
 		for _, metric := range family.GetMetric() {
@@ -257,7 +260,8 @@ func TestTokensAreRenewed(t *testing.T) {
 	assert.Less(t, crossed.GetSampleSum(), 60.0)
 }
 
-// Another pod of the same name, made while nobody was looking, gets tokens of its own in a Secret of its own.
+// TestAnotherPodGetsOtherTokens checks that a new pod of the same name, created while no virtual kubelet runs, gets its
+// own tokens in its own Secret.
 func TestAnotherPodGetsOtherTokens(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// environment of the first container of a ShadowPod, and its host aliases.
+// environment returns the variables of the first container of a ShadowPod, and its host aliases.
 func environment(shadow *unstructured.Unstructured) (variables map[string]string, aliases string) {
 	variables = map[string]string{}
 	containers, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "containers")
@@ -28,12 +28,12 @@ func environment(shadow *unstructured.Unstructured) (variables map[string]string
 	return variables, fmt.Sprint(raw.Nested(shadow.Object, "spec", "pod", "hostAliases"))
 }
 
-// Offloaded pods find this cluster's API server where the network says, or where the user says; without tokens they are
-// told nothing of it.
+// TestPodsFindTheAPIServer checks that offloaded pods find this cluster's API server at the address from the network,
+// or at the configured one. Without tokens they get no address.
 func TestPodsFindTheAPIServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
-	l.Options.LiqoNamespace = l.Tenant // any namespace of this test's own
+	l.Options.LiqoNamespace = l.Tenant // any namespace that only this test uses
 	l.defineIPs()
 	object := ip("api-server", "10.96.0.1", "10.70.0.1")
 	ips := l.Local.Dynamic.Resource(ipsResource)
@@ -65,13 +65,15 @@ func TestPodsFindTheAPIServer(t *testing.T) {
 	}
 }
 
-// A pod that needs this cluster's API server is not offloaded before the network has told where that is reached, which is said;
-// then it goes on by itself. It would talk to the provider's API server forever. Where no network is going to tell, nobody waits: Liqo's makes
-// an IP object for the API server when it is installed, and without its network there are none, though the resource is known.
+// TestPodsWaitForTheAddressOfTheAPIServer checks that a pod that needs this cluster's API server is not offloaded
+// before the network has reported its address. An Event reports the wait, and the pod continues automatically. It would
+// otherwise use the provider's API server forever. If no network will report an address, pods do not wait: Liqo's
+// network creates an IP object for the API server when it is installed. Without the network, the resource exists, but
+// the IP object does not.
 func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
-	l.Options.LiqoNamespace = l.Tenant // any namespace of this test's own
+	l.Options.LiqoNamespace = l.Tenant // any namespace that only this test uses
 	l.defineIPs()
 	l.Start()
 	l.userPod("before", vaultToken)
@@ -81,7 +83,7 @@ func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	reflectiontest.Must(ips.Create(t.Context(), announced, metav1.CreateOptions{}))(t)
 	l.Settled()
 	l.Stop()
-	l.Start() // and has read it, before any pod is evaluated
+	l.Start() // the IP object is read before any pod is evaluated
 	l.userPod("needs", vaultToken)
 	l.Pod("needs-none")
 	if variables, _ := environment(l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs-none")); variables["KUBERNETES_SERVICE_HOST"] != "" {

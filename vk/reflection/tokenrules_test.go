@@ -25,7 +25,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// Without support for the API server no token is requested. Those that were there go; what others made stays.
+// TestTokensSwitchedOff checks that no token is requested without support for the API server. Existing Secrets of
+// tokens are deleted, and foreign Secrets stay.
 func TestTokensSwitchedOff(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
@@ -57,7 +58,7 @@ func TestTokensSwitchedOff(t *testing.T) {
 		}
 	}
 
-	// Switched on again: pods that were offloaded without tokens have no use for them.
+	// When the support is enabled again, pods that were offloaded without tokens do not use them.
 	l.Stop()
 	l.Options.APIServerSupport = reflection.SupportTokenAPI
 	l.Start()
@@ -68,7 +69,8 @@ func TestTokensSwitchedOff(t *testing.T) {
 	}
 }
 
-// The annotation of a pod decides for it, also later; a plugin that keeps it at home keeps its tokens there.
+// TestAnnotationsDecideAboutTokens checks that the annotation of a pod decides about its tokens, also when it changes
+// later, and that a pod that a plugin skips has no tokens on the provider.
 func TestAnnotationsDecideAboutTokens(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
@@ -100,12 +102,12 @@ func TestAnnotationsDecideAboutTokens(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "odd-token")
 	l.keysAgree("odd")
 
-	// A pod that is over needs no tokens any more.
+	// A finished pod needs no tokens.
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "odd", "{status: {phase: Succeeded}}", "status")
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "odd-token")
 }
 
-// skips keeps one pod at home.
+// skips is a chain that skips one pod.
 type skips struct {
 	reflection.Chains
 	name string
@@ -118,8 +120,9 @@ func (s skips) Run(ctx context.Context, kind string, hook host.Hook, doc *docume
 	return s.Chains.Run(ctx, kind, hook, doc, env)
 }
 
-// A Secret of the user's in the place of the tokens is left alone; the pod is told, and gets its tokens when it is gone. Nor
-// are tokens overwritten by a Secret that comes later.
+// TestTokensMeetAUsersSecret checks that a user's Secret with the name of the tokens' Secret is left alone: the pod
+// gets an Event, and gets its tokens when the Secret is gone. A Secret that is created later does not overwrite the
+// tokens either.
 func TestTokensMeetAUsersSecret(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) {
@@ -144,7 +147,7 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 	l.keysAgree("web")
 }
 
-// Tokens that are denied are asked for again, and the pod is told what is missing.
+// TestTokensAreDenied checks that denied tokens are requested again, and that an Event on the pod reports the cause.
 func TestTokensAreDenied(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
@@ -160,13 +163,13 @@ func TestTokensAreDenied(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("metadata.labels/"+wire.ServiceAccountNameLabel, "robot"))
 	l.keysAgree("web")
 
-	// Without the permission; everything else that the role allows goes on.
+	// The permission to request tokens is removed. All other permissions of the role stay.
 	bindings := l.Local.Core.RbacV1().RoleBindings(l.Namespace)
 	all := reflectiontest.Must(bindings.List(t.Context(), metav1.ListOptions{}))(t)
 	for _, binding := range all.Items {
 		require.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
 	}
-	l.Eventually(func() error { // until the authorizer has heard of it
+	l.Eventually(func() error { // the authorizer needs a moment to read the change
 		name := fmt.Sprintf("late-%d", len(reflectiontest.Must(l.Local.Core.CoreV1().Pods(l.Namespace).List(t.Context(), metav1.ListOptions{}))(t).Items))
 		l.userPod(name, vaultToken)
 		l.Settled()
@@ -182,7 +185,8 @@ func TestTokensAreDenied(t *testing.T) {
 	}
 }
 
-// What is missing from the Secret, or is not what was written, is made good; what Liqo wrote is gone on with.
+// TestTokensAreRepaired checks that tokens that are missing from the Secret, or differ from the written ones, are
+// replaced, and that tokens written by Liqo are used.
 func TestTokensAreRepaired(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
@@ -223,7 +227,8 @@ func TestTokensAreRepaired(t *testing.T) {
 	}
 }
 
-// Pods whose name is too long for their tokens are told so, and what to do.
+// TestTokensOfALongName checks that pods whose names are too long for the Secret of their tokens get an Event with the
+// remedy.
 func TestTokensOfALongName(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))

@@ -35,11 +35,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// away is longer than client-go's first retries take: afterwards it would try again every half minute.
+// away is longer than client-go's first retries. After them, client-go retries only every half minute.
 const away = 12 * time.Second
 
-// The provider goes away while nothing is to be written, and comes back: both is noticed at once, and what changed over
-// there meanwhile is shown.
+// TestProviderAwayWhileNothingIsWritten checks that the loss and the return of a provider are noticed at once even if
+// there is nothing to write, and that changes on the provider meanwhile are shown.
 func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
 	for name, how := range map[string]struct {
 		lose, find func(*testenv.Cable, *testing.T)
@@ -87,7 +87,8 @@ func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
 	}
 }
 
-// A namespace that is not offloaded any more ends its watches: that says nothing about the provider.
+// TestEndOfANamespaceIsNoOutage checks that the end of the watches of a namespace that is no longer offloaded is not
+// taken for an outage of the provider.
 func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var log syncedBuffer
@@ -112,7 +113,8 @@ func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 	}
 }
 
-// One admission webhook that is too slow for its Services holds up these, and nothing else.
+// TestSlowAdmissionIsNoOutage checks that an admission webhook that is too slow for its Services delays only these
+// Services.
 func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var log syncedBuffer
@@ -130,7 +132,8 @@ func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	}
 }
 
-// slowAdmission has the provider ask somebody about the Services of the remote namespace who never answers for those of one name.
+// slowAdmission installs a webhook on the provider, for the Services of the remote namespace, that never responds for
+// Services of one name.
 func (l *lab) slowAdmission(name string) {
 	l.Helper()
 	ended := make(chan struct{})
@@ -144,7 +147,7 @@ func (l *lab) slowAdmission(name string) {
 		return ""
 	})
 	l.Cleanup(func() { close(ended) })
-	l.Eventually(func() error { // the API server hears of it after a while
+	l.Eventually(func() error { // the API server reads the webhook configuration after a while
 		trial := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service",
 			"metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}}}
 		soon, cancel := context.WithTimeout(l.Context(), time.Second)
@@ -156,13 +159,14 @@ func (l *lab) slowAdmission(name string) {
 	})
 }
 
-// question is what an API server asks a webhook.
+// question is the part of an AdmissionReview that the webhook reads.
 type question struct {
 	UID, Name         string
 	Object, OldObject map[string]any
 }
 
-// admission has the provider ask about objects of the remote namespace. An answer that is not empty denies them.
+// admission installs a webhook on the provider for objects of the remote namespace. A non-empty result of answer denies
+// the request.
 func (l *lab) admission(resource, version, operation string, answer func(context.Context, question) (denial string)) {
 	l.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -199,8 +203,9 @@ webhooks:
 	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.RemoteNS, metav1.DeleteOptions{}) })
 }
 
-// A provider of the other implementation denies changes of a ShadowPod but for images, the deadline and tolerations. A debugger
-// or a resize is told, and keeps nothing else of the pod back, then or later.
+// TestProviderThatDeniesChanges checks a provider of the other implementation, which denies all changes of a ShadowPod
+// except for images, the deadline and tolerations. An ephemeral container or a resize causes an Event, and does not
+// block other changes of the pod, then or later.
 func TestProviderThatDeniesChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -225,7 +230,7 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 		}
 		return ""
 	})
-	for n := 0; asked.Load() == 0; n++ { // the API server hears of it after a while
+	for n := 0; asked.Load() == 0; n++ { // the API server reads the webhook configuration after a while
 		l.Local.PatchYAML(t, "Pod", l.Namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
 		l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", fmt.Sprint(n)))
 	}
@@ -248,7 +253,8 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	}
 }
 
-// A part of an update that a webhook has denied is tried again by itself: the webhook may allow it later.
+// TestPartsThatWereDeniedAreTriedAgain checks that the part of an update that a webhook has denied is retried
+// automatically, because the webhook may allow it later.
 func TestPartsThatWereDeniedAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -264,7 +270,7 @@ func TestPartsThatWereDeniedAreTriedAgain(t *testing.T) {
 		}
 		return ""
 	})
-	for n := 0; !asked.Load(); n++ { // the API server hears of it after a while
+	for n := 0; !asked.Load(); n++ { // the API server reads the webhook configuration after a while
 		l.Local.PatchYAML(t, "Pod", l.Namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
 		l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", fmt.Sprint(n)))
 	}
@@ -287,7 +293,7 @@ func TestPartsThatWereDeniedAreTriedAgain(t *testing.T) {
 	l.Eventually(debugged)
 }
 
-// syncedBuffer is a log that is read while it is written.
+// syncedBuffer is a log that can be read while it is written.
 type syncedBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder

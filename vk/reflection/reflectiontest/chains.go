@@ -28,7 +28,7 @@ func NewChains() *Chains {
 	return c
 }
 
-// MutateService drops what the consumer's API server has allocated.
+// MutateService removes the values that the consumer's API server has allocated.
 func MutateService(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 	_, err := doc.Remove("spec.clusterIP\nspec.clusterIPs\nspec.ipFamilies\nspec.ports.*.nodePort")
 	return &host.Outcome{}, err
@@ -51,7 +51,7 @@ func (c *Chains) Subscribe(f func(string, host.Hook, uint64)) func() {
 	return func() { c.mu.Lock(); c.subscriber = nil; c.mu.Unlock() }
 }
 
-// Swap replaces a chain; nil is the identity.
+// Swap replaces a chain. A nil chain changes nothing.
 func (c *Chains) Swap(kind string, hook host.Hook, f ChainFunc) {
 	c.mu.Lock()
 	c.Hooks = maps.Clone(c.Hooks)

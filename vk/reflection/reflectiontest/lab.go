@@ -33,17 +33,17 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// The two control planes are started by the first test that needs them and shared by all: each lab has its own
-// provider id, node and namespaces in them.
+// The first test that needs the two control planes starts them, and all tests share them. Each lab has its own provider
+// id, node and namespaces in them.
 var clusters struct {
 	once             sync.Once
 	err              error
 	consumer, remote *testenv.Cluster
 	labs             atomic.Int32
-	granting         sync.Mutex // the labs share some roles
+	granting         sync.Mutex // serializes changes of the roles that labs share
 }
 
-// Main is for TestMain: it runs the tests and stops the clusters that they have started.
+// Main implements TestMain: it runs the tests and stops the clusters that they have started.
 func Main(m *testing.M) {
 	code := m.Run()
 	for _, cluster := range []*testenv.Cluster{clusters.consumer, clusters.remote} {
@@ -88,7 +88,7 @@ func New(t *testing.T, change ...func(*reflection.Options)) *Lab {
 	return NewOn(t, Consumer(t), change...)
 }
 
-// Consumer is the consumer that the labs share.
+// Consumer returns the consumer that the labs share.
 func Consumer(t *testing.T) *testenv.Cluster {
 	t.Helper()
 	needClusters(t)
@@ -103,7 +103,7 @@ func needClusters(t *testing.T) {
 	}
 }
 
-// NewOn is a lab with its own consumer.
+// NewOn returns a lab with its own consumer.
 func NewOn(t *testing.T, consumer *testenv.Cluster, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	needClusters(t)
@@ -126,7 +126,7 @@ spec: {clusterID: %s}`, l.Node, l.Tenant, l.ID))
 	l.Options = reflection.Options{
 		Local: Must(l.Local.Cluster.ConfigFor(l.Local.user))(t), Remote: Must(l.Remote.Cluster.ConfigFor(l.Remote.user))(t),
 		LocalClusterID: "rome", RemoteClusterID: l.ID, NodeName: l.Node, NodeIP: "10.9.8.7", TenantNamespace: l.Tenant,
-		// Most tests count writes; those of the root CA's ConfigMap would be among them everywhere.
+		// Most tests count writes. With ConfigMaps, the write of the root CA would be among them in each test.
 		Kinds:    Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind),
 		Registry: l.Chains, SettleAfter: 200 * time.Millisecond, RecheckAfter: time.Second, ProbeEvery: 100 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
@@ -151,7 +151,7 @@ func (l *Lab) side(cluster *testenv.Cluster, user string) *Side {
 		Core: Must(kubernetes.NewForConfig(cluster.Config()))(l.T), user: user}
 }
 
-// Grant gives the manager only the roles it is shipped with.
+// Grant gives the manager only the roles of the released charts.
 func (l *Lab) Grant() {
 	l.Helper()
 	clusters.granting.Lock()
@@ -171,7 +171,7 @@ func Kinds(names ...string) []reflection.Kind {
 	return slices.DeleteFunc(reflection.DefaultKinds(), func(kind reflection.Kind) bool { return !slices.Contains(names, kind.Name) })
 }
 
-// Admit gives the manager what it needs in a further namespace of the consumer.
+// Admit gives the manager its permissions in a further namespace of the consumer.
 func (l *Lab) Admit(namespace string) {
 	l.Helper()
 	kubelet := rbac.Kubelet{NodeName: l.Node, Subject: rbac.User(l.Local.user)}
@@ -179,7 +179,7 @@ func (l *Lab) Admit(namespace string) {
 	l.granted(l.Local, namespace, "services", "")
 }
 
-// Allow gives the manager a further resource on both sides.
+// Allow gives the manager permissions for a further resource on both sides.
 func (l *Lab) Allow(group, resource string) {
 	l.Helper()
 	for _, s := range []*Side{l.Local, l.Remote} {
@@ -194,7 +194,7 @@ func (l *Lab) Allow(group, resource string) {
 	}
 }
 
-// granted waits until the API server's authorizer has heard of the roles.
+// granted waits until the API server's authorizer has read the roles.
 func (l *Lab) granted(s *Side, namespace, resource, group string) {
 	l.Helper()
 	client := Must(kubernetes.NewForConfig(Must(s.Cluster.ConfigFor(s.user))(l.T)))(l.T)
@@ -235,7 +235,7 @@ func (l *Lab) StartUnready() {
 
 func (l *Lab) Stop() { l.cancel() }
 
-// MapNamespaces writes the NamespaceMap as a provider that has accepted everything.
+// MapNamespaces writes the NamespaceMap of a provider that has accepted all namespaces.
 func (l *Lab) MapNamespaces(extensions map[string]string) {
 	l.Helper()
 	current := map[string]any{}
@@ -267,7 +267,7 @@ func (l *Lab) WriteMap(name string, current map[string]any) {
 	Must(maps.UpdateStatus(l.Context(), present, metav1.UpdateOptions{}))(l.T)
 }
 
-// Eventually waits until check has no more to complain about.
+// Eventually waits until check returns no error.
 func (l *Lab) Eventually(check func() error) {
 	l.Helper()
 	testenv.Eventually(l.T, check)
@@ -281,7 +281,7 @@ func (l *Lab) ThroughCable() *testenv.Cable {
 	return c
 }
 
-// Settled waits until the manager has nothing left to do: every queue has been empty, and nothing evaluated, for a while.
+// Settled waits until the manager is idle: for a while, every queue has been empty and nothing was evaluated.
 func (l *Lab) Settled() {
 	l.Helper()
 	quiet, last := time.Now(), uint64(0)
@@ -297,13 +297,13 @@ func (l *Lab) Settled() {
 	})
 }
 
-// Evaluated counts the evaluations of the manager.
+// Evaluated returns the number of evaluations by the manager.
 func (l *Lab) Evaluated() uint64 {
 	_, evaluated := l.Manager.Backlog()
 	return evaluated
 }
 
-// Present waits for an object, and for check to be content with it.
+// Present waits until an object exists and passes check.
 func (l *Lab) Present(s *Side, kind, namespace, name string, check ...func(*unstructured.Unstructured) error) (found *unstructured.Unstructured) {
 	l.Helper()
 	l.Eventually(func() error {
@@ -330,7 +330,8 @@ func (l *Lab) Absent(s *Side, kind, namespace, name string) {
 	})
 }
 
-// Field checks the value at a path of package story, such as "metadata.labels/app"; "" is no value.
+// Field checks the value at a path in the notation of package story, such as "metadata.labels/app". "" means that there
+// is no value.
 func Field(path, want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		if object == nil {
@@ -352,7 +353,7 @@ func (l *Lab) Events(namespace, kind, name string) (found []string) {
 	return found
 }
 
-// Event waits for an Event with all of the words.
+// Event waits for an Event that contains all of the words.
 func (l *Lab) Event(namespace, kind, name string, words ...string) {
 	l.Helper()
 	l.Eventually(func() error {
@@ -366,7 +367,7 @@ func (l *Lab) Event(namespace, kind, name string, words ...string) {
 	})
 }
 
-// Quiet runs something and fails when the manager wrote anything in the meantime and until it has settled.
+// Quiet calls do, and fails if the manager wrote anything until it has settled again.
 func (l *Lab) Quiet(what string, do func()) {
 	l.Helper()
 	before := [2][]string{l.Local.Writes(l.T), l.Remote.Writes(l.T)}
@@ -379,7 +380,7 @@ func (l *Lab) Quiet(what string, do func()) {
 	}
 }
 
-// Addresses checks where the load balancer of an object listens.
+// Addresses checks the load-balancer addresses of an object.
 func Addresses(want ...string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		var got []string
@@ -399,7 +400,7 @@ func Addresses(want ...string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// AnotherNamespace makes a second namespace on the provider that ours may be mapped to.
+// AnotherNamespace creates a second namespace on the provider, to which ours may be mapped.
 func (l *Lab) AnotherNamespace() string {
 	l.Helper()
 	name := l.RemoteNS + "-2"

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Owned is the labels of what the lab's manager makes.
+// Owned returns the labels of objects that the lab's manager creates.
 func (l *Lab) Owned() string {
 	return "offloading.liqo.io/origin: rome, offloading.liqo.io/destination: " + l.ID
 }
@@ -34,13 +34,14 @@ spec:
   tolerations: [{operator: Exists}]`, name, name, l.Node))
 }
 
-// RunRemote plays the provider: the pod of a ShadowPod, with a status.
+// RunRemote acts as the provider: it creates the pod of a ShadowPod, with a status.
 func (l *Lab) RunRemote(name, status string) *unstructured.Unstructured {
 	l.Helper()
 	return l.RunRemoteWith(name, `{containers: [{name: web, image: "web:1"}]}`, status)
 }
 
-// RunRemoteWith is runRemote with a spec, which the API server needs to see where containers may restart.
+// RunRemoteWith implements RunRemote with a spec. The API server needs the spec to determine whether containers may
+// restart.
 func (l *Lab) RunRemoteWith(name, spec, status string) *unstructured.Unstructured {
 	l.Helper()
 	like := map[string]any{}
@@ -71,7 +72,7 @@ func (l *Lab) RemoteStatus(name, status string) {
 
 func (l *Lab) OwnedPod() string { return l.Owned() + ", offloading.liqo.io/nodename: " + l.Node }
 
-// ChainsForPods sets the node IP, adds restarts, and obeys remoteUnavailable, as the default plugin does.
+// ChainsForPods sets the node IP, adds restarts, and handles remoteUnavailable, as the default plugin does.
 func (l *Lab) ChainsForPods() {
 	l.Chains.Swap("Pod", host.Incoming, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		if err := doc.SetString("status.hostIP", env.Context["nodeIP"].(string)); err != nil {

@@ -35,12 +35,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Side is one of the two clusters as its administrator sees it.
+// Side is one of the two clusters, with the permissions of its administrator.
 type Side struct {
 	Cluster *testenv.Cluster
 	Dynamic dynamic.Interface
 	Core    kubernetes.Interface
-	user    string // as whom the manager under test comes
+	user    string // user name of the manager under test
 }
 
 var Resources = map[string]schema.GroupVersionResource{
@@ -67,7 +67,7 @@ func (s *Side) CreateNamespace(t *testing.T, name string) {
 	s.Create(t, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
 }
 
-// Create creates an object from YAML, and sets its status when there is one.
+// Create creates an object from YAML, and sets its status if the YAML has one.
 func (s *Side) Create(t *testing.T, namespace, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -89,7 +89,7 @@ func (s *Side) patch(t *testing.T, kind, namespace, name string, change map[stri
 	return Must(s.Of(kind, namespace).Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, subresource...))(t)
 }
 
-// PatchYAML is patch with the change as text.
+// PatchYAML patches an object with a change in YAML.
 func (s *Side) PatchYAML(t *testing.T, kind, namespace, name, text string, subresource ...string) {
 	t.Helper()
 	change := map[string]any{}
@@ -110,7 +110,7 @@ func (s *Side) Delete(t *testing.T, kind, namespace, name string) {
 	require.NoError(t, s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// Request is what an API server noted of one that it has answered; of a watch, when it ended.
+// Request is an entry of the API server's audit log for a finished request. A watch is logged when it ends.
 type Request struct {
 	Verb       string
 	RequestURI string
@@ -118,7 +118,7 @@ type Request struct {
 	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
 }
 
-// Requests lists those of the manager under test, from the audit log.
+// Requests lists the requests of the manager under test, from the audit log.
 func (s *Side) Requests(t *testing.T) (found []Request) {
 	t.Helper()
 	file := Must(os.Open(s.Cluster.AuditLogPath()))(t)
@@ -134,7 +134,7 @@ func (s *Side) Requests(t *testing.T) (found []Request) {
 	return found
 }
 
-// Writes lists what the manager wrote to a cluster.
+// Writes lists the writes of the manager to a cluster.
 func (s *Side) Writes(t *testing.T) (found []string) {
 	t.Helper()
 	for _, entry := range s.Requests(t) {
@@ -145,7 +145,7 @@ func (s *Side) Writes(t *testing.T) (found []string) {
 	return found
 }
 
-// ConfigMaps creates many, several at a time.
+// ConfigMaps creates a number of ConfigMaps, several at a time.
 func (s *Side) ConfigMaps(t *testing.T, namespace string, number int) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -14,12 +14,13 @@ import (
 	"github.com/refract-project/refract/internal/story"
 )
 
-// Stage lets stories play in a lab, on the sides "consumer" and "provider". Besides the commands of package story there are:
+// Stage plays stories in a lab, on the sides "consumer" and "provider". In addition to the commands of package story
+// there are:
 //
 //	start, stop                    the manager; start waits until it reflects, unless the link is cut
-//	cut, mend                      the link to the provider; cut waits until that is noticed
+//	cut, mend                      the link to the provider; cut waits until the manager has noticed
 //	chain KIND WHAT [WORD...]      swap the outgoing chain of a kind; see newChain
-//	run POD STATUS                 play the provider: the pod of a ShadowPod, with a status as YAML
+//	run POD STATUS                 act as the provider: create the pod of a ShadowPod, with a status as YAML
 //	withdraw, extend               the namespace
 func Stage(l *Lab) *story.Stage {
 	link := l.ThroughCable()
@@ -89,14 +90,14 @@ func (l *Lab) command(f func()) story.Command {
 	return func(bool, []string) error { f(); return nil }
 }
 
-// newChain returns a chain that mutates Services as they need it, and besides
+// newChain returns a chain that makes the required changes to Services and, in addition,
 //
 //	nothing                 nothing
 //	label KEY VALUE         sets a label
 //	label-patch-size KEY    sets a label to "is-" and the number of entries of the VirtualNode's offloadingPatch
 //	flip KEY                sets a label, each time to another value
 //	strip KEY               removes an annotation
-//	number KEY              sets a label to a number, which no API server takes
+//	number KEY              sets a label to a number, which no API server accepts
 //	skip NAME WHY           skips the object of that name
 //	warn WHY, fail WHY      warns, or fails
 //	panic                   panics
