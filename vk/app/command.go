@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// helpWidth of the flags' descriptions.
+// helpWidth is the line width of the flags' descriptions.
 const helpWidth = 110
 
 // NewCommand returns the command of the virtual kubelet, which ends with its context. env reads the environment of the pod.
