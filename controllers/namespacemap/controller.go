@@ -76,7 +76,7 @@ type Options struct {
 	// RegrantDelay is the period at which the permissions of consumers are read for DefaultObjectCount; 0 is 10
 	// minutes.
 	RegrantDelay time.Duration
-	// RecountDelay is the time for which counts are omitted that the cluster does not compute; 0 is 2 minutes.
+	// RecountDelay is how long counts are omitted that the cluster does not compute; 0 is 2 minutes.
 	RecountDelay time.Duration
 	// Installation is the namespace of this controller. Consumers cannot use it as a remote namespace.
 	Installation string

@@ -64,7 +64,7 @@ func worthRecording(recorded, phase corev1.PodPhase) bool {
 	return true
 }
 
-// early returns the time for which the first phase of a young pod need not be recorded yet.
+// early returns the remaining time before the first phase of a young pod must be recorded.
 func (c *Controller) early(shadow *unstructured.Unstructured, pod *corev1.Pod) time.Duration {
 	if recorded := recordedPhase(shadow); recorded != "" && recorded != corev1.PodUnknown || !worthRecording("", pod.Status.Phase) {
 		return 0

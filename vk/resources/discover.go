@@ -88,7 +88,7 @@ func (s *side) resources(ctx context.Context, version schema.GroupVersion) (*met
 	return list, nil
 }
 
-// versions returns the versions in which the cluster serves the resource.
+// versions returns the versions of the resource that the cluster serves.
 func (s *side) versions(ctx context.Context, gvr schema.GroupVersionResource) (versions []string, err error) {
 	groups, err := s.groups(ctx)
 	if err != nil {

@@ -44,7 +44,7 @@ type Options struct {
 	CallTimeout  time.Duration // timeout of each API call, 0 = 10 s
 	RetryFirst   time.Duration // first delay before a missing requirement is checked again, 0 = 5 s
 	RetryMost    time.Duration // maximum of that delay, 0 = 2 min
-	RecheckEvery time.Duration // period after which a running reflection is checked, 0 = 10 min
+	RecheckEvery time.Duration // interval between checks of a running reflection, 0 = 10 min
 
 	Log   *slog.Logger     // nil = slog.Default()
 	Clock clock.WithTicker // nil = the real one

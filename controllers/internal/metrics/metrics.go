@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// Clusters to which the controllers write.
+// Clusters that the controllers write to.
 const (
 	// Local is the cluster that the controllers run in.
 	Local = "local"

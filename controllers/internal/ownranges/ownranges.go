@@ -40,7 +40,7 @@ import (
 // hardly ever change. Nodes are watched.
 const refreshInterval = time.Minute
 
-// notifyDelay is the time for which changes are collected before followers are notified.
+// notifyDelay is how long changes are collected before followers are notified.
 const notifyDelay = 2 * time.Second
 
 // ErrNotRead is returned while the ranges have not been read yet.

@@ -24,7 +24,7 @@ type Lanes struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// NewLanes returns lanes in which inner does the work.
+// NewLanes returns lanes that process requests with inner.
 func NewLanes(inner reconcile.Reconciler) *Lanes {
 	return &Lanes{inner: inner, queue: workqueue.NewTypedRateLimitingQueue(newRateLimiter())}
 }
