@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// What this cluster's API server serves decides how offloaded pods get tokens, unless a flag does.
+// The resources of this cluster's API server decide how offloaded pods get tokens, unless a flag does.
 func TestSupportMode(t *testing.T) {
 	for want, names := range map[string][]string{
 		reflection.SupportTokenAPI: {"pods", "serviceaccounts", "serviceaccounts/token"},
