@@ -111,7 +111,7 @@ func (c *Renewals) active(ctx context.Context, namespace, consumer string) error
 		switch tenant := &tenants.Items[i]; {
 		case tenant.DeletionTimestamp != nil:
 			return refuse(withdrawnReason, "Tenant %s of consumer %s is being deleted", tenant.Name, consumer)
-		// a cordon only affects pods: the peering must outlive it
+		// A cordon only affects pods: the peering must outlive it.
 		case tenant.IsOfRefractctl() && tenant.Spec.TenantCondition != auth.TenantDrained:
 		case tenant.Spec.TenantCondition == auth.TenantCordoned || tenant.Spec.TenantCondition == auth.TenantDrained:
 			return refuse(withdrawnReason, "Tenant %s of consumer %s is %s: set spec.tenantCondition to %s to renew its certificate", tenant.Name, consumer, tenant.Spec.TenantCondition, auth.TenantActive)

@@ -37,7 +37,8 @@ func NewIssuer(c client.Client, live client.Reader, server *APIServer, clock clo
 // signTimeout is shorter than the limit of a reconciliation. The signer of Kubernetes takes less than a second.
 const signTimeout = 15 * time.Second
 
-// signAgain is the retry interval for problems of this cluster. A shorter one floods a cluster that signs no certificates with requests.
+// signAgain is the retry interval for problems of this cluster. A shorter one floods a cluster that signs no
+// certificates with requests.
 const signAgain = time.Minute
 
 // refusal is an error that persists until an object changes.

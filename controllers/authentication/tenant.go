@@ -277,7 +277,8 @@ func (c *Tenants) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.TenantList{}, isOwn
 }
 
-// isOwn reports whether the consumer of a Tenant peers with Liqo's protocol. Package tenantaccess enforces the other Tenants.
+// isOwn reports whether the consumer of a Tenant peers with Liqo's protocol. Package tenantaccess enforces the other
+// Tenants.
 func isOwn(object client.Object) bool {
 	tenant, ok := object.(*auth.Tenant)
 	return ok && !tenant.IsOfRefractctl()

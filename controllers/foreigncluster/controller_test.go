@@ -151,7 +151,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 		}
 		return nil
 	})
-	// the minute of the last heartbeat may differ
+	// The minute of the last heartbeat may differ.
 	if writes := second.Writes.About("foreignclusters"); len(writes) > 1 {
 		t.Errorf("after a restart the writes were %q", writes)
 	}

@@ -61,7 +61,7 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 		return c.refuse(nm, remoteNamespace, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: ask the consumer to choose another name for one of the remote namespaces, or unoffload %s",
 			remoteNamespace, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(remoteNamespace)
 	case namespace.DeletionTimestamp != nil:
-		// recreated when it is gone
+		// Recreated when it is gone.
 		return offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingTerminating}, nil
 	}
 	if err := c.furnish(ctx, nm, limits, namespace); err != nil {

@@ -312,7 +312,7 @@ func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	for _, nso := range all {
 		awaitOffloadingPhase(t, nso, offloading.NoClusterSelectedOffloadingPhaseType)
 	}
-	// selects all of them at the same time
+	// Selects all of them at the same time.
 	consumer.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-sora"}}, `{"metadata":{"labels":{"open":"true"}}}`)
 	controllertest.Eventually(t, "one to have the remote namespace, and the others to wait", func() error {
 		phases := map[offloading.OffloadingPhaseType]int{}

@@ -88,7 +88,7 @@ func TestAnEntryWithoutANamespaceOffloadingIsRemoved(t *testing.T) {
 	}
 	consumer.AwaitEvent(t, here, "NamespaceMap", "pesaro", "MappingRemoved")
 	awaitMapped(t, tenant, "pesaro", kept, kept+"-consumer")
-	// written by a peer that is allowed to
+	// Written by a peer that is allowed to.
 	consumer.Patch(t, nm, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:"again"}}}`, namespace))
 	awaitUnmapped(t, nm, namespace)
 	assert.Empty(t, m.Writes.About(namespace, "rolebindings"))
@@ -107,7 +107,7 @@ func TestAConsumerIsNoProvider(t *testing.T) {
 
 	tenantOf(t, mallory, "mallory")
 	forged(t, mallory, "mallory", "mallory", map[string]string{namespace: "x"})
-	// created by the provider, if it is a consumer too
+	// Created by the provider, if it is a consumer too.
 	forged(t, here, "a-second", "rieti", map[string]string{namespace: "x"})
 	consumer.Patch(t, nso, `{"metadata":{"annotations":{"touched":"true"}}}`)
 	looked(t, tenant, "rieti", offloading.NamespaceOffloadingSpec{})

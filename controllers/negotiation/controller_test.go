@@ -271,7 +271,7 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 	start(t)
 	asked := resources("4", "10")
 	slice := p.ask("milan", asked)
-	// set by an earlier version
+	// Set by an earlier version.
 	p.node("milan", asked, map[string]any{"labels": map[string]any{"tier": "trusted", "site": "old"}})
 	offer := func(labels string) {
 		p.Helper()

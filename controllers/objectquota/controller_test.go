@@ -35,7 +35,7 @@ func awaitHard(t *testing.T, namespace string, want corev1.ResourceList) {
 		if err := provider.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: wire.ConsumerQuota}, found); err != nil {
 			return err
 		}
-		// the API server enforces the limits in the status
+		// The API server enforces the limits in the status.
 		for _, list := range []corev1.ResourceList{found.Spec.Hard, found.Status.Hard} {
 			for name, amount := range want {
 				if is := list[name]; is.Cmp(amount) != 0 || len(list) != len(want) {

@@ -42,7 +42,7 @@ func contentOf(spec *plugins.PluginRevisionSpec) string {
 	if err != nil {
 		config = map[string]any{"": string(spec.Config.Raw)} // it is refused later
 	}
-	// all values were decoded from JSON
+	// All values were decoded from JSON.
 	text, _ := json.Marshal([]any{spec.SHA256, config, spec.Writes, spec.Capabilities, spec.Limits})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

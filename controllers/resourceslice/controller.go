@@ -93,7 +93,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("getting ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	if slice.DeletionTimestamp != nil {
-		// the Quota is deleted with the slice, and a user without a Quota gets no resources
+		// The Quota is deleted with the slice, and a user without a Quota gets no resources.
 		return reconcile.Result{}, nil
 	}
 	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)

@@ -196,7 +196,8 @@ func TestADeletedTenantEndsTheAccess(t *testing.T) {
 	provider.AwaitGone(t, turin.tenant())
 }
 
-// A consumer that is admitted again before the garbage collector has deleted the Tenant of its former access keeps the new one.
+// A consumer that is admitted again before the garbage collector has deleted the Tenant of its former access keeps the
+// new access.
 func TestAnImmediateReturnKeepsItsAccess(t *testing.T) {
 	lucca := admit(t, "lucca", wire.ManagedByRefractctl, nil)
 	start(t)

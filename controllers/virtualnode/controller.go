@@ -16,9 +16,9 @@
 // namespaces, then the Node, the virtual kubelet with its permissions, and the finalizer of the VirtualNode. Each
 // step is one reconciliation that derives its progress from the cluster, so it continues after a restart. No step
 // blocks: a pod that cannot be evicted does not delay other virtual nodes.
+//
 // A provider that is lost permanently is declared dead on its ForeignCluster. The controller then does not wait for
 // anything there.
-// there.
 package virtualnode
 
 import (

@@ -118,7 +118,7 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 		key := client.ObjectKeyFromObject(pod).String()
 		err := c.client.SubResource("eviction").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, eviction)
 		switch {
-		// the pod is terminating, gone or was replaced
+		// The pod is terminating, gone or was replaced.
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			done.ending++
 		case apierrors.IsTooManyRequests(err):

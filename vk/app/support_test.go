@@ -49,7 +49,8 @@ func TestSupportMode(t *testing.T) {
 	}
 }
 
-// The issuer of tokens is the Service of the API server in the domain of the cluster, unless it is configured otherwise.
+// The issuer of tokens is the Service of the API server in the domain of the cluster, unless it is configured
+// otherwise.
 func TestDomainOfTheIssuer(t *testing.T) {
 	for issuer, want := range map[string]string{
 		"https://kubernetes.default.svc.cluster.local": "cluster.local", "https://kubernetes.default.svc.rome.example:6443": "rome.example", "https://kubernetes.default.svc": "",

@@ -112,7 +112,8 @@ func (s *suite) get(config *rest.Config, path string) (int, string) {
 	s.Helper()
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(s, err)
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // behind the API server's proxy it would lead elsewhere
+	// Behind the API server's proxy, a redirect would lead to another path.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Get("https://" + s.address + path)
 	require.NoError(s, err)
 	defer response.Body.Close()

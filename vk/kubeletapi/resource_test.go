@@ -57,7 +57,7 @@ func TestResourceMetrics(t *testing.T) {
 	measured(1000, "500m", "1Ki")
 	wants("container_cpu_usage_seconds_total"+labels+" 10 1000000", "container_start_time_seconds"+labels+" 980 1000000",
 		"container_memory_working_set_bytes"+labels+" 1024 1000000", "node_cpu_usage_seconds_total 10 1000000", "node_memory_working_set_bytes 1024 1000000")
-	// scraped again before the provider has measured again
+	// Scraped again before the provider has measured again.
 	wants("container_cpu_usage_seconds_total" + labels + " 10 1000000")
 	measured(1015, "2", "2Ki")
 	wants("container_cpu_usage_seconds_total"+labels+" 40 1015000", "container_memory_working_set_bytes"+labels+" 2048 1015000",

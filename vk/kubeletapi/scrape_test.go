@@ -112,7 +112,7 @@ func TestForgedSamplesAreDropped(t *testing.T) {
 		`up{` + of + `} 0`:                          false,
 		`ALERTS{` + of + `,alertname="Watchdog"} 1`: false,
 		`apiserver_request_total{` + of + `} 1`:     false,
-		// served at the other path
+		// Served at the other path.
 		`prober_probe_total{` + of + `} 1`:                                                          false,
 		`container_a{` + of + `,job="apiserver"} 1`:                                                 false,
 		`container_a{` + of + `,instance="10.0.0.1:6443"} 1`:                                        false,

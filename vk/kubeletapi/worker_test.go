@@ -25,7 +25,8 @@ func worker() http.Handler {
 		StreamIdleTimeout: time.Minute, StreamCreationTimeout: time.Minute,
 		RunInContainer: func(ctx context.Context, _, _, _ string, command []string, streams vkapi.AttachIO) error {
 			if streams.TTY() { // the first size of the terminal
-				// Closing a connection with unread input resets it, and the reset can drop the output on any hop, the API server included.
+				// Closing a connection with unread input resets it, and the reset can drop the output on any hop, the
+				// API server included.
 				if _, err := io.Copy(io.Discard, streams.Stdin()); err != nil {
 					return err
 				}

@@ -40,7 +40,7 @@ func (e Election) awaitFree(ctx context.Context) bool {
 				return true
 			case gone:
 				lease.Spec.HolderIdentity = ptr.To("")
-				// its resourceVersion is the one that was read
+				// Its resourceVersion is the one that was read.
 				if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil {
 					logger.Info("Took the lease from a replica that is gone", "holder", holder)
 					return true

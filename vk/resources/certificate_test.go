@@ -19,7 +19,7 @@ import (
 // TestCertificatesFromNothing follows only the instructions in the conditions.
 func TestCertificatesFromNothing(t *testing.T) {
 	l := newLab(t).start()
-	// the other test uses the real group
+	// The other test uses the real group.
 	const name, kind = "certificates.cert-manager.example", "Certificate.cert-manager.example"
 	l.reflect(name, "{group: cert-manager.example, version: v1, resource: certificates}")
 	l.condition(name, pluginsv1alpha1.MissingDefinitionReason, "this cluster (rome) has no "+name)

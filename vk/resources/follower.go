@@ -40,7 +40,7 @@ type Options struct {
 	Engine Engine
 	Chains Chains // plugin chains of the kinds, nil to reflect objects unchanged
 
-	RolePrefix   string        // prefix of this installation's role names in messages, by default the prefix in package rbac
+	RolePrefix   string        // prefix of this installation's role names in messages, "" = package rbac's
 	CallTimeout  time.Duration // timeout of each API call, 0 = 10 s
 	RetryFirst   time.Duration // first delay before a missing requirement is checked again, 0 = 5 s
 	RetryMost    time.Duration // maximum of that delay, 0 = 2 min

@@ -138,7 +138,7 @@ func TestVirtualNodesThatAreGone(t *testing.T) {
 	for _, suffix := range []string{"-gone", "-labelled", "-bare", "-gone-too", "-nodeless"} {
 		before = append(before, fmt.Sprintf("{name: %s%s, clusterID: milan}", l.node, suffix))
 	}
-	// one VirtualNode without a Node, and one that is gone together with its Node
+	// One VirtualNode without a Node, and one that is gone together with its Node.
 	for _, suffix := range []string{"-described", "-gone"} {
 		before = append(before, fmt.Sprintf("{name: %s-of%s, virtualNode: %s%s, clusterID: milan}", l.node, suffix, l.node, suffix))
 	}

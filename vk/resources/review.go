@@ -34,7 +34,7 @@ type reviews struct {
 
 	mu      sync.Mutex
 	answers map[string]*lasting // key: namespace
-	// rules of the previous answer. Most namespaces have equal rules, which are stored once.
+	// Rules of the previous answer. Most namespaces have equal rules, which are stored once.
 	same []rbacv1.PolicyRule
 }
 

@@ -11,8 +11,6 @@
 // The annotation contains hashes: 4 bytes for a field, 5 for its value. A client that can write it can suppress a
 // requested change, or have a change of others reverted, in this object. It cannot cause writes that the controller
 // would not do otherwise.
-// The annotation contains hashes: of a field 4 bytes, of its value 5. Whoever can write it can have a change that is asked for omitted, or a
-// change of others undone, in this object. It permits nothing that the controller would not write otherwise.
 package asked
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllertest runs the controllers against real control planes, with the roles and all admission policies of the chart. A test
-// fails if a policy denies a request of a controller.
+// Package controllertest runs the controllers against real control planes, with the roles and all admission policies of
+// the chart. A test fails if a policy denies a request of a controller.
 //
 // A package's TestMain starts its clusters once; each test has its own namespace and manager:
 //

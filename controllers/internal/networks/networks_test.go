@@ -186,7 +186,7 @@ func TestAddressesFollowTheNetworkModule(t *testing.T) {
 		t.Error("the EndpointSlice was written while nothing was known")
 	}
 	remap(t, home, "{pod: [10.30.0.0/16, 10.31.0.0/16], external: [10.80.0.0/16]}")
-	// the last address does not belong to the consumer
+	// The last address does not belong to the consumer.
 	before = awaitAddresses(t, namespace, "slice", "10.30.0.1", "10.31.0.2", "10.80.0.3")
 	awaitNote(t, namespace, sliceKind, "slice", "ForbiddenAddress", "192.0.2.1")
 

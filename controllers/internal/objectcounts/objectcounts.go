@@ -128,7 +128,7 @@ func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.Resour
 	if !limited {
 		return nil
 	}
-	// the configured limit, which no earlier call of Raise has changed
+	// The configured limit, which no earlier call of Raise has changed.
 	if configured, ok := c.options.Limits[kind]; ok {
 		limit = configured.DeepCopy()
 	}

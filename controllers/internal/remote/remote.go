@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote connects controllers of a consumer to its tenant namespaces on providers, to read, write and watch objects of one kind there.
+// Package remote connects controllers of a consumer to its tenant namespaces on providers, to read, write and watch
+// objects of one kind there.
 package remote
 
 import (
