@@ -104,7 +104,7 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 	return fmt.Errorf("creating pod %s, %w", key, err)
 }
 
-// settleCreation replaces the reservation in the Quota with the pod as it was created.
+// settleCreation settles the reservation in the Quota with the pod as the API server has created it.
 func (c *Controller) settleCreation(created *unstructured.Unstructured) {
 	pod := &corev1.Pod{}
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, pod) == nil {

@@ -106,7 +106,7 @@ func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Uns
 	return &refusal.Refusal, nil
 }
 
-// settleQuota ends the reservation of a pod that was created or changed.
+// settleQuota settles the reservation of a pod that was created or changed.
 func (c *Controller) settleQuota(pod *corev1.Pod) {
 	if c.options.Quotas != nil {
 		c.options.Quotas.SettleReservation(pod)

@@ -91,8 +91,8 @@ func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructur
 	return pending, errors.Join(problems...)
 }
 
-// changedPod returns the pod with the desired values that a Quota counts, and whether the changes replace present
-// values.
+// changedPod returns the pod with the desired values that a Quota counts, and whether images are replaced, which makes
+// it another pod.
 func changedPod(spec map[string]any, pod *corev1.Pod, last *asked.Record) (changed *corev1.Pod, replaces bool) {
 	changed = pod.DeepCopy()
 	for field, containers := range map[string][]corev1.Container{"containers": changed.Spec.Containers, "initContainers": changed.Spec.InitContainers} {

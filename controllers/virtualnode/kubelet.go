@@ -137,7 +137,8 @@ func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
 		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetry}
 }
 
-// seal records the desired spec and the owner in the Deployment, so that a later removal of fields is detected.
+// seal adds a hash of the desired spec and the owner to the Deployment. With the hash, fields that are no longer desired
+// are detected.
 func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
 	text, err := json.Marshal(desired.Spec)
 	if err != nil {

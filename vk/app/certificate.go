@@ -71,8 +71,8 @@ func (a *active) warnCertificate(ctx context.Context, consequence string) func(e
 	}
 }
 
-// reported calls report with the error when a caller first fails to get a certificate, which does not show the cause to
-// the caller, and again when the error changes.
+// reported returns source with error reports. report is called when a caller first gets no certificate, because the
+// caller does not see the cause, and again when the error changes.
 func reported(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex
 	said := ""

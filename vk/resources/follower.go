@@ -200,7 +200,7 @@ func (f *Follower) work(ctx context.Context) {
 	}
 }
 
-// look reconciles a ReflectedResource. The result is dropped if the reconciliation was canceled by a newer one.
+// look reconciles a ReflectedResource. If it has to be reconciled again meanwhile, soon cancels the context.
 func (f *Follower) look(ctx context.Context, name string) again {
 	ctx, end := context.WithCancel(ctx)
 	defer end()

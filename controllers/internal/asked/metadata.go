@@ -32,7 +32,8 @@ func MetadataValues(labels, annotations map[string]string) Values {
 // Merge returns the labels or annotations that an object with the actual ones should have. They are the desired ones,
 // but an entry whose request has not changed keeps its actual value, even if others have changed or removed it. Entries
 // of this project, which are used to find, count and restrict objects, are always the desired ones. If the metadata has
-// no record, an entry counts as requested before if another client has written it, as owned reports.
+// no record, the request for an existing entry counts as unchanged unless owned returns true, i.e. unless this project
+// has written the entry.
 func (r *Record) Merge(field Field, actual, desired map[string]string, owned func(key string) bool) map[string]string {
 	merged := maps.Clone(desired)
 	for key, value := range desired {

@@ -119,8 +119,8 @@ func onlyFight(err error) (fight *oscillation.QuarantineError) {
 	return fight
 }
 
-// reported returns the error and reports the beginning of a quarantine, with the client that causes it. A quarantine of
-// the same length as the previous one, which was reported, is not reported again.
+// reported returns the error and reports the beginning of a quarantine, with the client that causes it. A quarantine
+// that is no longer than the previous one is not reported again, unless the client was unknown before.
 func (b *Brake) reported(ctx context.Context, request client.Object, action string, patch jsonpatch.Patch, g *oscillation.Guard[types.NamespacedName], err error) error {
 	var fight *oscillation.QuarantineError
 	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, request, patch, fight, func(rival string) { g.RecordRival(client.ObjectKeyFromObject(request), rival) }) {

@@ -83,9 +83,9 @@ func WaitsForDependents(shadow client.Object) bool {
 	return shadow.GetDeletionTimestamp() != nil && slices.Contains(shadow.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
-// Delete deletes the dependent of an object that is gone. It fails if the dependent is not in the version of the cache:
-// a dependent that was since released from its owner (--cascade=orphan) has another one. wait is the delay before the
-// next attempt, 0 for never.
+// Delete deletes the dependent of an object that is gone, if the dependent is unchanged since the version in the cache:
+// it may have been released from its owner since then (--cascade=orphan). wait is the delay before the next attempt, 0
+// for never.
 func Delete(ctx context.Context, c client.Client, made client.Object) (wait time.Duration, err error) {
 	if made.GetDeletionTimestamp() != nil {
 		return 0, nil
