@@ -21,7 +21,7 @@ type APIServer struct {
 	// URL is the address at which consumers reach the API server. If it is empty, the endpoint of the Service
 	// kubernetes is used.
 	URL string
-	// CA has the PEM certificates that verify the API server. If it is empty, the certificates that this process uses
+	// CA holds the PEM certificates that verify the API server. If it is empty, the certificates that this process uses
 	// are taken.
 	CA []byte
 	// TrustedCA means that the system's certificate authorities verify the API server.

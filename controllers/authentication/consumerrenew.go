@@ -38,7 +38,7 @@ const (
 // ofConsumer reports whether a Renew belongs to a consumer that refractctl peer has joined.
 func ofConsumer(renew client.Object) bool { return renew.GetName() == wire.ConsumerRenew }
 
-// renewConsumer has the successor of a certificate signed that refractctl peer has issued.
+// renewConsumer signs the successor of a certificate that refractctl peer has issued.
 func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
 	namespace, consumer, err := c.entitledConsumer(ctx, renew)
 	if err != nil {

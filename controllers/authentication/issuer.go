@@ -173,7 +173,7 @@ func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicK
 	return key, nil
 }
 
-// order has the parameters of a certificate to issue.
+// order holds the parameters of a certificate to issue.
 type order struct {
 	consumer string
 	subject  clientcert.Subject

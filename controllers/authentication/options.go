@@ -18,7 +18,7 @@ type Options struct {
 	// APIServer describes the API server of this cluster for consumers. Its Config is set when the controllers are
 	// registered.
 	APIServer APIServer
-	// Offer has the resources that this cluster offers to consumers.
+	// Offer holds the resources that this cluster offers to consumers.
 	Offer offer.Offer
 	// RolePrefix is the prefix of the names of the installation's ClusterRoles.
 	RolePrefix string

@@ -58,13 +58,14 @@ type Options struct {
 	// Tenancy has this cluster's rules for its consumers.
 	Tenancy tenancy.Options
 	// OwnRanges returns the ranges of this cluster, which the pods of consumers must not reach, or an error while they
-	// are unknown. FollowOwnRanges has f called when they have changed. It may be nil.
+	// are unknown. FollowOwnRanges registers f, which is called after they have
+	// changed. It may be nil.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
 	// RangesOf are the ranges, by consumer, that its pods may always reach: the ranges of the network between the
 	// clusters.
 	RangesOf map[string]ipmap.Ranges
-	// LimitRange has the limits of the LimitRange in the namespaces of consumers. If it is empty, no LimitRange is
+	// LimitRange holds the limits of the LimitRange in the namespaces of consumers. If it is empty, no LimitRange is
 	// created.
 	LimitRange []corev1.LimitRangeItem
 	// ObjectCounts is the maximum number of objects of each kind in a remote namespace, by resources such as
@@ -92,7 +93,7 @@ type Controller struct {
 	options  Options
 	counts   *objectcounts.Counts
 
-	// incomplete has the remote namespaces in which some pods have no egress.
+	// incomplete holds the remote namespaces in which some pods have no egress.
 	incomplete  memo.Memo[bool]
 	complements complements
 	// granted has, by remote namespace, the limits for kinds that are granted to consumers in addition.

@@ -30,7 +30,7 @@ var consumer = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
-// tenants has the tenant namespaces of the providers that tests use, each in one test.
+// tenants holds the tenant namespaces of the providers that tests use, each in one test.
 var tenants = map[string]string{}
 
 // tenantOf makes the namespace the tenant namespace of a provider that has none yet. If it belongs to another provider,

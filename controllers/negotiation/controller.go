@@ -65,11 +65,11 @@ type Controller struct {
 	live    client.Reader // reads Secrets by name, and managedFields, which the cache does not have
 	report  *report.Reporter
 	options Options
-	// remotes has the ResourceSlices of each VirtualNode.
+	// remotes holds the ResourceSlices of each VirtualNode.
 	remotes *remote.Pool
 
 	mu sync.Mutex
-	// changed has the time of the last change of each VirtualNode.
+	// changed holds the time of the last change of each VirtualNode.
 	changed map[types.NamespacedName]time.Time
 }
 

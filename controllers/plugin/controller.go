@@ -81,7 +81,7 @@ type Controller struct {
 	options Options
 
 	loader loader
-	// resolved has the times when tags were last resolved, refused the modules that were not accepted, both by plugin
+	// resolved holds the times when tags were last resolved, refused the modules that were not accepted, both by plugin
 	// name.
 	resolved, refused sync.Map
 	// storing is locked while a module is stored, until its revision exists, and while unused modules are deleted.

@@ -67,11 +67,11 @@ type Controller struct {
 	live    client.Reader // reads Secrets by name
 	report  *report.Reporter
 	options Options
-	// remotes has the ResourceSlice of each VirtualNode.
+	// remotes holds the ResourceSlice of each VirtualNode.
 	remotes *remote.Pool
 
 	mu sync.Mutex
-	// created has the time when the ResourceSlice of each VirtualNode was last created.
+	// created holds the time when the ResourceSlice of each VirtualNode was last created.
 	created map[types.NamespacedName]time.Time
 }
 

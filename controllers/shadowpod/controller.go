@@ -87,21 +87,21 @@ type Controller struct {
 	report   *report.Reporter
 	options  Options
 
-	// finished has the final phases of pods, from the time they are observed until the cache shows them recorded.
+	// finished holds the final phases of pods, from the time they are observed until the cache shows them recorded.
 	finished memo.Memo[finish]
-	// recorded has the last phase written, until the cache shows it.
+	// recorded holds the last phase written, until the cache shows it.
 	recorded memo.Memo[recording]
-	// refused has the patches of pods that the API server did not accept unchanged.
+	// refused holds the patches of pods that the API server did not accept unchanged.
 	refused memo.Memo[refusal]
 	// invalid counts the writes that the API server rejected as invalid.
 	invalid report.Refusals
-	// baselines has the last request for pods without a record.
+	// baselines holds the last request for pods without a record.
 	baselines memo.Memo[baseline]
-	// released has the version of each pod whose finalizer was removed last, until the cache shows a later one.
+	// released holds the version of each pod whose finalizer was removed last, until the cache shows a later one.
 	released memo.Memo[string]
 	// gone determines whether a ShadowPod is gone.
 	gone *shadows.Gone
-	// ran has the ShadowPod of the last pod that existed, by name.
+	// ran holds the ShadowPod of the last pod that existed, by name.
 	ran memo.Memo[types.UID]
 	// forbidden counts the attempts to create a pod that the API server forbade.
 	forbidden memo.Memo[int]

@@ -167,7 +167,7 @@ func isUnserved(err error) bool {
 	return details == nil || details.Name == ""
 }
 
-// newSize has the sizes of one container, or of the pod.
+// newSize holds the sizes of one container, or of the pod.
 type newSize struct {
 	container string // as sizedContainer returns it
 	patch     jsonpatch.Patch

@@ -58,7 +58,7 @@ import (
 type Options struct {
 	// Workers is the number of VirtualNodes that are reconciled concurrently.
 	Workers int
-	// Installation has the common settings of the Deployments of virtual kubelets.
+	// Installation holds the common settings of the Deployments of virtual kubelets.
 	Installation Installation
 	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that do not name one. If it is empty, another controller
 	// runs virtual kubelets.

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// Installation has the common settings of the Deployments of virtual kubelets.
+// Installation holds the common settings of the Deployments of virtual kubelets.
 type Installation struct {
 	// ClusterID is the ID of this cluster.
 	ClusterID string

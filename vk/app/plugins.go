@@ -29,7 +29,7 @@ const (
 	pluginLeaksReason       = "PluginLeaks"
 )
 
-// plugins has the plugin chains of this process and their sources.
+// plugins holds the plugin chains of this process and their sources.
 type plugins struct {
 	host     *host.Host
 	registry *host.Registry

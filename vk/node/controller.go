@@ -34,7 +34,7 @@ const (
 	lastRetry  = heartbeat
 )
 
-// Config has the settings of a Controller.
+// Config holds the settings of a Controller.
 type Config struct {
 	Identity
 	// Local is the configuration of the cluster with the Node.

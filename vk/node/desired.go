@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/nodelabels"
 )
 
-// Identity has the properties of a virtual node that are constant while the process runs.
+// Identity holds the properties of a virtual node that are constant while the process runs.
 type Identity struct {
 	// Name is the name of the Node.
 	Name string

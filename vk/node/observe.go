@@ -39,7 +39,7 @@ func (o *observations) foreignCluster() *corev1beta1.ForeignCluster {
 }
 func (o *observations) node() *corev1.Node { return o.lastNode.Load() }
 
-// start watches the three objects, each with a watch restricted to that object, and has changed called after every
+// start watches the three objects, each with a watch restricted to that object, and calls changed after every
 // change. It does not wait for the first list: an API server that is down now may be up later.
 func (o *observations) start(ctx context.Context, group *errgroup.Group, config *Config, changed func()) error {
 	scheme := runtime.NewScheme()

@@ -88,7 +88,7 @@ func parse(text string) (Values, bool) {
 	return values, true
 }
 
-// Record has the last requested values.
+// Record holds the last requested values.
 type Record struct {
 	// Metadata are the labels and annotations, Content are all other fields.
 	Metadata, Content Values

@@ -30,7 +30,7 @@ const (
 	Provider = "provider"
 )
 
-// Metrics has the metrics of all controllers. It is safe for concurrent use.
+// Metrics holds the metrics of all controllers. It is safe for concurrent use.
 type Metrics struct {
 	writes, denials, failures, warnings        *prometheus.CounterVec
 	peerUp, peerLatency, peerExpiry, peerIssue *prometheus.GaugeVec

@@ -23,13 +23,13 @@ var configurations = schema.GroupVersionResource{Group: "networking.liqo.io", Ve
 // cidrsConfigured is the condition of a Configuration that is remapped completely.
 const cidrsConfigured = "NetworkCIDRsConfigured"
 
-// configuration has the fields of a Configuration that are read.
+// configuration holds the fields of a Configuration that are read.
 type configuration struct {
 	Spec struct {
 		Remote side `json:"remote"`
 	} `json:"spec"`
 	Status struct {
-		// Remote has the local ranges for the ranges of the spec at the same index.
+		// Remote holds the local ranges for the ranges of the spec at the same index.
 		Remote     side               `json:"remote"`
 		Conditions []metav1.Condition `json:"conditions"`
 	} `json:"status"`
@@ -42,7 +42,7 @@ type side struct {
 	} `json:"cidr"`
 }
 
-// network has the address mapping of another cluster.
+// network holds the address mapping of another cluster.
 type network struct {
 	pods, all *ipmap.Table
 	// fault is the reason why the mapping is unknown. It is nil if the mapping is known.

@@ -141,7 +141,8 @@ func (n *Networks) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (n *Networks) NeedLeaderElection() bool { return false }
 
-// Follow has f called with the ID of each cluster whose network has changed, or with Everybody. f must not block.
+// Follow registers f, which is called with the ID of each cluster whose network has changed, or with Everybody. f must
+// not block.
 func (n *Networks) Follow(f func(cluster string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -61,9 +61,9 @@ type Counts struct {
 	unguarded client.Client // writes the limits that Raise has changed
 	options   Options
 
-	// uncounted has the resources that the cluster does not count, by ResourceQuota.
+	// uncounted holds the resources that the cluster does not count, by ResourceQuota.
 	uncounted memo.Memo[uncounted]
-	// raised has the ResourceQuotas that Raise has changed.
+	// raised holds the ResourceQuotas that Raise has changed.
 	raised memo.Memo[bool]
 }
 

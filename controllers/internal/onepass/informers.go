@@ -27,7 +27,7 @@ import (
 // InformerConstructor is the type of cache.Options.NewInformer.
 type InformerConstructor = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// Decoding has the decoding options of the kinds that are not decoded completely.
+// Decoding holds the decoding options of the kinds that are not decoded completely.
 type Decoding map[schema.GroupVersionKind]dynamicclient.Options
 
 // client returns a client that decodes objects of the kind.

@@ -116,7 +116,7 @@ func (r *Ranges) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (r *Ranges) NeedLeaderElection() bool { return false }
 
-// Follow has f called when the ranges have changed. f must not block.
+// Follow registers f, which is called after the ranges have changed. f must not block.
 func (r *Ranges) Follow(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -69,7 +69,7 @@ type later struct {
 // Unwrap returns the cause.
 func (l *later) Unwrap() error { return l.error }
 
-// Later returns an error that wraps err. Failures has the object reconciled after the delay, or when it changes.
+// Later returns an error that wraps err. Failures then requeues the object after the delay.
 func Later(err error, after time.Duration) error { return &later{err, after} }
 
 // retryAfter returns the delay of Later. It is 0 if err, or one of the errors that it joins, must be retried soon.
