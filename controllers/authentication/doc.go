@@ -8,7 +8,7 @@
 // certificate. The controllers request certificates from the cluster for these:
 //
 //	Tenants         nonces, the certificate and the RoleBinding of the consumer's controllers, cordons and drains
-//	ResourceSlices  the certificate of the slice's user, and the granted resources; package resourceslice creates its Quota
+//	ResourceSlices  the certificate of the slice's user, and the granted resources (its Quota: package resourceslice)
 //	Renewals        the next certificate of either, and of consumers that refractctl peer has joined
 //
 // An approver of client certificates can impersonate any user, and most objects here are written by consumers.

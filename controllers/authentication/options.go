@@ -25,7 +25,7 @@ type Options struct {
 	// ObjectCounts is the maximum number of a consumer's objects of each kind. Counts for remote namespaces are
 	// ignored.
 	ObjectCounts corev1.ResourceList
-	// RecountDelay is how long counts are omitted that the cluster does not compute; 0 is 2 minutes.
+	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
 	RecountDelay time.Duration
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)

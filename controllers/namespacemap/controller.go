@@ -58,8 +58,7 @@ type Options struct {
 	// Tenancy has this cluster's rules for its consumers.
 	Tenancy tenancy.Options
 	// OwnRanges returns the ranges of this cluster, which the pods of consumers must not reach, or an error while they
-	// are unknown. FollowOwnRanges registers f, which is called after they have
-	// changed. It may be nil.
+	// are unknown. FollowOwnRanges registers f, which is called after they have changed. It may be nil.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
 	// RangesOf are the ranges, by consumer, that its pods may always reach: the ranges of the network between the
@@ -77,7 +76,7 @@ type Options struct {
 	// RegrantDelay is the period at which the permissions of consumers are read for DefaultObjectCount; 0 is 10
 	// minutes.
 	RegrantDelay time.Duration
-	// RecountDelay is how long counts are omitted that the cluster does not compute; 0 is 2 minutes.
+	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
 	RecountDelay time.Duration
 	// Installation is the namespace of this controller. Consumers cannot use it as a remote namespace.
 	Installation string

@@ -101,7 +101,7 @@ func TestTerminatingNamespacesCount(t *testing.T) {
 	awaitPhases(t, nm, phases{"b": offloading.MappingAccepted})
 }
 
-// Namespaces that no NamespaceMap mentions count and are reported, but are not deleted on doubt.
+// Namespaces that no NamespaceMap mentions count and are reported, but are not deleted when in doubt.
 func TestNamespacesThatAreLeftBehind(t *testing.T) {
 	home := tenant(t, "rome")
 	forgotten := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home + "-forgotten", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"},

@@ -128,7 +128,7 @@ func TestSelection(t *testing.T) {
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["north"]}]}]}}}`)
 	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
 
-	// The node is gone with its label: nothing is deleted on doubt.
+	// The node is gone with its label: nothing is deleted when in doubt.
 	consumer.Delete(t, node)
 	other := consumer.Namespace(t)
 	offload(t, other, offloading.NamespaceOffloadingSpec{})

@@ -8,8 +8,8 @@
 // validates it, and updates the fields of the VirtualNode that follow the provider (see internal/negotiation). It does
 // not write to the provider.
 //
-// Nothing is removed on doubt: while the provider does not respond or denies, or if the slice is gone, the VirtualNode
-// is unchanged. Changes in quick succession are combined, because each may restart the virtual kubelet.
+// When in doubt, nothing is removed: while the provider does not respond or denies, or if the slice is gone, the
+// VirtualNode is unchanged. Changes in quick succession are combined, because each may restart the virtual kubelet.
 package negotiation
 
 import (

@@ -144,7 +144,7 @@ func optionsOf(p *plugins.ReflectionPlugin) (source.Options, error) {
 	return options, nil
 }
 
-// decodeConfig decodes the configuration, with integers as integers.
+// decodeConfig decodes the configuration and keeps integers as integers.
 func decodeConfig(config *runtime.RawExtension) (decoded map[string]any, err error) {
 	if config == nil || len(config.Raw) == 0 {
 		return nil, nil

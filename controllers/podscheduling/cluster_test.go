@@ -82,7 +82,7 @@ func TestPodsOfExtendedNamespaces(t *testing.T) {
 	t.Run("the webhook is down", h.outage)
 }
 
-// Users set neither toleration nor affinity, and their pods run on the virtual node.
+// remote checks that pods run on the virtual node although users set neither toleration nor affinity.
 func (h *home) remote(t *testing.T) {
 	pod := h.run(t, "remote", newPod())
 	if pod.Spec.NodeName != lab.NodeName {
@@ -154,7 +154,8 @@ func (h *home) daemonSet(t *testing.T) {
 	}
 }
 
-// A pod of the runtime class is scheduled to virtual nodes by the class, without a change by the webhook.
+// runtimeClass checks that a pod of the runtime class is scheduled to virtual nodes by the class, without a change by
+// the webhook.
 func (h *home) runtimeClass(t *testing.T) {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: wire.RuntimeClassName}, Handler: wire.RuntimeClassName, Scheduling: &nodev1.Scheduling{
 		NodeSelector: map[string]string{wire.TypeLabel: wire.VirtualNodeType},

@@ -97,7 +97,7 @@ type Controller struct {
 	invalid report.Refusals
 	// baselines holds the last request for pods without a record.
 	baselines memo.Memo[baseline]
-	// released holds the version of each pod whose finalizer was removed last, until the cache shows a later one.
+	// released holds the version of each pod at the removal of its finalizer, until the cache shows a later one.
 	released memo.Memo[string]
 	// gone determines whether a ShadowPod is gone.
 	gone *shadows.Gone

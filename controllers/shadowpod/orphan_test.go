@@ -119,7 +119,7 @@ func (o *outdated) Get(ctx context.Context, key client.ObjectKey, object client.
 	return o.Client.Get(ctx, key, object, options...)
 }
 
-// Nothing is deleted on doubt: a cache may lack an existing ShadowPod, and may show a former owner of a pod.
+// Nothing is deleted when in doubt: a cache may lack an existing ShadowPod, and may show a former owner of a pod.
 func TestNoPodIsDeletedOnAnOutdatedCache(t *testing.T) {
 	namespace := extended(t)
 	running := provider.StartManager(t)

@@ -10,7 +10,7 @@
 //
 //	Active    the RoleBindings have their subjects, and the Quota of the consumer is not cordoned
 //	Cordoned  the Quota is cordoned: no new pods
-//	Drained   the Quota is cordoned, the RoleBindings have no subjects, and the NamespaceMaps are deleted, and with them the remote namespaces
+//	Drained   the Quota is cordoned, the RoleBindings have no subjects, NamespaceMaps and remote namespaces are deleted
 //
 // Tenant and RoleBindings own each other. If the RoleBinding is deleted (refractctl unpeer), so is the Tenant, and a
 // consumer whose Tenant is deleted loses its access, as in Liqo. refractctl peer admits it again. The ResourceSlices of

@@ -137,8 +137,8 @@ func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
 		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetry}
 }
 
-// seal adds a hash of the desired spec and the owner to the Deployment. With the hash, fields that are no longer desired
-// are detected.
+// seal adds the owner and a hash of the desired spec to the Deployment. The hash reveals fields that are no longer
+// desired.
 func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
 	text, err := json.Marshal(desired.Spec)
 	if err != nil {

@@ -111,7 +111,7 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 }
 
 // deliver passes the Node to the library, which writes the difference. It never blocks: while the library is busy with
-// an earlier version, the next comparison delivers the then desired one.
+// an earlier version, the next comparison delivers the Node that is desired by then.
 func (c *Controller) deliver(desired *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

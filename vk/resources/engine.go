@@ -24,10 +24,10 @@ type Engine interface {
 	Namespaces() map[string]string
 	// NamespacesKnown returns a channel that is closed when the namespaces were read. Kinds are accepted from then on.
 	NamespacesKnown() <-chan struct{}
-	// SubscribeNamespaces has changed called after each change of the namespaces, until cancel is called. It does not
-	// Reachable reports whether the last call to the provider succeeded.
+	// SubscribeNamespaces registers changed, which is called after each change of the namespaces until cancel is
+	// called. It does not block.
 	SubscribeNamespaces(changed func()) (cancel func())
-	// Reachable reports whether the provider answered last time.
+	// Reachable reports whether the last call to the provider succeeded.
 	Reachable() bool
 }
 

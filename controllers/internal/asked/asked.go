@@ -10,7 +10,7 @@
 //
 // The annotation contains hashes: 4 bytes for a field, 5 for its value. A client that can write it can suppress a
 // requested change, or have a change of others reverted, in this object. It cannot cause writes that the controller
-// would not do otherwise.
+// would not make otherwise.
 package asked
 
 import (

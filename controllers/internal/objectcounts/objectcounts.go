@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
-// defaultRecountDelay is how long counts are omitted that the cluster does not compute.
+// defaultRecountDelay is how long the limits of uncounted resources are omitted by default.
 const defaultRecountDelay = 2 * time.Minute
 
 const fieldOwner = client.FieldOwner(wire.NamespaceMapFieldManager)
@@ -51,7 +51,7 @@ type Options struct {
 	// Limits is the maximum number of objects of each kind in a namespace, by resources such as count/secrets. Other
 	// kinds are not limited.
 	Limits corev1.ResourceList
-	// RecountDelay is how long counts are omitted that the cluster does not compute; 0 is 2 minutes.
+	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
 	RecountDelay time.Duration
 }
 
