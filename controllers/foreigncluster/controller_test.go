@@ -292,8 +292,8 @@ func TestAProviderIsAsked(t *testing.T) {
 	})
 }
 
-// If the provider has access to a consumer, it probes the API server and ignores the heartbeat, which would only show
-// that the consumer is alive.
+// If the provider has access to a consumer, it probes the API server and ignores the heartbeat, which is only the
+// consumer's own claim.
 func TestAConsumerIsAskedWhereItCanBe(t *testing.T) {
 	namespace := tenant(t, &provider, "genoa")
 	beat(t, "genoa", as(t, "genoa"), alwaysReady)

@@ -114,7 +114,7 @@ func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	quota := awaitCounts(t, remote, map[string]string{policies: "12"})
 	controllertest.Eventually(t, "no room for another one", func() error {
 		err := provider.Client.Create(t.Context(), mine.DeepCopy())
-		if !apierrors.IsForbidden(err) { // until the API server applies the limit again
+		if !apierrors.IsForbidden(err) { // the API server applies the limit with a delay
 			return fmt.Errorf("the error is %w", err)
 		}
 		return nil

@@ -123,7 +123,8 @@ func (h *home) local(t *testing.T) {
 	}
 }
 
-// The DaemonSet controller finds the node of a pod in its matchFields. Without them it would replace the pod forever.
+// daemonSet checks the pods of a DaemonSet. Its controller finds the node of a pod in its matchFields. Without them it
+// would replace the pod forever.
 func (h *home) daemonSet(t *testing.T) {
 	h.extend(t, "both", "--selector="+wire.RemoteClusterIDLabel+"="+lab.ProviderID)
 	pod := newPod()
@@ -208,7 +209,7 @@ func (h *home) malformed(t *testing.T) {
 	}
 }
 
-// If the Secret is emptied or has expired, a new authority is created. The process and the pods continue.
+// renewal empties the Secret. A new authority is created, as after its expiry, and the process and the pods continue.
 func (h *home) renewal(t *testing.T) {
 	pid := h.ConsumerManager().Pid()
 	h.setPolicy(t, admissionregistrationv1.Fail)

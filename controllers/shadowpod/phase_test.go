@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// If no controller ran when a pod failed and when it was deleted, only the order of both events is known.
+// If no controller ran when a pod failed and was deleted, it is only known whether it failed before its deletion.
 func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	ended := func(exit int32, after time.Duration) corev1.ContainerStatus {
