@@ -105,7 +105,7 @@ func (c *Controller) again(begun time.Time) time.Duration {
 	return min(max(c.options.Clock.Since(begun)/4, soon), seldom)
 }
 
-// Reconcile takes the next step of a drain or a removal.
+// Reconcile deploys the virtual kubelet, and takes the next step of a drain or a removal.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	if err := c.client.Get(ctx, request.NamespacedName, vn); err != nil {
