@@ -9,14 +9,14 @@
 //   - vk/node maintains the Node object: the resources of the provider (from the VirtualNode), its availability, the
 //     lease.
 //   - vk/reflection reflects objects: pods, the tokens of their service accounts, their claims, Services,
-//     EndpointSlices, Ingresses, NetworkPolicies, PodDisruptionBudgets, ConfigMaps and Secrets. All except tokens are mutated by a chain of WebAssembly
-//     plugins. Statuses and the provider's Events are reflected back.
+//     EndpointSlices, Ingresses, NetworkPolicies, PodDisruptionBudgets, ConfigMaps and Secrets. All except tokens are
+//     mutated by a chain of WebAssembly plugins. Statuses and the provider's Events are reflected back.
 //   - vk/resources adds the kinds of ReflectedResources at run time.
-//   - vk/namespaces notifies it which namespaces are offloaded, and of the names of their remote namespaces.
+//   - vk/namespaces tracks the offloaded namespaces and the names of their remote namespaces.
 //   - vk/kubeletapi serves the kubelet API (logs, exec, attach, port-forward) from the provider.
 //
-// Two small packages have pure functions, which the controllers use too: vk/pods (the lifecycle of an offloaded pod)
-// and internal/ipmap (address translation).
+// Two small packages of pure functions are shared with the controllers: vk/pods (the lifecycle of an offloaded pod) and
+// internal/ipmap (address translation).
 //
 // The lifecycle of a pod: the scheduler binds it to the virtual node; reflection runs the chain and creates a
 // ShadowPod on the provider; the provider's controller creates the pod and maintains it, even while this cluster is

@@ -16,19 +16,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// APIServer is the API server of this cluster, as consumers reach it.
+// APIServer describes the API server of this cluster for consumers.
 type APIServer struct {
-	// URL, as consumers reach it. Empty for the endpoint of the Service kubernetes.
+	// URL is the address at which consumers reach the API server. If it is empty, the endpoint of the Service
+	// kubernetes is used.
 	URL string
-	// CA are the certificates, in PEM, that it is verified with. Empty for those that this process verifies it with.
+	// CA holds the PEM certificates that verify the API server. If it is empty, the certificates that this process uses
+	// are taken.
 	CA []byte
-	// TrustedCA: the authorities that every system knows are enough.
+	// TrustedCA means that the system's certificate authorities verify the API server.
 	TrustedCA bool
-	// Config is the access of this process.
+	// Config is the client configuration of this process.
 	Config *rest.Config
 }
 
-// locate returns what consumers need to know.
+// locate returns the URL and the certificate authority for consumers.
 func (s *APIServer) locate(ctx context.Context, live client.Reader) (url string, authority []byte, err error) {
 	if authority, err = s.authority(); err != nil {
 		return "", nil, err

@@ -24,9 +24,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// A consumer that refractctl peer has joined with a certificate has no Tenant. The command records, on the tenant namespace, which is not
-// the consumer's to write, the key of the certificate that it has given out; whoever holds that key may have the next certificate signed,
-// for another key, which is recorded in turn.
+// A consumer that refractctl peer has joined with a certificate has no Tenant. The command records the key of the
+// issued certificate on the tenant namespace, which the consumer cannot write. The holder of a recorded key may have
+// the next certificate signed for another key, which is then recorded, too.
 
 // Reasons of refusals.
 const (
@@ -35,10 +35,10 @@ const (
 	proofReason      = "ProofVerificationFailed"
 )
 
-// ofConsumer reports whether a Renew is that of a consumer which refractctl peer has joined.
+// ofConsumer reports whether a Renew belongs to a consumer that refractctl peer has joined.
 func ofConsumer(renew client.Object) bool { return renew.GetName() == wire.ConsumerRenew }
 
-// renewConsumer has the certificate signed that follows one which refractctl peer has given out.
+// renewConsumer signs the successor of a certificate that refractctl peer has issued.
 func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
 	namespace, consumer, err := c.entitledConsumer(ctx, renew)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
 	if given := renew.Status.AuthParams; given != nil && clientcert.ValidityFor(given.SignedCRT, subject, next).Known() {
 		return nil
 	}
-	// The record first: of a certificate whose key is not in it nothing could follow.
+	// The key is recorded first: a certificate whose key is not recorded could not be renewed.
 	if err := c.record(ctx, namespace, recorded, present, next); err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
 	return c.answer(ctx, renew, subject, auth.RenewStatus{AuthParams: &auth.AuthParams{SignedCRT: signed}})
 }
 
-// entitledConsumer returns the tenant namespace of a Renew and its consumer, if that still has its access. Nothing here is read from a cache: access
-// may have been withdrawn a moment ago.
+// entitledConsumer returns the tenant namespace of a Renew and its consumer, if the consumer still has access. All
+// reads are uncached, because access may have been withdrawn a moment ago.
 func (c *Renewals) entitledConsumer(ctx context.Context, renew *auth.Renew) (*corev1.Namespace, string, error) {
 	namespace := &corev1.Namespace{}
 	if err := c.issuer.live.Get(ctx, client.ObjectKey{Name: renew.Namespace}, namespace); err != nil {
@@ -101,7 +101,7 @@ func (c *Renewals) entitledConsumer(ctx context.Context, renew *auth.Renew) (*co
 	return namespace, consumer, c.active(ctx, namespace.Name, consumer)
 }
 
-// active refuses a consumer of which an administrator has cordoned, drained or deleted a Tenant.
+// active refuses a consumer if an administrator has cordoned, drained or deleted one of its Tenants.
 func (c *Renewals) active(ctx context.Context, namespace, consumer string) error {
 	tenants := &auth.TenantList{}
 	if err := c.issuer.live.List(ctx, tenants, client.InNamespace(namespace)); err != nil {
@@ -111,7 +111,8 @@ func (c *Renewals) active(ctx context.Context, namespace, consumer string) error
 		switch tenant := &tenants.Items[i]; {
 		case tenant.DeletionTimestamp != nil:
 			return refuse(withdrawnReason, "Tenant %s of consumer %s is being deleted", tenant.Name, consumer)
-		case tenant.IsOfRefractctl() && tenant.Spec.TenantCondition != auth.TenantDrained: // a cordon is about pods: the peering must outlive it
+		// A cordon only affects pods: the peering must outlive it.
+		case tenant.IsOfRefractctl() && tenant.Spec.TenantCondition != auth.TenantDrained:
 		case tenant.Spec.TenantCondition == auth.TenantCordoned || tenant.Spec.TenantCondition == auth.TenantDrained:
 			return refuse(withdrawnReason, "Tenant %s of consumer %s is %s: set spec.tenantCondition to %s to renew its certificate", tenant.Name, consumer, tenant.Spec.TenantCondition, auth.TenantActive)
 		}
@@ -119,7 +120,7 @@ func (c *Renewals) active(ctx context.Context, namespace, consumer string) error
 	return nil
 }
 
-// proved returns the key that has signed the request, which must be a recorded one.
+// proved returns the key that has signed the request, which must be recorded.
 func proved(renew *auth.Renew, recorded clientcert.Keys) (crypto.PublicKey, error) {
 	key, err := parseKey(renew.Spec.PublicKey)
 	if err != nil {
@@ -135,7 +136,7 @@ func proved(renew *auth.Renew, recorded clientcert.Keys) (crypto.PublicKey, erro
 	return key, nil
 }
 
-// record the key of the certificate that is about to be signed, unless the record has changed meanwhile.
+// record records the key of the certificate that is about to be signed, unless the record has changed meanwhile.
 func (c *Renewals) record(ctx context.Context, namespace *corev1.Namespace, recorded clientcert.Keys, present, next crypto.PublicKey) error {
 	keys, err := recorded.After(present, next)
 	if err != nil {
@@ -152,7 +153,8 @@ func (c *Renewals) record(ctx context.Context, namespace *corev1.Namespace, reco
 	return nil
 }
 
-// answer writes the status of a Renew. The consumer cannot read Events here: a refusal is in the status, too.
+// answer writes the status of a Renew. The consumer cannot read Events in this cluster, so a refusal is in the status,
+// too.
 func (c *Renewals) answer(ctx context.Context, renew *auth.Renew, subject clientcert.Subject, status auth.RenewStatus) error {
 	if equality.Semantic.DeepEqual(renew.Status, status) {
 		return nil

@@ -62,7 +62,7 @@ func newKey(t *testing.T) crypto.Signer {
 	return key
 }
 
-// first has the provider sign the certificate that the command gives out.
+// first has the provider sign the first certificate, which the command issues.
 func (c *joined) first() *auth.AuthParams {
 	c.Helper()
 	signed, err := clientcert.Sign(c.Context(), provider.Client, provider.Client, clientcert.Request{PEM: c.csr(c.id, c.id), GenerateName: "test-", Reason: "Test", Message: "test", Timeout: time.Minute})
@@ -74,7 +74,7 @@ func (c *joined) params(signed []byte) *auth.AuthParams {
 	return &auth.AuthParams{APIServer: provider.Config().Host, CA: provider.Config().CAData, SignedCRT: signed}
 }
 
-// renew asks for the certificate of a key, for which the present one vouches.
+// renew requests a certificate for the key next, with a proof by the key present.
 func (c *joined) renew(next, present crypto.Signer, subject clientcert.Subject) *auth.Renew {
 	c.Helper()
 	csr, err := clientcert.New(subject, next)
@@ -87,7 +87,7 @@ func (c *joined) renew(next, present crypto.Signer, subject clientcert.Subject) 
 		Spec: auth.RenewSpec{ConsumerClusterID: core.ClusterID(c.id), IdentityType: auth.ControlPlaneIdentityType, PublicKey: public, CSR: csr}}
 }
 
-// answered waits for the answer, as a client of the consumer's reads it.
+// answered waits for the status of the Renew, read with the consumer's client.
 func (c *joined) answered(opened client.Client, renew *auth.Renew) auth.RenewStatus {
 	c.Helper()
 	controllertest.Eventually(c.T, "an answer", func() error {
@@ -109,7 +109,7 @@ func (c *joined) recorded() clientcert.Keys {
 	return clientcert.ParseKeys(namespace.Annotations[wire.ConsumerKeysAnnotation])
 }
 
-// A consumer without a Tenant gets the next certificate, for another key each time, with the rights that it has for it.
+// A consumer without a Tenant gets the next certificate, for another key each time, with the same permissions.
 func TestConsumersRenewTheirCertificates(t *testing.T) {
 	start(t)
 	rome := newJoined(t, "lyon")
@@ -145,7 +145,8 @@ func TestConsumersRenewTheirCertificates(t *testing.T) {
 	quiet(t)
 }
 
-// The cordon of a consumer that refractctl has admitted is about its pods: its certificate is renewed, or it would lose its access.
+// The cordon of a consumer that refractctl has admitted only affects its pods: its certificate is renewed, because it
+// would lose its access otherwise.
 func TestACordonedConsumerRenewsItsCertificate(t *testing.T) {
 	start(t)
 	nice := newJoined(t, "nice")
@@ -162,7 +163,8 @@ func TestACordonedConsumerRenewsItsCertificate(t *testing.T) {
 	assert.Contains(t, nice.answered(provider.Client, again).Refusal, "is Drained")
 }
 
-// Whoever may write to a tenant namespace gets no certificate for that, and a consumer none that it is not entitled to.
+// Write access to a tenant namespace is not sufficient for a certificate, and a consumer only gets certificates that it
+// is entitled to.
 func TestRenewalsThatAreRefused(t *testing.T) {
 	manager := start(t)
 	thief := newKey(t)
@@ -264,7 +266,7 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 		c := newJoined(t, "refused-ending")
 		renew := own(c)
 		spec := renew.Spec
-		renew.Spec.CSR, renew.Finalizers = nil, []string{"example.com/stays"} // nothing is asked for yet
+		renew.Spec.CSR, renew.Finalizers = nil, []string{"example.com/stays"} // no certificate is requested yet
 		provider.Create(t, renew)
 		provider.Delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}})
 		provider.Patch(t, renew, `{"spec":{"csr":"`+base64.StdEncoding.EncodeToString(spec.CSR)+`"}}`)
@@ -275,13 +277,13 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 			}
 			return nil
 		})
-		assert.Contains(t, renew.Status.Refusal, "is being deleted") // Events cannot be created there any more
+		assert.Contains(t, renew.Status.Refusal, "is being deleted") // Events can no longer be created in the namespace
 		provider.Patch(t, renew, `{"metadata":{"finalizers":null}}`)
 	})
 	quiet(t)
 }
 
-// isRefused waits until a Renew is, in its status and by an Event.
+// isRefused waits until a Renew is refused in its status and by an Event.
 func (c *joined) isRefused(renew *auth.Renew, reason, refers string) {
 	c.Helper()
 	status := c.answered(provider.Client, renew)

@@ -56,7 +56,7 @@ var provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDP
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// start the controllers as the chart does with authentication.enabled.
+// start starts the controllers as the chart does with authentication.enabled.
 func start(t *testing.T, change ...func(*controllers.Options)) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}
@@ -67,7 +67,7 @@ func start(t *testing.T, change ...func(*controllers.Options)) *controllertest.M
 	}}, change...)...)
 }
 
-// consumer is what a cluster that runs Liqo does to join.
+// consumer acts as a cluster that runs Liqo and joins.
 type consumer struct {
 	*testing.T
 	id, namespace string
@@ -83,7 +83,7 @@ func newConsumer(t *testing.T, id string) *consumer {
 	return c
 }
 
-// nonce as liqoctl asks for it.
+// nonce requests a nonce as liqoctl does.
 func (c *consumer) nonce() []byte {
 	c.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: wire.NonceSecret, Labels: map[string]string{wire.NonceLabel: "true", wire.RemoteClusterIDLabel: c.id}}}
@@ -133,7 +133,7 @@ func (c *consumer) tenant(nonce []byte) *auth.Tenant {
 	}
 }
 
-// join as far as the control plane.
+// join joins with the Tenant, without a ResourceSlice.
 func (c *consumer) join() *auth.Tenant {
 	c.Helper()
 	tenant := c.tenant(c.nonce())
@@ -182,11 +182,11 @@ func (c *consumer) decided(slice *auth.ResourceSlice, what auth.ResourceSliceCon
 	return slice.Status.Condition(what)
 }
 
-// with opens the provider with what it gave out.
+// with returns a client of the provider with the issued credentials.
 func (c *consumer) with(params *auth.AuthParams) client.Client {
 	c.Helper()
 	key, err := keyutil.MarshalPrivateKeyToPEM(c.key)
-	if err != nil { // which keyutil does not know for Ed25519
+	if err != nil { // keyutil does not support Ed25519
 		der, marshalErr := x509.MarshalPKCS8PrivateKey(c.key)
 		require.NoError(c, marshalErr)
 		key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
@@ -198,7 +198,7 @@ func (c *consumer) with(params *auth.AuthParams) client.Client {
 	return opened
 }
 
-// who the provider takes the holder of the credentials for.
+// who returns the user of the client according to the provider.
 func (c *consumer) who(opened client.Client) authenticationv1.UserInfo {
 	c.Helper()
 	review := &authenticationv1.SelfSubjectReview{}
@@ -206,7 +206,7 @@ func (c *consumer) who(opened client.Client) authenticationv1.UserInfo {
 	return review.Status.UserInfo
 }
 
-// quiet reports requests for certificates that are left, of which there should be none.
+// quiet fails the test if CertificateSigningRequests remain.
 func quiet(t *testing.T) {
 	t.Helper()
 	list := &certificatesv1.CertificateSigningRequestList{}
@@ -234,7 +234,7 @@ func TestADrainThatAPolicyDenies(t *testing.T) {
 	assert.NotEmpty(t, manager.Writes.Denied())
 }
 
-// TestJoin goes through all that a consumer does, with what it gets.
+// TestJoin performs all steps of a consumer, with the credentials that it gets.
 func TestJoin(t *testing.T) {
 	start(t)
 	rome := newConsumer(t, "rome")
@@ -262,7 +262,7 @@ func TestJoin(t *testing.T) {
 	})
 	assert.True(t, quota.Spec.Resources.Cpu().Equal(resource.MustParse("4")))
 
-	// The answers are not the consumer's to write, and other namespaces are not its own.
+	// The consumer may not write the status, and has no access to other namespaces.
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"resources":{"cpu":"1000"}}}`))
 	assert.True(t, apierrors.IsForbidden(controlPlane.Status().Patch(t.Context(), slice.DeepCopy(), patch)))
 	assert.True(t, apierrors.IsForbidden(controlPlane.List(t.Context(), &auth.TenantList{}, client.InNamespace(rome.namespace))))
@@ -364,7 +364,7 @@ func TestJoin(t *testing.T) {
 	t.Run("the end", func(t *testing.T) {
 		back := rome.slice("back", cpu("1"))
 		rome.decided(back, auth.ResourcesCondition, auth.ResourceSliceAccepted)
-		provider.Patch(t, tenant, `{"metadata":{"finalizers":["tenant.liqo.io/finalizer"]}}`) // as Liqo leaves it
+		provider.Patch(t, tenant, `{"metadata":{"finalizers":["tenant.liqo.io/finalizer"]}}`) // Liqo leaves it there
 		provider.Delete(t, tenant)
 		provider.AwaitGone(t, tenant)
 		provider.AwaitGone(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: "liqo-remote-tenant"}})
@@ -373,7 +373,7 @@ func TestJoin(t *testing.T) {
 	quiet(t)
 }
 
-// TestKeysOfLiqo: each kind of key that Liqo's versions use.
+// TestKeysOfLiqo checks each type of key that Liqo's versions use.
 func TestKeysOfLiqo(t *testing.T) {
 	start(t)
 	elliptic, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -392,7 +392,7 @@ func TestKeysOfLiqo(t *testing.T) {
 	old.admitted(tenant)
 }
 
-// TestTenantsThatAreRefused: none of them gets a certificate, or access.
+// TestTenantsThatAreRefused checks that refused Tenants get neither a certificate nor access.
 func TestTenantsThatAreRefused(t *testing.T) {
 	manager := start(t)
 	other := newConsumer(t, "other")
@@ -437,15 +437,15 @@ func TestTenantsThatAreRefused(t *testing.T) {
 			assert.NotContains(t, []string{"forged", "unsigned", "keyless", "garbage", "admin", "masters", "stolen", "elsewhere", "neighbour", "nonceless"}, metav1.GetControllerOf(&bindings.Items[i]).Name)
 		}
 	}
-	// Who asks properly afterwards gets it.
+	// A valid request is admitted afterwards.
 	provider.Patch(t, &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-nonceless", Name: "nonceless"}}, fmt.Sprintf(`{"spec":{"signature":%q}}`, base64.StdEncoding.EncodeToString(c.sign(c.nonce()))))
 	c.admitted(tenant)
 	assert.NotEmpty(t, manager.Writes.About("/certificatesigningrequests"), "the two that were admitted")
 	quiet(t)
 }
 
-// requests returns a function that returns the users for whom certificates have been requested since, sorted. One user may have needed two
-// requests: a signer can be slow.
+// requests returns a function that returns the sorted users of the certificates that were requested since. One user may
+// have needed two requests: a signer can be slow.
 func requests(t *testing.T) func() []string {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(provider.Config())
@@ -484,7 +484,7 @@ func requests(t *testing.T) func() []string {
 	}
 }
 
-// TestRequestsThatAreRefused: a consumer that was admitted asks for what it is not entitled to.
+// TestRequestsThatAreRefused checks the requests of an admitted consumer that it is not entitled to.
 func TestRequestsThatAreRefused(t *testing.T) {
 	start(t)
 	paris := newConsumer(t, "paris")
@@ -553,7 +553,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	quiet(t)
 }
 
-// TestOffer is what a ResourceSlice says of the provider.
+// TestOffer checks the provider's offer in a ResourceSlice.
 func TestOffer(t *testing.T) {
 	start(t, func(o *controllers.Options) {
 		offer := &o.Authentication.Offer
@@ -626,14 +626,14 @@ func TestOffer(t *testing.T) {
 	})
 }
 
-// TestAddressOfTheAPIServer is found, or asked for.
+// TestAddressOfTheAPIServer checks that the address is detected, or that an Event requests it.
 func TestAddressOfTheAPIServer(t *testing.T) {
 	start(t, func(o *controllers.Options) { o.Authentication.APIServer.URL = "" })
 	bern := newConsumer(t, "bern")
 	tenant := bern.tenant(bern.nonce())
 	provider.Create(t, tenant)
 	assert.Contains(t, provider.AwaitEvent(t, bern.namespace, auth.TenantKind, "bern", "APIServerAddressUnknown").Note, "apiServer.address")
-	// The API server of this test listens on loopback, and so says nothing of itself.
+	// The API server of this test listens on loopback, so it does not publish its address.
 	server := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(6443))}}}
 	provider.Create(t, server)
@@ -642,7 +642,7 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 	assert.Equal(t, "https://192.0.2.1:6443", bern.admitted(tenant).Status.AuthParams.APIServer)
 }
 
-// TestTolerateNoHandshake: an administrator vouches for the consumer.
+// TestTolerateNoHandshake checks a consumer for which an administrator has waived the handshake.
 func TestTolerateNoHandshake(t *testing.T) {
 	start(t)
 	wien := newConsumer(t, "wien")
@@ -667,7 +667,8 @@ func TestTolerateNoHandshake(t *testing.T) {
 	wien.decided(foreign, auth.AuthenticationCondition, auth.ResourceSliceDenied)
 }
 
-// The Tenant of a consumer that refractctl has admitted limits what it may do, and gets it no certificate for a key that it has not proved.
+// The Tenant of a consumer that refractctl has admitted limits the consumer. It does not entitle to a certificate for
+// an unproved key.
 func TestTenantsOfRefractctlEntitleToNothing(t *testing.T) {
 	start(t)
 	graz := newConsumer(t, "graz")
@@ -682,7 +683,7 @@ func TestTenantsOfRefractctlEntitleToNothing(t *testing.T) {
 	assert.Empty(t, tenant.Status.TenantNamespace, "package tenantaccess writes it")
 }
 
-// TestNonces are given in tenant namespaces alone, and once.
+// TestNonces checks that nonces are only created in tenant namespaces, and once.
 func TestNonces(t *testing.T) {
 	start(t)
 	kiev := newConsumer(t, "kiev")
@@ -699,7 +700,8 @@ func TestNonces(t *testing.T) {
 	assert.Equal(t, nonce, secret.Data[wire.NonceKey])
 }
 
-// TestTroubleOfTheProviderDeniesNothing: a consumer deletes its access when it is denied, and its virtual node with it.
+// TestTroubleOfTheProviderDeniesNothing checks that problems of the provider do not cause a denial. A denied consumer
+// deletes its access, and its virtual node with it.
 func TestTroubleOfTheProviderDeniesNothing(t *testing.T) {
 	manager := start(t)
 	york := newConsumer(t, "york")

@@ -24,7 +24,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// The process that serves all consumers reads all ResourceSlices and Renews: a consumer has so many of each kind and no more.
+// The process that serves all consumers reads all ResourceSlices and Renews, so the number of each kind is limited per
+// consumer.
 func TestRequestsOfATenantAreCounted(t *testing.T) {
 	start(t, func(o *controllers.Options) {
 		o.RecountDelay = 3 * time.Second

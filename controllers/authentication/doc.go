@@ -8,11 +8,12 @@
 // certificate. The controllers request certificates from the cluster for these:
 //
 //	Tenants         nonces, the certificate and the RoleBinding of the consumer's controllers, cordons and drains
-//	ResourceSlices  the certificate of the slice's user, and what it is granted; its Quota is made by package resourceslice
+//	ResourceSlices  the certificate of the slice's user, and the granted resources (its Quota: package resourceslice)
 //	Renewals        the next certificate of either, and of consumers that refractctl peer has joined
 //
-// Whoever approves client certificates can become anybody, and most of what is read here was written by consumers. So nothing is
-// signed that is not for exactly the subject to which the object entitles, with the key of the Tenant, in the tenant namespace of that
-// consumer; and a key counts that has signed the nonce, or, of consumers without a Tenant, that is recorded on the tenant namespace. The process needs strong rights for it, which is why an
-// administrator turns it on.
+// An approver of client certificates can impersonate any user, and most objects here are written by consumers.
+// Therefore a request is only signed if it has exactly the subject that the object entitles to and the key of the
+// Tenant, and is in the tenant namespace of that consumer. A key must have signed the nonce or, for consumers without a
+// Tenant, must be recorded on the tenant namespace. The process needs strong permissions for this, so an administrator
+// has to enable it.
 package authentication

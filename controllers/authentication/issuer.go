@@ -34,16 +34,17 @@ func NewIssuer(c client.Client, live client.Reader, server *APIServer, clock clo
 	return &Issuer{client: c, live: live, server: server, clock: clock}
 }
 
-// signTimeout is less than a reconciliation may take; the signer of Kubernetes takes less than a second.
+// signTimeout is shorter than the limit of a reconciliation. The signer of Kubernetes takes less than a second.
 const signTimeout = 15 * time.Second
 
-// signAgain is the retry interval for problems of this cluster. A shorter one floods a cluster that signs no certificates with requests.
+// signAgain is the retry interval for problems of this cluster. A shorter one floods a cluster that signs no
+// certificates with requests.
 const signAgain = time.Minute
 
 // refusal is an error that persists until an object changes.
 type refusal struct {
 	reason, message string
-	// again is when to retry even if nothing changes, 0 for never.
+	// again is the delay before a retry without a change, 0 for never.
 	again time.Duration
 }
 
@@ -53,7 +54,7 @@ func refuse(reason, format string, arguments ...any) error {
 	return &refusal{reason: reason, message: fmt.Sprintf(format, arguments...)}
 }
 
-// refusalOf returns nil for other errors.
+// refusalOf returns the refusal in err, nil for other errors.
 func refusalOf(err error) *refusal {
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		return refused
@@ -72,8 +73,8 @@ const (
 	addressUnknownReason = "APIServerAddressUnknown"
 )
 
-// tenantOf returns the Tenant that counts in a namespace, the oldest one that is not being deleted, nil when there is none. A Tenant of a
-// consumer that refractctl has admitted entitles to nothing.
+// tenantOf returns the effective Tenant of a namespace: the oldest one that is not being deleted, or nil if it does not
+// exist. Tenants of consumers that refractctl has admitted do not count.
 func tenantOf(ctx context.Context, c client.Reader, namespace string) (*auth.Tenant, error) {
 	list := &auth.TenantList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -96,11 +97,13 @@ func older(a, b *auth.Tenant) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// tenant returns the Tenant of the consumer that a namespace belongs to, if the consumer is the one that says so, and its key.
+// tenant returns the Tenant of the consumer that a namespace belongs to and its key. It refuses an object that names
+// another consumer.
 func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.ClusterID) (*auth.Tenant, crypto.PublicKey, error) {
 	tenant, err := tenantOf(ctx, i.client, namespace)
 	if err == nil && tenant == nil {
-		tenant, err = tenantOf(ctx, i.live, namespace) // a consumer removes its virtual nodes when it is denied: a stale cache must not cause that
+		// A denied consumer removes its virtual nodes. A stale cache must not cause that.
+		tenant, err = tenantOf(ctx, i.live, namespace)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -118,7 +121,7 @@ func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.Cl
 	return tenant, key, err
 }
 
-// entitled refuses a Tenant that is not in the tenant namespace of its consumer, or not the one that counts there.
+// entitled refuses a Tenant that is not in the tenant namespace of its consumer, or is not the effective one there.
 func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 	consumer, err := tenancy.Consumer(ctx, i.client, tenant.Namespace)
 	if err != nil {
@@ -141,8 +144,9 @@ func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// prove returns the key of a consumer, which has shown that it holds it: once for each key, of which the certificate in the status is the
-// record. It is nil where an administrator has waived that.
+// prove returns the key of a consumer after the consumer has proved that it holds the key. The proof is required once
+// for each key and is recorded by the certificate in the status. The key is nil if an administrator has waived the
+// proof.
 func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicKey, error) {
 	if tenant.Spec.Policy() == auth.TolerateNoHandshake {
 		return nil, nil //nolint:nilnil // any key
@@ -152,7 +156,7 @@ func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicK
 		return nil, refuse(signatureReason, "spec.publicKey: %s", err)
 	}
 	if given := tenant.Status.AuthParams; given != nil && clientcert.ValidityFor(given.SignedCRT, controlPlane(tenant), key).Known() {
-		return key, nil // it has, and the nonce may be another one by now
+		return key, nil // the key is proved, and the nonce may have changed since then
 	}
 	secret := &corev1.Secret{}
 	name := client.ObjectKey{Namespace: tenant.Namespace, Name: wire.NonceSecret}
@@ -169,20 +173,20 @@ func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicK
 	return key, nil
 }
 
-// order of a certificate.
+// order holds the parameters of a certificate to issue.
 type order struct {
 	consumer string
 	subject  clientcert.Subject
 	request  []byte
-	key      crypto.PublicKey // nil for any
+	key      crypto.PublicKey // nil for any key
 	proxy    *string
-	// present is what was given out before, which is kept while it can be used.
+	// present are the credentials that were issued before. They are kept while they are usable.
 	present *auth.AuthParams
-	// renew has another one signed when two thirds of the life of the present one are over.
+	// renew requests a new certificate when the present one has used two thirds of its lifetime.
 	renew bool
 }
 
-// issue returns what the consumer opens this cluster with.
+// issue returns the consumer's credentials for this cluster.
 func (i *Issuer) issue(ctx context.Context, o order) (*auth.AuthParams, error) {
 	key, err := clientcert.Check(o.request, o.subject, o.key)
 	if err != nil {
@@ -201,7 +205,7 @@ func (i *Issuer) issue(ctx context.Context, o order) (*auth.AuthParams, error) {
 	return params, err
 }
 
-// sign has this cluster sign a request, which was checked.
+// sign has this cluster sign a validated request.
 func (i *Issuer) sign(ctx context.Context, consumer string, request []byte) ([]byte, error) {
 	signed, err := clientcert.Sign(ctx, i.client, i.live, clientcert.Request{
 		PEM: request, GenerateName: "refract-" + consumer + "-", Labels: map[string]string{wire.RemoteClusterIDLabel: consumer},
@@ -213,7 +217,7 @@ func (i *Issuer) sign(ctx context.Context, consumer string, request []byte) ([]b
 	return signed, err
 }
 
-// usable reports whether a certificate that was given out can be kept.
+// usable reports whether an issued certificate can be kept.
 func (i *Issuer) usable(certificate []byte, subject clientcert.Subject, key crypto.PublicKey, renew bool) bool {
 	validity := clientcert.ValidityFor(certificate, subject, key)
 	if !validity.Known() {
@@ -226,12 +230,12 @@ func (i *Issuer) usable(certificate []byte, subject clientcert.Subject, key cryp
 	return left > 0
 }
 
-// controlPlane is the subject of the consumer's controllers.
+// controlPlane returns the subject of the consumer's controllers.
 func controlPlane(tenant *auth.Tenant) clientcert.Subject {
 	return clientcert.Subject{CommonName: string(tenant.Spec.ClusterID), Organization: wire.ControlPlaneGroup}
 }
 
-// virtualKubelet is the subject of the user of a ResourceSlice.
+// virtualKubelet returns the subject of the user of a ResourceSlice.
 func virtualKubelet(tenant *auth.Tenant, slice string) clientcert.Subject {
 	consumer := string(tenant.Spec.ClusterID)
 	return clientcert.Subject{CommonName: auth.ResourceSliceUser(slice, consumer), Organization: consumer}

@@ -39,10 +39,10 @@ const (
 	fillAction      = "GenerateNonce"
 )
 
-// nonceBytes of randomness, as many as Liqo has.
+// nonceBytes is the number of random bytes in a nonce, the same as in Liqo.
 const nonceBytes = 64
 
-// Reconcile fills one Secret. A nonce stays for as long as its Secret: the signature in a Tenant is of it.
+// Reconcile fills one Secret. A nonce stays as long as its Secret, because the signature in the Tenant is for it.
 func (n *nonces) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{}
 	if err := n.secrets.Get(ctx, request.NamespacedName, secret); err != nil {
@@ -76,7 +76,8 @@ func (n *nonces) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// nonceCache holds the Secrets of that name in all namespaces, which is all that this process may read of Secrets everywhere.
+// nonceCache returns a cache of the Secrets of that name in all namespaces. This process may not read any other Secrets
+// in all namespaces.
 func nonceCache(mgr manager.Manager) (cache.Cache, error) {
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),

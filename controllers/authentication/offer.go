@@ -26,7 +26,7 @@ func (c *ResourceSlices) grant(ctx context.Context, tenant *auth.Tenant, slice *
 		offer.DenyResources(slice, "consumer "+string(tenant.Spec.ClusterID)+" is cordoned: an administrator of the provider sets spec.tenantCondition of its Tenant to Active")
 		return nil
 	case !c.publisher.Offer.IsResponsibleFor(slice):
-		return nil // somebody else's
+		return nil // another controller decides
 	}
 	desired := corev1.ResourceList{}
 	maps.Copy(desired, c.publisher.Offer.Resources)

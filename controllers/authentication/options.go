@@ -13,17 +13,19 @@ import (
 
 // Options are the settings of the controllers of this package.
 type Options struct {
-	// Enabled starts them.
+	// Enabled starts the controllers.
 	Enabled bool
-	// APIServer is where consumers find that of this cluster; Config is set where the controllers are registered.
+	// APIServer describes the API server of this cluster for consumers. Its Config is set when the controllers are
+	// registered.
 	APIServer APIServer
-	// Offer is what this cluster gives to consumers.
+	// Offer holds the resources that this cluster offers to consumers.
 	Offer offer.Offer
-	// RolePrefix stands before the names of the ClusterRoles of the installation.
+	// RolePrefix is the prefix of the names of the installation's ClusterRoles.
 	RolePrefix string
-	// ObjectCounts is how many objects of each kind consumers may have. Counts of remote namespaces are ignored.
+	// ObjectCounts is the maximum number of a consumer's objects of each kind. Counts for remote namespaces are
+	// ignored.
 	ObjectCounts corev1.ResourceList
-	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
+	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
 	RecountDelay time.Duration
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)

@@ -38,7 +38,7 @@ func NewRenewals(c client.Client, recorder events.EventRecorder, issuer *Issuer,
 	return &Renewals{client: c, report: report.New(recorder), issuer: issuer, options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Renewals) Name() string { return "renew" }
 
 const (
@@ -91,7 +91,7 @@ func (c *Renewals) renew(ctx context.Context, renew *auth.Renew) error {
 	}); err != nil {
 		return err
 	}
-	// The one that was renewed first: the answer in the Renew ends its life.
+	// The renewed object is updated first: the status of the Renew completes it.
 	if err := c.hand(ctx, holder, desired.Status.AuthParams); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *Renewals) tellRenewed(renew *auth.Renew, subject clientcert.Subject, si
 	c.report.Tell(renew, nil, renewedReason, renewAction, fmt.Sprintf("Renewed the certificate of %s until %s", subject, validity.Until.UTC().Format(time.RFC3339)))
 }
 
-// holder returns the object whose certificate it is, and to whom it entitles.
+// holder returns the object that the certificate belongs to, and the subject that it entitles to.
 func (c *Renewals) holder(ctx context.Context, tenant *auth.Tenant, renew *auth.Renew) (subject clientcert.Subject, holder client.Object, err error) {
 	switch {
 	case renew.Spec.IdentityType == auth.ControlPlaneIdentityType:
@@ -133,7 +133,7 @@ func (c *Renewals) holder(ctx context.Context, tenant *auth.Tenant, renew *auth.
 	return virtualKubelet(tenant, slice.Name), slice, nil
 }
 
-// hand writes the renewed credentials to the status of the Tenant or the ResourceSlice that they belong to.
+// hand writes the renewed credentials to the status of their Tenant or ResourceSlice.
 func (c *Renewals) hand(ctx context.Context, holder client.Object, params *auth.AuthParams) error {
 	before := holder.DeepCopyObject().(client.Object)
 	var held **auth.AuthParams
@@ -155,7 +155,7 @@ func (c *Renewals) hand(ctx context.Context, holder client.Object, params *auth.
 	return nil
 }
 
-// isRenewal reports whether a Renew has come from a consumer, and asks for something.
+// isRenewal reports whether a Renew was sent by a consumer and has a request.
 func isRenewal(object client.Object) bool {
 	renew, ok := object.(*auth.Renew)
 	return ok && (renew.Labels[wire.ReplicatedLabel] == "true" || ofConsumer(renew)) && len(renew.Spec.CSR) > 0

@@ -39,16 +39,16 @@ func NewResourceSlices(c client.Client, live client.Reader, recorder events.Even
 	return &ResourceSlices{client: c, report: report.New(recorder), issuer: issuer, publisher: &offer.Publisher{Offer: options.Offer, Client: c, Live: live}, options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *ResourceSlices) Name() string { return "resourceslicerequest" }
 
-// Reasons of conditions, which are Liqo's.
+// Reasons of conditions, the same as Liqo's.
 const (
 	authenticationAcceptedReason = "ResourceSliceAuthenticationAccepted"
 	authenticationDeniedReason   = "ResourceSliceAuthenticationDenied"
 )
 
-// answers reports whether a slice has come from a consumer, and asks for something.
+// answers reports whether a slice was sent by a consumer and has a certificate request.
 func answers(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && slice.Labels[wire.ReplicatedLabel] == "true" && len(slice.Spec.CSR) > 0
@@ -70,13 +70,13 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	tenant, err := c.authenticate(ctx, desired)
 	refused := refusalOf(err)
 	switch {
-	case refused != nil && refused.again > 0: // this cluster's own trouble: a slice that was accepted stays so
+	case refused != nil && refused.again > 0: // a problem of this cluster: an accepted slice stays accepted
 		c.report.Warn(slice, refused.reason, offer.DecideAction, refused.message)
 		return reconcile.Result{RequeueAfter: refused.again}, nil
 	case refused != nil:
 		c.report.Warn(slice, refused.reason, offer.DecideAction, refused.message)
 		offer.SetCondition(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
-		if desired.Status.Condition(auth.ResourcesCondition) != nil { // nobody may use the grant any more
+		if desired.Status.Condition(auth.ResourcesCondition) != nil { // the grant is no longer usable
 			offer.DenyResources(desired, refused.message)
 		}
 	case err != nil:
@@ -94,13 +94,13 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	if err := c.client.Status().Patch(ctx, desired, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
 		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
 	}
-	if refused == nil { // which has its own Event
+	if refused == nil { // a refusal has its own Event
 		offer.ReportDecisions(c.report, slice, desired)
 	}
 	return reconcile.Result{}, nil
 }
 
-// authenticate gives the user of a slice its certificate, and returns the Tenant.
+// authenticate issues the certificate of the slice's user, and returns the Tenant.
 func (c *ResourceSlices) authenticate(ctx context.Context, slice *auth.ResourceSlice) (*auth.Tenant, error) {
 	tenant, key, err := c.issuer.tenant(ctx, slice.Namespace, slice.Spec.ConsumerClusterID)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *ResourceSlices) authenticate(ctx context.Context, slice *auth.ResourceS
 	return tenant, err
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *ResourceSlices) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, answers
 }
@@ -124,7 +124,7 @@ func (c *ResourceSlices) Register(_ context.Context, mgr manager.Manager) error 
 		Named(c.Name()).
 		WithOptions(workers.Options(2)).
 		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(answers))).
-		// Status updates included: they follow the admission of the consumer.
+		// Status updates are included, because slices depend on the admission of the consumer.
 		Watches(&auth.Tenant{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, tenant client.Object) []reconcile.Request {
 			return offer.RequestsForSlices(ctx, c.client, answers, client.InNamespace(tenant.GetNamespace()))
 		}))

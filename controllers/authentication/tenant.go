@@ -53,7 +53,7 @@ func NewTenants(c client.Client, live client.Reader, recorder events.EventRecord
 	return &Tenants{client: c, live: live, report: report.New(recorder), issuer: issuer, counts: counts, options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Tenants) Name() string { return "tenant" }
 
 const (
@@ -92,13 +92,14 @@ func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	return reconcile.Result{RequeueAfter: c.counts.RecountAfter(tenant.Namespace)}, err
 }
 
-// leave takes the access back of a Tenant that is being deleted. The RoleBinding is the Tenant's, so that it goes also without this process.
+// leave revokes the access of a Tenant that is being deleted. The Tenant owns the RoleBinding, so that it is deleted
+// even if this process does not run.
 func (c *Tenants) leave(ctx context.Context, tenant *auth.Tenant) error {
 	counts, err := tenantOf(ctx, c.client, tenant.Namespace)
 	if err != nil {
 		return err
 	}
-	if counts == nil { // another one of this namespace keeps the access
+	if counts == nil { // another Tenant of this namespace keeps the access
 		if err := c.unbind(ctx, tenant); err != nil {
 			return err
 		}
@@ -122,7 +123,7 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 			return err
 		}
 	}
-	// The limits are in place before the consumer has any rights there.
+	// The limits are applied before the consumer has any permission there.
 	if err := c.counts.Ensure(ctx, tenant.Namespace, nil, metav1.ObjectMeta{Labels: map[string]string{wire.RemoteClusterIDLabel: string(tenant.Spec.ClusterID)}}); err != nil {
 		return err
 	}
@@ -152,8 +153,9 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// binding of the consumer's controllers, and not of its virtual kubelets: permission to change a ResourceSlice would allow uncordoning it, which the
-// chart's policies keep the controllers from. Its name is that of the role, so that this process may delete it and no other.
+// binding returns the RoleBinding of the consumer's controllers. It does not include its virtual kubelets: with the
+// permission to change a ResourceSlice they could uncordon it, which the chart's policies prevent for the controllers.
+// The binding has the name of the role, so that this process only needs permission to delete this one.
 func (c *Tenants) binding(tenant *auth.Tenant) *rbacv1.RoleBinding {
 	role, consumer := rbac.RemoteTenant().Named(c.options.RolePrefix), string(tenant.Spec.ClusterID)
 	return &rbacv1.RoleBinding{
@@ -191,7 +193,7 @@ func (c *Tenants) unbind(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// cordon marks the ResourceSlices of a consumer, or takes the mark off.
+// cordon adds the cordon annotation to the ResourceSlices of a consumer, or removes it.
 func (c *Tenants) cordon(ctx context.Context, namespace string, cordoned bool) error {
 	list := &auth.ResourceSliceList{}
 	if err := c.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -214,7 +216,8 @@ func (c *Tenants) cordon(ctx context.Context, namespace string, cordoned bool) e
 	return nil
 }
 
-// drain takes everything back that the consumer has here, its access first: otherwise it would ask for it again.
+// drain revokes everything that the consumer has here. Its access is revoked first: otherwise it would request the rest
+// again.
 func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	if err := fresh.Check(ctx, c.client, c.live, tenant); err != nil {
 		return err
@@ -254,8 +257,8 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// confirmDeletion has a NamespaceMap take the data in its remote namespaces along: to drain a consumer is to end everything that it has here,
-// and a claim must not keep its pods running.
+// confirmDeletion confirms that the data in the remote namespaces of a NamespaceMap is deleted with it: draining a
+// consumer ends everything that it has here, and a claim must not keep its pods running.
 func (c *Tenants) confirmDeletion(ctx context.Context, object client.Object) error {
 	mapping, ok := object.(*offloading.NamespaceMap)
 	if !ok || remotedata.IsConfirmed(mapping) {
@@ -274,13 +277,14 @@ func (c *Tenants) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.TenantList{}, isOwn
 }
 
-// isOwn reports whether the consumer of a Tenant peers with Liqo's protocol. Package tenantaccess enforces the other Tenants.
+// isOwn reports whether the consumer of a Tenant peers with Liqo's protocol. Package tenantaccess enforces the other
+// Tenants.
 func isOwn(object client.Object) bool {
 	tenant, ok := object.(*auth.Tenant)
 	return ok && !tenant.IsOfRefractctl()
 }
 
-// Register adds the controller to mgr, and that of the nonces.
+// Register adds the controller and the controller of nonces to mgr.
 func (c *Tenants) Register(_ context.Context, mgr manager.Manager) error {
 	secrets, err := nonceCache(mgr)
 	if err != nil {
@@ -297,11 +301,11 @@ func (c *Tenants) Register(_ context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(2)).
 		Watches(&auth.Tenant{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed)).
-		// The next one counts when the oldest one goes.
+		// When the oldest Tenant is deleted, the next one becomes the effective one.
 		Watches(&auth.Tenant{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectNew.GetDeletionTimestamp() != nil },
 		})).
-		// A slice that is new gets the mark of a cordoned Tenant.
+		// A new slice of a cordoned Tenant is annotated, too.
 		Watches(&auth.ResourceSlice{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(changed)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return objectcounts.Changed(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota))
@@ -312,7 +316,7 @@ func (c *Tenants) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// in returns the Tenants of a namespace.
+// in returns the requests for all Tenants of a namespace.
 func (c *Tenants) in(ctx context.Context, namespace string) (requests []reconcile.Request) {
 	list := &auth.TenantList{}
 	if err := c.client.List(ctx, list, client.InNamespace(namespace)); err != nil {

@@ -47,7 +47,8 @@ func renewals(t *testing.T) *controllertest.Manager {
 	})
 }
 
-// certified is a peering of rome with milan for which milan has signed a certificate, and recorded its key.
+// certified returns a peering of rome with milan with a certificate that milan has signed and whose key milan has
+// recorded.
 func certified(t *testing.T, id string, renewed bool) *peering {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(provider.Config())
@@ -78,18 +79,19 @@ func certified(t *testing.T, id string, renewed bool) *peering {
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.here, Name: id},
 		Spec: offloading.VirtualNodeSpec{ClusterID: core.ClusterID(id), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secretName}}}
 	consumer.Create(t, vn)
-	t.Cleanup(func() { _ = consumer.Client.Delete(context.Background(), vn) }) // or it goes on trying
+	// Without this deletion, the renewals would continue.
+	t.Cleanup(func() { _ = consumer.Client.Delete(context.Background(), vn) })
 	return p
 }
 
-// awaitRenewalAllowed waits until the API server of the provider acts on what was granted, or on what was revoked.
+// awaitRenewalAllowed waits until the API server of the provider applies a granted or revoked permission.
 func (p *peering) awaitRenewalAllowed(allowed bool) {
 	p.Helper()
 	provider.AwaitAccess(p.T, authorizationv1.SubjectAccessReviewSpec{User: "rome", Groups: []string{"rome"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: p.tenant, Verb: "create", Group: auth.GroupVersion.Group, Resource: "renews"}}, allowed)
 }
 
-// pair in a kubeconfig.
+// pair returns the key pair in a kubeconfig.
 func pair(t *testing.T, kubeconfig []byte) tls.Certificate {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
@@ -99,7 +101,7 @@ func pair(t *testing.T, kubeconfig []byte) tls.Certificate {
 	return found
 }
 
-// nothingLeft at the provider.
+// nothingLeft checks that no Renew is left on the provider.
 func (p *peering) nothingLeft() {
 	p.Helper()
 	renews := &auth.RenewList{}
@@ -152,7 +154,7 @@ func TestACertificateThatCannotBeRenewedStays(t *testing.T) {
 			consumer.Get(t, secret, p.here, secretName)
 			config, err := clientcmd.Load(secret.Data[wire.KubeconfigSecretKey])
 			require.NoError(t, err)
-			config.Clusters["milan"].Server = "https://127.0.0.1:1" // which is away
+			config.Clusters["milan"].Server = "https://127.0.0.1:1" // unreachable
 			secret.Data[wire.KubeconfigSecretKey], err = clientcmd.Write(*config)
 			require.NoError(t, err)
 			require.NoError(t, consumer.Client.Update(t.Context(), secret))
@@ -168,7 +170,7 @@ func TestACertificateThatCannotBeRenewedStays(t *testing.T) {
 				assert.Contains(t, event.Note, want)
 			}
 			assert.Equal(t, string(first), string(p.stored()))
-			renewing.Stop(t) // in the middle of another attempt, maybe
+			renewing.Stop(t) // possibly during another attempt
 			p.nothingLeft()
 		})
 	}

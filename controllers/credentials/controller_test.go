@@ -43,7 +43,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// life of the tokens: the shortest that an API server gives.
+// life is the lifetime of the tokens, the shortest that an API server allows.
 const life = 10 * time.Minute
 
 // later is a clock that is ahead.
@@ -55,17 +55,17 @@ type later struct {
 func (l later) Now() time.Time                  { return l.WithTicker.Now().Add(l.by) }
 func (l later) Since(t time.Time) time.Duration { return l.Now().Sub(t) }
 
-// after starts the controllers of the consumer when tokens have the given age.
+// after starts the controllers of the consumer with a clock that is ahead by the given age of the tokens.
 func after(t *testing.T, age time.Duration) *controllertest.Manager {
 	t.Helper()
 	return consumer.StartManager(t, func(o *controllers.Options) { o.Clock = later{clock.RealClock{}, age} })
 }
 
-// peering is one of rome, which is called so by one test alone, with milan.
+// peering is a peering of rome with milan. Each test uses its own ID for milan.
 type peering struct {
 	*testing.T
-	id            string // of milan, in this test
-	tenant        string // at milan
+	id            string // ID of milan in this test
+	tenant        string // namespace on milan
 	client        kubernetes.Interface
 	here, account string
 }
@@ -89,7 +89,7 @@ func join(t *testing.T, id string) *peering {
 	return p
 }
 
-// store a kubeconfig with a user.
+// store stores a kubeconfig with a user.
 func (p *peering) store(user *clientcmdapi.AuthInfo) []byte {
 	p.Helper()
 	config := clientcmdapi.NewConfig()
@@ -119,7 +119,7 @@ func (p *peering) stored() []byte {
 	return secret.Data[wire.KubeconfigSecretKey]
 }
 
-// awaitRenewal waits until the Secret has another token, and returns who it is for.
+// awaitRenewal waits until the Secret has another token, and returns its user.
 func (p *peering) awaitRenewal(first []byte) string {
 	p.Helper()
 	consumer.AwaitEvent(p.T, p.here, "VirtualNode", p.id, "CredentialsRenewed")
@@ -158,7 +158,7 @@ func TestATokenThatCannotBeRenewedStays(t *testing.T) {
 	assert.Equal(t, string(first), string(p.stored()))
 }
 
-// A token is shown to no other cluster that has the address of the provider by now.
+// No token is sent to another cluster that now has the address of the provider.
 func TestAnotherClusterIsNotAsked(t *testing.T) {
 	p := join(t, "milan-c")
 	first := p.store(p.token())
@@ -176,7 +176,7 @@ func TestAnotherClusterIsNotAsked(t *testing.T) {
 	p.awaitRenewal(first)
 }
 
-// Certificates, and tokens of others, are not ours to renew.
+// Certificates and tokens of others are not renewed.
 func TestOtherCredentialsStay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, provider.KubeconfigFor(path, "kubelet-of-rome", "rome"))
@@ -200,6 +200,6 @@ func TestOtherCredentialsStay(t *testing.T) {
 	last := join(t, "milan-g")
 	first := last.store(last.token())
 	after(t, life/2)
-	last.awaitRenewal(first) // and the others had their turn
+	last.awaitRenewal(first) // the others were processed before
 	assert.False(t, strings.Contains(string(first), "certificate-data"))
 }

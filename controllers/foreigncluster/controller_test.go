@@ -54,7 +54,7 @@ func tenant(t *testing.T, in *controllertest.Cluster, id string) *corev1.Namespa
 	return namespace
 }
 
-// as returns the client of a consumer with the rights that it has in its tenant namespace.
+// as returns a client of a consumer with its permissions in its tenant namespace.
 func as(t *testing.T, id string) kubernetes.Interface {
 	t.Helper()
 	config, err := provider.ConfigFor("kubelet-of-"+id, id)
@@ -66,7 +66,7 @@ func as(t *testing.T, id string) kubernetes.Interface {
 	return client
 }
 
-// beat sends the heartbeats of a consumer until stop is called. ready is its API server.
+// beat sends the heartbeats of a consumer until stop is called. ready checks its API server.
 func beat(t *testing.T, id string, client kubernetes.Interface, ready func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -82,7 +82,7 @@ func beat(t *testing.T, id string, client kubernetes.Interface, ready func(conte
 
 func alwaysReady(context.Context) error { return nil }
 
-// renewed returns the version of the Lease in a tenant namespace.
+// renewed returns the resourceVersion of the Lease in a tenant namespace.
 func renewed(t *testing.T, tenant string) string {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
@@ -115,8 +115,8 @@ func await(t *testing.T, in *controllertest.Cluster, id string, kind core.Condit
 	return cluster
 }
 
-// A consumer that cannot be reached is known by its heartbeat, which says more than that its virtual kubelet runs: it stops with
-// the consumer's API server. A restart of the provider's controllers changes nothing.
+// The state of an unreachable consumer follows from its heartbeat. The heartbeat does not only show that its virtual
+// kubelet runs: it stops with the consumer's API server. A restart of the provider's controllers changes nothing.
 func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	namespace := tenant(t, &provider, "rome")
 	first := provider.StartManager(t)
@@ -136,7 +136,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	}
 	first.Stop(t)
 	second := provider.StartManager(t)
-	for range 2 { // heartbeats that the second manager receives
+	for range 2 { // the second manager receives these heartbeats
 		before := renewed(t, namespace.Name)
 		controllertest.Eventually(t, "the next heartbeat", func() error {
 			if renewed(t, namespace.Name) == before {
@@ -151,7 +151,8 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 		}
 		return nil
 	})
-	if writes := second.Writes.About("foreignclusters"); len(writes) > 1 { // the minute of the last heartbeat may be another one
+	// The minute of the last heartbeat may differ.
+	if writes := second.Writes.About("foreignclusters"); len(writes) > 1 {
 		t.Errorf("after a restart the writes were %q", writes)
 	}
 
@@ -165,7 +166,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	await(t, &provider, "rome", core.APIServerStatusCondition, core.ConditionStatusEstablished, "HeartbeatReceived")
 }
 
-// A heartbeat that was lost while nobody listened is lost.
+// If the heartbeats stop while no controller runs, the consumer counts as lost after the next start.
 func TestAHeartbeatIsLostWhileNobodyListens(t *testing.T) {
 	tenant(t, &provider, "turin")
 	first := provider.StartManager(t)
@@ -178,7 +179,8 @@ func TestAHeartbeatIsLostWhileNobodyListens(t *testing.T) {
 	await(t, &provider, "turin", core.APIServerStatusCondition, core.ConditionStatusError, "HeartbeatLost")
 }
 
-// A Lease of a consumer that is gone, from before providers wrote their id on it: that this controller annotates it is no heartbeat.
+// The Lease of a lost consumer may be older than the annotation with the provider's ID. Adding the annotation does not
+// count as a heartbeat.
 func TestAnnotatingALeaseIsNoHeartbeat(t *testing.T) {
 	namespace := tenant(t, &provider, "siena")
 	renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour))
@@ -202,7 +204,7 @@ func TestAnnotatingALeaseIsNoHeartbeat(t *testing.T) {
 	assert.Equal(t, "milan", lease.Annotations[wire.ClusterIDAnnotation])
 }
 
-// A consumer renews its heartbeat, and reads or writes no other Lease.
+// A consumer may renew its heartbeat, and may not read or write any other Lease.
 func TestAConsumerWritesNoOtherLease(t *testing.T) {
 	tenant(t, &provider, "bari")
 	client := as(t, "bari")
@@ -238,7 +240,7 @@ func providerOf(t *testing.T, id string) (*testenv.Cable, *corev1.Secret) {
 	return cable, secret
 }
 
-// kubeconfig for a cluster that is reached at server.
+// kubeconfig returns a kubeconfig for a cluster that is reached at server.
 func kubeconfig(t *testing.T, of *controllertest.Cluster, server string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -253,7 +255,8 @@ func kubeconfig(t *testing.T, of *controllertest.Cluster, server string) []byte 
 	return text
 }
 
-// The API server of a provider is asked. One lost answer is none; a link that is cut is found, and its return.
+// The API server of a provider is probed. A single lost response is ignored; an interrupted connection and its recovery
+// are detected.
 func TestAProviderIsAsked(t *testing.T) {
 	cable, _ := providerOf(t, "milan")
 	m := consumer.StartManager(t)
@@ -276,7 +279,7 @@ func TestAProviderIsAsked(t *testing.T) {
 	cable.SetCut(false)
 	await(t, &consumer, "milan", core.APIServerStatusCondition, core.ConditionStatusEstablished, "Answers")
 
-	// Its Node decides about the virtual node.
+	// The Node determines the state of the virtual node.
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "milan"}}}
 	consumer.Create(t, node)
 	consumer.PatchStatus(t, node, `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
@@ -289,8 +292,8 @@ func TestAProviderIsAsked(t *testing.T) {
 	})
 }
 
-// Where a consumer gave the provider access to that, its API server is asked, and its heartbeat does not count: the consumer
-// alone would say that it lives.
+// If the provider has access to a consumer, it probes the API server and ignores the heartbeat, which is only the
+// consumer's own claim.
 func TestAConsumerIsAskedWhereItCanBe(t *testing.T) {
 	namespace := tenant(t, &provider, "genoa")
 	beat(t, "genoa", as(t, "genoa"), alwaysReady)
@@ -310,7 +313,7 @@ func TestAConsumerIsAskedWhereItCanBe(t *testing.T) {
 	await(t, &provider, "genoa", core.APIServerStatusCondition, core.ConditionStatusError, "DoesNotAnswer")
 }
 
-// A kubeconfig that is of no use is named, with the Secret; another one is taken without a restart.
+// An unusable kubeconfig is reported with its Secret. A new one is used without a restart.
 func TestAKubeconfigIsReplaced(t *testing.T) {
 	_, secret := providerOf(t, "pisa")
 	usable := secret.Data[wire.KubeconfigSecretKey]
@@ -331,7 +334,7 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 	}
 }
 
-// The network is what somebody says about it: an annotation, or Liqo's Connections, which must be fresh.
+// The network state is read from an annotation, or from Liqo's Connections, which must be recent.
 func TestTheNetworkIsChecked(t *testing.T) {
 	tenant(t, &consumer, "lucca")
 	m := consumer.StartManager(t)
@@ -348,7 +351,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	annotate(`null`)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 
-	// An address on the provider is asked, where one is named.
+	// An address on the provider is probed if the annotation names one.
 	probe := func(value string) {
 		consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.NetworkProbeAnnotation, value))
 	}
@@ -369,7 +372,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 		}
 		return nil
 	})
-	// A restart takes nothing back, though it has not asked yet.
+	// After a restart, the conditions stay before the first probe.
 	before := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition)
 	m.Stop(t)
 	m = consumer.StartManager(t)
@@ -389,7 +392,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	probe("null")
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 
-	// A PeerNetwork says what its operator knows.
+	// A PeerNetwork has the state that its operator knows.
 	declared := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("lucca"), Name: "lucca"}, Spec: plugins.PeerNetworkSpec{ClusterID: "lucca"}}
 	consumer.Create(t, declared)
 	say := func(connected, checked string) {
@@ -426,7 +429,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	}
 }
 
-// A kubeconfig that leads to another cluster than it is meant for is refused, by what that cluster says of itself.
+// A kubeconfig for another cluster than the intended one is refused, according to the ID that the cluster reports.
 func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 	tenant(t, &provider, "arezzo")
 	stop := beat(t, "arezzo", as(t, "arezzo"), alwaysReady)
@@ -442,7 +445,7 @@ func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 		return nil
 	})
 	stop()
-	_, secret := providerOf(t, "perugia") // which in truth is milan
+	_, secret := providerOf(t, "perugia") // in reality milan
 	prober := rbac.Consumer{Subject: rbac.User("prober")}
 	require.NoError(t, provider.Grant(t.Context(), prober.TenantNamespace(wire.TenantNamespace("arezzo"))))
 	consumer.Patch(t, secret, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.RemoteTenantNamespaceAnnotation, wire.TenantNamespace("arezzo")))
@@ -452,7 +455,7 @@ func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 		conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message)
 }
 
-// One tenant namespace of a cluster counts; that there is another one is said.
+// Only one tenant namespace of a cluster is used, and the others are reported.
 func TestTwoTenantNamespacesOfOneCluster(t *testing.T) {
 	tenant(t, &consumer, "pavia")
 	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -475,7 +478,7 @@ func connectionOf(id, value string, refreshed time.Time) *unstructured.Unstructu
 	return connection
 }
 
-// Who is no peer is not touched: another implementation may keep its ForeignCluster.
+// The ForeignCluster of a cluster that is no peer is left unchanged, because another implementation may manage it.
 func TestOtherForeignClustersAreLeftAlone(t *testing.T) {
 	cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}, Spec: core.ForeignClusterSpec{ClusterID: "stranger"}}
 	consumer.Create(t, cluster)
@@ -486,7 +489,7 @@ func TestOtherForeignClustersAreLeftAlone(t *testing.T) {
 		t.Errorf("the writes were %q", writes)
 	}
 
-	// A ForeignCluster that is deleted while there is a peering comes back.
+	// A ForeignCluster that is deleted during a peering is recreated.
 	siena := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "siena"}}
 	consumer.Delete(t, siena)
 	await(t, &consumer, "siena", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")

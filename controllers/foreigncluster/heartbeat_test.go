@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A consumer chooses how long its Lease lasts, but not for how long it is sent traffic when it is gone.
+// A consumer chooses the duration of its Lease, but not how long it is sent traffic after it is lost.
 func TestLeasesAreBounded(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[int32]time.Duration{20: 20 * time.Second, math.MaxInt32: mostLease, 0: leastLease, -1: leastLease} {
@@ -22,7 +22,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 }
 
-// Renewals count when they come, by the clock of who receives them.
+// Renewals are dated by the receiver's clock.
 func TestHeartbeatsAreDatedByTheReceiver(t *testing.T) {
 	t.Parallel()
 	h := heartbeats{seen: map[string]beat{}}

@@ -14,28 +14,29 @@ import (
 )
 
 const (
-	// maxComplementSteps limits the work for one complement, because consumers write the selectors. A step takes about a nanosecond, and
-	// no more than a word of memory.
+	// maxComplementSteps limits the work for one complement, because consumers write the selectors. A step takes about
+	// a nanosecond and at most a word of memory.
 	maxComplementSteps = 2_000_000
-	// conditionSteps is the price of reading one condition, which is hashed and kept.
+	// conditionSteps is the cost of reading one condition, which is hashed and stored.
 	conditionSteps = 32
-	// maxSelectorBytes limits the keys and values of a selector that this cluster writes: etcd refuses objects of more than 1.5 MiB.
+	// maxSelectorBytes limits the keys and values of a selector that this cluster writes: etcd rejects objects of more
+	// than 1.5 MiB.
 	maxSelectorBytes = 64 << 10
 )
 
-// complement is the set of pods that none of some label selectors select.
+// complement is the set of pods that no selector of a list selects.
 type complement struct {
-	// selectors select exactly these pods if complete, and otherwise only some of them.
+	// selectors select exactly these pods if complete is true, and otherwise only some of them.
 	selectors []metav1.LabelSelector
 	complete  bool
 	// costly is true if the selectors were not computed, because that takes more than maxComplementSteps.
 	costly bool
-	// steps is the work that it took, or would have taken until it was given up.
+	// steps is the number of steps until the computation ended or was abandoned.
 	steps int
 }
 
-// newComplement returns the complement of selectors. A label selector cannot express "without these two labels together", so that several may be
-// needed: at most limit are returned.
+// newComplement returns the complement of selectors. A label selector cannot express "without these two labels
+// together", so that several may be needed. At most limit selectors are returned.
 func newComplement(selectors []metav1.LabelSelector, limit int) complement {
 	b := complementBuilder{numbers: map[condition]int{}}
 	negated := make([][][]int, len(selectors))
@@ -73,7 +74,7 @@ type condition struct {
 
 // conjunction is a set of conditions that all hold.
 type conjunction struct {
-	members []uint64 // a bit for each number of a condition
+	members []uint64 // bit set of condition numbers
 	size    int
 }
 
@@ -84,7 +85,7 @@ type complementBuilder struct {
 	steps      int
 }
 
-// spend counts steps, and reports whether they are affordable.
+// spend counts steps, and reports whether they are within the limit.
 func (b *complementBuilder) spend(steps int) bool {
 	b.steps += steps
 	return !b.exhausted()
@@ -102,7 +103,7 @@ func (b *complementBuilder) numberOf(c condition) int {
 	return n
 }
 
-// negations returns, for each requirement of a selector, the conditions that hold of the pods that do not meet it.
+// negations returns, for each requirement of a selector, the conditions that hold for the pods that do not meet it.
 func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [][]int) {
 	if !b.spend(conditionSteps * len(selector.MatchLabels)) {
 		return nil
@@ -127,7 +128,7 @@ func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [
 			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpDoesNotExist, ""}))
 		case metav1.LabelSelectorOpDoesNotExist:
 			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpExists, ""}))
-		default: // an operator that a later version of Kubernetes has added: it may select any pod
+		default: // an operator of a later Kubernetes version: it may select any pod
 			continue
 		}
 		negated = append(negated, none)
@@ -135,7 +136,7 @@ func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [
 	return negated
 }
 
-// newConjunction returns the conditions of base and those that are added.
+// newConjunction returns the conditions of base and added.
 func (b *complementBuilder) newConjunction(base conjunction, added []int) conjunction {
 	both := conjunction{members: make([]uint64, (len(b.conditions)+63)/64)}
 	copy(both.members, base.members)
@@ -148,8 +149,8 @@ func (b *complementBuilder) newConjunction(base conjunction, added []int) conjun
 	return both
 }
 
-// combineTerms returns what holds if one of the terms and one of the alternatives hold, sorted by the number of conditions, without the
-// conjunctions that others imply.
+// combineTerms returns the conjunctions that hold if one of the terms and one of the alternatives hold, sorted by the
+// number of conditions. Conjunctions that others imply are omitted.
 func (b *complementBuilder) combineTerms(terms []conjunction, alternatives [][]int) (kept []conjunction) {
 	words := 1 + len(b.conditions)/64
 	combined := len(terms) * len(alternatives)
@@ -190,7 +191,8 @@ func (c conjunction) impliedBy(other conjunction) bool {
 	return true
 }
 
-// selectorOf returns the label selector of the pods that meet all conditions, unless it is too large. Equal conjunctions have equal selectors.
+// selectorOf returns the label selector for the pods that meet all conditions, unless it is too large. Equal
+// conjunctions have equal selectors.
 func (b *complementBuilder) selectorOf(c conjunction) (selector metav1.LabelSelector, ok bool) {
 	excluded := map[string][]string{}
 	size := 0

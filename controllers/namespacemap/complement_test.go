@@ -31,7 +31,7 @@ func selects(t *testing.T, selector *metav1.LabelSelector, pod labels.Set) bool 
 	return parsed.Matches(pod)
 }
 
-// randomSelector has requirements of every kind, about a few labels.
+// randomSelector returns a selector with requirements of every kind on a few labels.
 func randomSelector(random *rand.Rand) metav1.LabelSelector {
 	selector := metav1.LabelSelector{}
 	value := func() string { return []string{"", "x", "y"}[random.IntN(3)] }
@@ -52,7 +52,7 @@ func randomSelector(random *rand.Rand) metav1.LabelSelector {
 	return selector
 }
 
-// A complement selects the pods that no selector selects, and no others; a part of it selects no others either.
+// A complement selects exactly the pods that no selector selects. An incomplete complement selects a subset of them.
 func TestComplement(t *testing.T) {
 	t.Parallel()
 	var pods []labels.Set
@@ -102,7 +102,7 @@ func TestComplement(t *testing.T) {
 	assert.Positive(t, parts)
 }
 
-// The charts of most projects select by a name and by the release, and need no more than two selectors.
+// The charts of most projects select by a name and by the release, and need at most two selectors.
 func TestComplementOfReleases(t *testing.T) {
 	t.Parallel()
 	var selectors []metav1.LabelSelector
@@ -118,7 +118,8 @@ func TestComplementOfReleases(t *testing.T) {
 	assert.True(t, none.complete)
 }
 
-// A policy that is added or removed changes no selector of a name that selects pods still to be selected, while there are other names.
+// When a policy is added or removed, a policy name keeps its selector if the selector is still needed and other names
+// are free.
 func TestNamesOfSelectorsAreStable(t *testing.T) {
 	t.Parallel()
 	names := wire.EgressPolicyNames()[1:]
@@ -161,7 +162,7 @@ func TestNamesOfSelectorsAreStable(t *testing.T) {
 	assert.Equal(t, []string{wire.EgressIsolationPolicy, "new", first}, order(first, "new", wire.EgressIsolationPolicy), "what selects more pods comes before what selects fewer")
 }
 
-// labelled returns a selector with so many labels. Labels with another prefix are others.
+// labelled returns a selector with count labels. Different prefixes give different labels.
 func labelled(prefix string, count int) metav1.LabelSelector {
 	selector := metav1.LabelSelector{MatchLabels: map[string]string{}}
 	for i := range count {
@@ -170,7 +171,7 @@ func labelled(prefix string, count int) metav1.LabelSelector {
 	return selector
 }
 
-// repeated returns the selectors of so many policies.
+// repeated returns the selectors of count policies.
 func repeated(count int, selector func(i int) metav1.LabelSelector) (selectors []metav1.LabelSelector) {
 	for i := range count {
 		selectors = append(selectors, selector(i))
@@ -178,7 +179,7 @@ func repeated(count int, selector func(i int) metav1.LabelSelector) (selectors [
 	return selectors
 }
 
-// valued returns a selector of so many expressions with so many values each.
+// valued returns a selector with the given numbers of expressions and of values in each.
 func valued(prefix string, operator metav1.LabelSelectorOperator, expressions, values int) (selector metav1.LabelSelector) {
 	for i := range expressions {
 		requirement := metav1.LabelSelectorRequirement{Key: fmt.Sprintf("%s%d", prefix, i), Operator: operator}
@@ -194,7 +195,8 @@ func release(i int) metav1.LabelSelector {
 	return metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("web-%d", i), "instance": "shop"}}
 }
 
-// costlySelectors are what consumers could write to keep this cluster busy, each expensive in another way.
+// costlySelectors returns selectors that consumers could write to keep this cluster busy, each expensive in another
+// way.
 func costlySelectors() map[string][]metav1.LabelSelector {
 	exists := metav1.LabelSelectorRequirement{Key: "a", Operator: metav1.LabelSelectorOpExists}
 	same := metav1.LabelSelector{MatchExpressions: slices.Repeat([]metav1.LabelSelectorRequirement{exists}, 21_000)}
@@ -214,7 +216,8 @@ func costlySelectors() map[string][]metav1.LabelSelector {
 	}
 }
 
-// A consumer that writes many or large selectors gets no default egress for them, and takes no time of the others. Many small ones are usual.
+// A consumer that writes many or large selectors gets no default egress for them, and does not slow down the others.
+// Many small ones are normal.
 func TestComplementIsBounded(t *testing.T) {
 	t.Parallel()
 	for what, selectors := range costlySelectors() {
@@ -228,7 +231,7 @@ func TestComplementIsBounded(t *testing.T) {
 	assert.True(t, small.complete)
 	assert.LessOrEqual(t, small.steps, maxComplementSteps/10)
 
-	// The steps are at least the values that are read, and the words that are copied and compared.
+	// The steps include at least the values that are read, and the words that are copied and compared.
 	alternatives := 300
 	result := newComplement([]metav1.LabelSelector{labelled("a", alternatives)}, alternatives)
 	assert.False(t, result.costly)
@@ -236,7 +239,7 @@ func TestComplementIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, alternatives*conditionSteps+(alternatives+alternatives*(alternatives-1)/2)*(alternatives/64), result.steps)
 }
 
-// The selectors that this cluster writes are no larger than etcd accepts, whatever the consumer has written.
+// The selectors that this cluster writes are within etcd's limit, regardless of the consumer's.
 func TestSelectorsOfComplementsAreSmall(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("v", 60)
@@ -249,8 +252,8 @@ func TestSelectorsOfComplementsAreSmall(t *testing.T) {
 	assert.Equal(t, []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"web"}}}, result.selectors[0].MatchExpressions)
 }
 
-// Each reconciliation of a NamespaceMap needs the complements of all its namespaces. The same policies are not compared again, and an Event about them
-// is written once.
+// Each reconciliation of a NamespaceMap needs the complements of all its namespaces. Unchanged policies are not
+// compared again, and an Event about them is written once.
 func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 	t.Parallel()
 	recorder := events.NewFakeRecorder(10)
@@ -290,7 +293,7 @@ func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 	times(9, "a namespace was created again")
 }
 
-// BenchmarkComplement measures the most expensive inputs, which are given up within the steps, and a usual one.
+// BenchmarkComplement measures the most expensive inputs, which exceed the maximum number of steps, and a normal one.
 func BenchmarkComplement(b *testing.B) {
 	inputs := costlySelectors()
 	inputs["usual"] = repeated(500, release)

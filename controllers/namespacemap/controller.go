@@ -8,10 +8,10 @@
 // without the annotation, or with the annotation of another namespace of the consumer, has another owner: it is
 // neither used nor deleted.
 //
-// A remote namespace contains workloads. It is deleted only when its own mapping, which was accepted before, is
-// removed from the map, or the map itself is deleted. The consumer removes no mapping whose data it needs (package remotedata), but somebody
-// else may delete the map, or its tenant namespace: then namespaces with bound claims whose mappings are still in it stay, until
-// they are deleted by hand, or a new map uses them again.
+// A remote namespace contains workloads. It is deleted only when its own mapping, which was accepted before, is removed
+// from the map, or when the map itself is deleted. The consumer does not remove a mapping whose data it needs (package
+// remotedata), but another client may delete the map or its tenant namespace. Namespaces with bound claims whose
+// mappings are still in the map then stay until they are deleted manually or a new map uses them again.
 package namespacemap
 
 import (
@@ -49,32 +49,36 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many NamespaceMaps are worked on at once.
+	// Workers is the number of NamespaceMaps that are reconciled concurrently.
 	Workers int
-	// ClusterID is this cluster, the provider; empty takes maps of any name.
+	// ClusterID is the ID of this cluster, the provider. If it is empty, maps of any name are accepted.
 	ClusterID core.ClusterID
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
-	// Tenancy is what this cluster allows its consumers.
+	// Tenancy has this cluster's rules for its consumers.
 	Tenancy tenancy.Options
-	// OwnRanges returns the ranges of this cluster, which the pods of consumers do not reach, or an error while they are unknown. FollowOwnRanges,
-	// unless it is nil, has f called when they have changed.
+	// OwnRanges returns the ranges of this cluster, which the pods of consumers must not reach, or an error while they
+	// are unknown. FollowOwnRanges registers f, which is called after they have changed. It may be nil.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
-	// RangesOf are, by consumer, ranges that its pods reach in any case: those of the network between the clusters.
+	// RangesOf are the ranges, by consumer, that its pods may always reach: the ranges of the network between the
+	// clusters.
 	RangesOf map[string]ipmap.Ranges
-	// LimitRange has the limits of the LimitRange in the namespaces of consumers; none for no LimitRange.
+	// LimitRange holds the limits of the LimitRange in the namespaces of consumers. If it is empty, no LimitRange is
+	// created.
 	LimitRange []corev1.LimitRangeItem
-	// ObjectCounts is how many objects of each kind a consumer may have in a remote namespace, by resources such as count/secrets. A kind
-	// that is not in it is not limited. Counts of tenant namespaces are ignored.
+	// ObjectCounts is the maximum number of objects of each kind in a remote namespace, by resources such as
+	// count/secrets. Kinds that are not listed are not limited. Counts for tenant namespaces are ignored.
 	ObjectCounts corev1.ResourceList
-	// DefaultObjectCount is how many objects there may be of each other kind that a consumer may create in a remote namespace; 0 for no limit.
+	// DefaultObjectCount is the maximum number of objects of each other kind that a consumer may create in a remote
+	// namespace; 0 means no limit.
 	DefaultObjectCount int64
-	// RegrantDelay is how often the permissions of consumers are read for that; 0 is 10 minutes.
+	// RegrantDelay is the period at which the permissions of consumers are read for DefaultObjectCount; 0 is 10
+	// minutes.
 	RegrantDelay time.Duration
-	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
+	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
 	RecountDelay time.Duration
-	// Installation is the namespace of this controller, which no consumer gets.
+	// Installation is the namespace of this controller. Consumers cannot use it as a remote namespace.
 	Installation string
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -88,15 +92,15 @@ type Controller struct {
 	options  Options
 	counts   *objectcounts.Counts
 
-	// incomplete remembers the remote namespaces where some pods have no egress.
+	// incomplete holds the remote namespaces in which some pods have no egress.
 	incomplete  memo.Memo[bool]
 	complements complements
-	// granted remembers the limits of the kinds that are granted to consumers in addition, by remote namespace.
+	// granted has, by remote namespace, the limits for kinds that are granted to consumers in addition.
 	granted memo.Memo[grantedCounts]
 }
 
-// NewController returns a controller that works through c; live must not be
-// cached: it is asked about namespaces that are not ours.
+// NewController returns a controller that works through c. live must not be cached: it also reads namespaces that are
+// not ours.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	counts := objectcounts.New(c, objectcounts.Options{
 		Limits: remoteCounts(options.ObjectCounts), RecountDelay: options.RecountDelay,
@@ -107,7 +111,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "namespacemap" }
 
 // Reasons and action of the Events of this controller.
@@ -145,7 +149,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, c.finalize(ctx, nm)
 	}
 	if id := c.options.ClusterID.String(); id != "" && nm.Name != id {
-		// With several maps a consumer would have the number of namespaces several times that it may have.
+		// With several maps a consumer could exceed its maximum number of namespaces.
 		c.report.Warn(nm, wrongNameReason, mapAction, fmt.Sprintf(
 			"this NamespaceMap is ignored: a consumer has exactly one, named after the cluster ID of this provider (%s). Add the namespaces to that one and delete this one", id))
 		return reconcile.Result{}, nil
@@ -161,8 +165,8 @@ func isReplicated(nm client.Object) bool {
 	return hasOrigin && labels[wire.ReplicatedLabel] == "true"
 }
 
-// checkOrigin refuses a map that speaks for another consumer than the one its
-// tenant namespace belongs to: consumers write those labels themselves.
+// checkOrigin refuses a map whose labels name another consumer than the owner of its tenant namespace: consumers write
+// these labels themselves.
 func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMap) (bool, error) {
 	origin := nm.Labels[wire.OriginIDLabel]
 	if origin == "" {
@@ -187,7 +191,7 @@ func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMa
 	return false, nil
 }
 
-// realize creates what is desired, deletes what no longer is, and answers in the status.
+// realize creates the desired namespaces, deletes the undesired ones, and writes the status.
 func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) error {
 	if err := finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, true); err != nil {
 		return err
@@ -236,22 +240,23 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 	return errors.Join(err, c.writeStatus(ctx, nm, current))
 }
 
-// rename deletes the remote namespace that a mapping had before its name was changed: the consumer has withdrawn it. The status names it until
-// it is gone, so that it is not forgotten, and the new one is requested after that.
+// rename deletes the remote namespace that a mapping had before its name was changed: the consumer has withdrawn it.
+// The status names the former namespace until it is gone, so that it is not forgotten. The new one is requested after
+// that.
 func (c *Controller) rename(ctx context.Context, nm *offloading.NamespaceMap, local string, status offloading.RemoteNamespaceStatus) (offloading.RemoteNamespaceStatus, error) {
 	gone, err := c.deleteRemoteNamespace(ctx, nm, local, status.RemoteNamespace)
 	if !gone {
 		status.Phase = offloading.MappingTerminating
 		return status, err
 	}
-	// Writing the status brings the map back here. A mapping without a phase is announced only with room for it.
+	// The status update triggers another reconciliation. A mapping without a phase is announced only if the limit
+	// allows it.
 	return offloading.RemoteNamespaceStatus{RemoteNamespace: nm.Spec.DesiredMapping[local], Phase: offloading.MappingCreationLoopBackOff}, err
 }
 
-// announce records in the status, without a phase, the remote namespaces that
-// are about to be created, so that one that is no longer desired by the time it
-// exists is found and deleted. The write fails if the desired mapping has changed
-// in the meantime; nothing has been created then.
+// announce records in the status, without a phase, the remote namespaces that are about to be created. A namespace that
+// is no longer desired when it exists is then found and deleted. The write fails if the desired mapping has changed in
+// the meantime, and nothing is created.
 func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, owned sets.Set[string]) error {
 	left := maxNamespaces(limits) - countNamespaces(nm, owned)
 	announced := maps.Clone(nm.Status.CurrentMapping)
@@ -268,15 +273,15 @@ func isFailed(s offloading.RemoteNamespaceStatus) bool {
 	return s.Phase == offloading.MappingCreationLoopBackOff
 }
 
-// isReported reports whether an Event of the map is about a remote namespace, and remains true.
+// isReported reports whether an Event of the map is about a remote namespace, and still applies.
 func (c *Controller) isReported(s offloading.RemoteNamespaceStatus) bool {
 	_, incomplete := c.incomplete.Get(types.NamespacedName{Name: s.RemoteNamespace})
 	granted, _ := c.granted.Get(types.NamespacedName{Name: s.RemoteNamespace})
 	return incomplete || len(granted.uncountable) > 0 || isFailed(s)
 }
 
-// removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired,
-// and keeps in current those that are still there.
+// removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired, and keeps in
+// current the entries of namespaces that still exist.
 func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
 	var problems []error
 	for _, local := range slices.Sorted(maps.Keys(nm.Status.CurrentMapping)) {
@@ -294,8 +299,8 @@ func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.
 	return errors.Join(problems...)
 }
 
-// finalize deletes the remote namespaces of a map that is being deleted, then lets it go. Those that the consumer has not withdrawn, and that
-// have data, stay.
+// finalize deletes the remote namespaces of a map that is being deleted, then removes the finalizer. Namespaces that
+// have data and that the consumer has not withdrawn are kept.
 func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(nm, wire.NamespaceMapFinalizer) {
 		return nil
@@ -306,7 +311,7 @@ func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) 
 	withdrawn := nm.DeepCopy()
 	for local, remoteNamespace := range nm.Spec.DesiredMapping {
 		if _, ok := withdrawn.Status.CurrentMapping[local]; !ok {
-			// Created, but not yet in the status.
+			// The namespace was created, but is not yet in the status.
 			withdrawn.Status.CurrentMapping = withEntry(withdrawn.Status.CurrentMapping, local, remoteNamespace)
 		}
 		kept, err := c.keepsData(ctx, nm, local, withdrawn.Status.CurrentMapping[local].RemoteNamespace)
@@ -321,7 +326,7 @@ func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) 
 	current := map[string]offloading.RemoteNamespaceStatus{}
 	err := c.removeRemoteNamespaces(ctx, withdrawn, current)
 	if err := errors.Join(err, c.writeStatus(ctx, nm, current)); err != nil || len(current) > 0 {
-		return err // the deletion of each namespace brings us back here
+		return err // the deletion of each namespace triggers another reconciliation
 	}
 	return finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, false)
 }
@@ -353,7 +358,8 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, isReplicated
 }
 
-// Quarantined counts the objects that another client fights about, so that they are restored every few seconds only.
+// Quarantined returns the number of objects that another client keeps changing, so that they are restored every few
+// seconds only.
 func (c *Controller) Quarantined() int {
 	if restoring, ok := c.client.(*brake.RestoringClient); ok {
 		return restoring.Quarantined()

@@ -35,7 +35,7 @@ var provider = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// replicated returns a map as it arrives from the consumer.
+// replicated returns a map as the consumer replicates it.
 func replicated(tenant, origin string, desired map[string]string) *offloading.NamespaceMap {
 	return &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "provider", Labels: map[string]string{
@@ -139,7 +139,7 @@ func TestALostRemoteNamespaceIsMadeAgain(t *testing.T) {
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
 }
 
-// Nobody watches a namespace that is not ours: a retry finds that it is gone.
+// Other owners' namespaces are not watched: a retry detects that the namespace is gone.
 func TestARemoteNamespaceIsMadeOnceTheWayIsFree(t *testing.T) {
 	t.Parallel() // Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
@@ -154,8 +154,7 @@ func TestARemoteNamespaceIsMadeOnceTheWayIsFree(t *testing.T) {
 	}
 }
 
-// A deletion that fails is told, and tried again: nothing that is watched says
-// that it may be done now.
+// A failed deletion is reported and retried: no watch event shows when it is permitted.
 func TestADeletionThatFailsIsRetried(t *testing.T) {
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "enna"), "enna", map[string]string{"shop": "shop-enna"})
@@ -197,8 +196,8 @@ func TestARemoteNamespaceIsDeletedWithItsMapping(t *testing.T) {
 	provider.AwaitGone(t, nm)
 }
 
-// The first has it; the second is told, takes nothing along when it goes, and
-// gets a remote namespace of its own when the name is free.
+// The first mapping gets the remote namespace. The second is refused, does not delete it when it is removed, and gets
+// its own remote namespace when the name is free.
 func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	t.Parallel() // Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
@@ -206,7 +205,7 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
 	first := remoteNamespace(t, "one-pisa")
-	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`) // before shop in the alphabet
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`) // alphabetically before shop
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "CreationLoopBackOff"})
 	event := provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedCreateNamespace")
 	if !strings.Contains(event.Note, "one-pisa is the remote namespace of shop") || !strings.Contains(event.Note, "unoffload shop") {
@@ -227,7 +226,7 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	}
 }
 
-// A map that was lost and came back empty takes no remote namespace with it.
+// A map that was lost and recreated empty does not delete remote namespaces.
 func TestARemoteNamespaceThatIsInNoStatusIsKept(t *testing.T) {
 	provider.StartManager(t)
 	space := tenant(t, "lodi")
@@ -254,8 +253,8 @@ func TestAConsumerCannotSpeakForAnother(t *testing.T) {
 	}
 }
 
-// A consumer whose tenant namespace loses its label has no rights in any of its remote namespaces any more, also when it changes or removes
-// its map; its workloads stay. With the label the rights are back.
+// A consumer whose tenant namespace loses its label loses its permissions in all its remote namespaces, even if it
+// changes or removes its map. Its workloads stay. With the label the permissions are restored.
 func TestARemovedConsumerHasNoRights(t *testing.T) {
 	home := tenant(t, "genoa")
 	m := provider.StartManager(t)
@@ -295,7 +294,7 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 	label(`"genoa"`)
 	rights(2)
 
-	// Without a map that could be looked at, as its owner may have it.
+	// The map's owner may have made it unusable.
 	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:"somebody-else"}}}`, wire.OriginIDLabel))
 	label("null")
 	rights(0)
@@ -307,7 +306,7 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 	rights(0)
 }
 
-// A namespace that nobody has made the tenant namespace of a consumer gives no rights, whatever a map in it says.
+// A namespace that was not made a tenant namespace grants no permissions, regardless of the maps in it.
 func TestNoTenantNamespaceNoNamespaces(t *testing.T) {
 	unlabelled := provider.Namespace(t)
 	provider.StartManager(t)
@@ -327,7 +326,7 @@ func limits(t *testing.T, setting *tenantlimits.Setting, value string) tenantlim
 	return all
 }
 
-// Names of the system are not for consumers, and the namespaces that they get have a Pod Security level.
+// Names of system namespaces are not available to consumers, and remote namespaces have a Pod Security level.
 func TestNamesAndLevelsOfNamespaces(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) {
@@ -392,7 +391,7 @@ func isAbsent(t *testing.T, namespace string) bool {
 	return apierrors.IsNotFound(provider.Client.Get(t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{}))
 }
 
-// A consumer gets as many namespaces as it may have, and another one when it gives one back.
+// A consumer gets its maximum number of namespaces, and another one after it has returned one.
 func TestNumberOfNamespaces(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "2") })
@@ -405,7 +404,7 @@ func TestNumberOfNamespaces(t *testing.T) {
 	if !isAbsent(t, home+"-c") {
 		t.Error("there are three namespaces")
 	}
-	// Nor are there more with a second map.
+	// A second map does not raise the limit.
 	second := replicated(home, "rome", map[string]string{"d": home + "-d"})
 	second.Name = "another"
 	provider.Create(t, second)

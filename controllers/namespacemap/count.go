@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// remoteNamespaces returns the names of the namespaces that were created for the map, in any phase: one whose deletion the consumer holds up
-// with a finalizer exists, whatever the status of the map says.
+// remoteNamespaces returns the names of the namespaces that were created for the map, in any phase. It does not use the
+// map's status: the consumer may delay the deletion of a namespace with a finalizer.
 func (c *Controller) remoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap) (sets.Set[string], error) {
 	list := &corev1.NamespaceList{}
 	if err := c.client.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: nm.Labels[wire.OriginIDLabel]}); err != nil {
@@ -34,7 +34,8 @@ func (c *Controller) remoteNamespaces(ctx context.Context, nm *offloading.Namesp
 	return names, nil
 }
 
-// countNamespaces returns how many namespaces the consumer has, with those that are announced and not yet created.
+// countNamespaces returns the number of namespaces of the consumer, including namespaces that are announced but not yet
+// created.
 func countNamespaces(nm *offloading.NamespaceMap, owned sets.Set[string]) int {
 	names := owned.Clone()
 	for _, status := range nm.Status.CurrentMapping {
@@ -61,7 +62,7 @@ type consumerLimits struct {
 	invalid     bool // some of them do not apply
 }
 
-// limitsOf returns the limits of the map's consumer. Those that are not valid do not apply, and an Event reports them.
+// limitsOf returns the limits of the map's consumer. Invalid limits do not apply, and an Event reports them.
 func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) (consumerLimits, error) {
 	tenant := &corev1.Namespace{}
 	if err := c.uncached.Get(ctx, client.ObjectKey{Name: nm.Namespace}, tenant); err != nil {
@@ -75,8 +76,9 @@ func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) 
 	return consumerLimits{limits, annotations, err != nil}, nil
 }
 
-// reportLeftBehind names the namespaces that were created for the map and that it no longer mentions, and reports whether there are any. They are not deleted, because nobody has
-// asked for it: an earlier version lost sight of them, or the map was restored from a backup.
+// reportLeftBehind reports the namespaces that were created for the map and that it no longer mentions, and returns
+// whether there are any. They are not deleted, because the consumer has not requested it: an earlier version lost track
+// of them, or the map was restored from a backup.
 func (c *Controller) reportLeftBehind(nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus, owned sets.Set[string]) bool {
 	left := owned.Clone()
 	for _, status := range current {

@@ -17,11 +17,11 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// maxNamedClaims is the maximum number of claims that an Event names.
+// maxNamedClaims is the maximum number of claims that an Event lists.
 const maxNamedClaims = 8
 
-// keepsData reports whether a remote namespace stays though its map is deleted: the consumer has not withdrawn it, and it has data. Events on
-// the map and on the namespace, which outlives it, say so.
+// keepsData reports whether a remote namespace stays although its map is deleted, because it has data and the consumer
+// has not withdrawn it. Events on the map and on the namespace, which outlives it, report this.
 func (c *Controller) keepsData(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (bool, error) {
 	if remotedata.IsConfirmed(nm) {
 		return false, nil
@@ -51,10 +51,10 @@ func (c *Controller) keepsData(ctx context.Context, nm *offloading.NamespaceMap,
 	return true, nil
 }
 
-// claimsPage is how many claims are read at once: the consumer decides how large each of them is, and how many there are.
+// claimsPage is the page size for reading claims. Consumers determine the size and number of claims.
 const claimsPage = 20
 
-// boundClaims returns the names of the claims in a namespace that have a volume.
+// boundClaims returns the names of the claims in a namespace that are bound to a volume.
 func (c *Controller) boundClaims(ctx context.Context, namespace string) (names []string, err error) {
 	for next := ""; ; {
 		page := &corev1.PersistentVolumeClaimList{}

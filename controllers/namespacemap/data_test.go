@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// A NamespaceMap that somebody deletes on the provider takes no namespace with data along that the consumer still requests. The next map uses it
-// again, and its withdrawal deletes it.
+// If a NamespaceMap is deleted on the provider, requested namespaces with data stay. The next map uses them again, and
+// its withdrawal deletes them.
 func TestADeletedMapKeepsData(t *testing.T) {
 	tenant := tenant(t, "siena")
 	provider.StartManager(t)
@@ -48,7 +48,7 @@ func TestADeletedMapKeepsData(t *testing.T) {
 	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-siena"}})
 }
 
-// An administrator of the provider may confirm it.
+// An administrator of the provider may confirm the deletion.
 func TestADeletedMapTakesDataThatIsConfirmed(t *testing.T) {
 	tenant := tenant(t, "terni")
 	provider.StartManager(t)
@@ -62,7 +62,7 @@ func TestADeletedMapTakesDataThatIsConfirmed(t *testing.T) {
 	provider.AwaitGone(t, nm)
 }
 
-// pages records how many claims there were at most in one answer.
+// pages records the maximum number of claims in one response.
 type pages struct {
 	client.Reader
 	largest int
@@ -74,7 +74,7 @@ func (p *pages) List(ctx context.Context, list client.ObjectList, options ...cli
 	return err
 }
 
-// However many claims a consumer has, and however large they are, this process holds few of them at a time.
+// Regardless of the number and size of a consumer's claims, this process holds few of them at a time.
 func TestClaimsAreReadInPages(t *testing.T) {
 	namespace := provider.Namespace(t)
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: corev1.PersistentVolumeClaimSpec{

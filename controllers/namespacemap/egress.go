@@ -28,8 +28,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// metadataServices are the addresses at which clouds give credentials of a node to whoever asks from it: link-local ones, and those of Azure,
-// Alibaba Cloud and, by IPv6, AWS.
+// metadataServices are the addresses at which clouds serve the credentials of a node to every client on it: link-local
+// addresses, and the addresses of Azure, Alibaba Cloud and, for IPv6, AWS.
 var metadataServices = ipmap.Ranges{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"),
 	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
@@ -40,13 +40,14 @@ const (
 	foreignEgressReason = "EgressPolicyNameTaken"
 )
 
-// ensureEgressPolicies brings the NetworkPolicies of a remote namespace in line with the limits of its consumer. Without any, the pods of a consumer
-// reach whatever the network plugin connects them with. Policies add up, so the default egress must leave out the pods that other
-// policies, of the consumer or of an administrator, isolate. These pods stay isolated when such a policy is deleted, until this
-// controller has noticed.
+// ensureEgressPolicies reconciles the NetworkPolicies of a remote namespace with the limits of its consumer. Without
+// any policy, the network plugin does not restrict the egress of a consumer's pods. Policies are additive, so the
+// default egress must exclude the pods that other policies, of the consumer or of an administrator, isolate. After such
+// a policy was deleted, these pods stay isolated until the next reconciliation.
 func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string) error {
 	actual := &networkingv1.NetworkPolicyList{}
-	// The policies are only read: a copy of all of them, for each reconciliation of each namespace, would cost what consumers write into them.
+	// The policies are only read. A copy of all of them for each reconciliation of each namespace would use memory that
+	// consumers control.
 	if err := c.client.List(ctx, actual, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the NetworkPolicies of namespace %s, %w", namespace, err)
 	}
@@ -58,7 +59,7 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 	missing := int64(0)
 	isolated := true
 	for _, policy := range inOrder(desired, actual.Items) {
-		// The default egress may leave out pods only when something isolates them.
+		// The default egress may exclude pods only while another policy isolates them.
 		if !isolated && narrows(policy, actual.Items) {
 			continue
 		}
@@ -69,7 +70,7 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 		isolated = isolated && (err == nil || policy.Name != wire.EgressIsolationPolicy)
 		problems = append(problems, err)
 	}
-	if missing > 0 { // the next attempt creates them, and the limit is the former one after that
+	if missing > 0 { // The next attempt creates them, and the limit is then lowered again.
 		problems = append(problems, c.counts.Raise(ctx, namespace, countedPolicies, missing))
 	}
 	for i := range actual.Items {
@@ -84,8 +85,8 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 	return errors.Join(problems...)
 }
 
-// inOrder returns the desired policies in the order in which they are written: the isolation, then those that allow more pods than the existing ones,
-// or as many, and then those that leave pods out, so that no pod is without egress meanwhile.
+// inOrder returns the desired policies in the order of their writes, so that no pod loses its egress in between: the
+// isolation, then policies that select at least the pods of the existing ones, and then policies that exclude pods.
 func inOrder(desired []*networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) []*networkingv1.NetworkPolicy {
 	ordered := slices.Clone(desired)
 	rank := func(policy *networkingv1.NetworkPolicy) int {
@@ -101,13 +102,13 @@ func inOrder(desired []*networkingv1.NetworkPolicy, existing []networkingv1.Netw
 	return ordered
 }
 
-// narrows reports whether pods that the existing policy of the name selects may be left out by the desired one.
+// narrows reports whether the desired policy may exclude pods that the existing policy of its name selects.
 func narrows(desired *networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) bool {
 	selector, exists := selectorOf(desired.Name, existing)
 	return exists && !equality.Semantic.DeepEqual(selector, noPods) && !equality.Semantic.DeepEqual(selector, desired.Spec.PodSelector)
 }
 
-// selectorOf returns which pods the policy of a name selects, and whether there is one.
+// selectorOf returns the pod selector of the policy of a name, and whether the policy exists.
 func selectorOf(name string, existing []networkingv1.NetworkPolicy) (selector metav1.LabelSelector, exists bool) {
 	at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == name })
 	if at < 0 {
@@ -116,13 +117,13 @@ func selectorOf(name string, existing []networkingv1.NetworkPolicy) (selector me
 	return existing[at].Spec.PodSelector, true
 }
 
-// forget drops what is remembered of the NetworkPolicies of a namespace.
+// forget drops the recorded state of the NetworkPolicies of a namespace.
 func (c *Controller) forget(namespace string) {
 	c.incomplete.Drop(types.NamespacedName{Name: namespace})
 	c.complements.forgetNamespace(namespace)
 }
 
-// egressPolicies returns the NetworkPolicies that a remote namespace is to have, beside those that exist.
+// egressPolicies returns the desired NetworkPolicies of a remote namespace, in addition to the existing ones.
 func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string, existing []networkingv1.NetworkPolicy) ([]*networkingv1.NetworkPolicy, error) {
 	if !limits.Enabled(tenantlimits.EgressPolicy) {
 		c.forget(namespace)
@@ -175,8 +176,9 @@ func (c complement) describeProblem(namespace string) string {
 		namespace, wire.EgressNetworkPolicy)
 }
 
-// nameSelectors returns the selectors by the names of their policies. A selector keeps the name that it has, and a new one gets a name that selects no
-// pods so far, while there is one: no pods are left out by one policy before another one selects them. There is always a policy of the first name.
+// nameSelectors assigns the selectors to the names of their policies. A selector keeps its name, and a new one
+// preferably gets a name that selects no pods so far: pods are not excluded from one policy before another one selects
+// them. The policy of the first name always exists.
 func nameSelectors(selectors []metav1.LabelSelector, names []string, existing []networkingv1.NetworkPolicy) map[string]metav1.LabelSelector {
 	named := map[string]metav1.LabelSelector{}
 	var added []metav1.LabelSelector
@@ -218,7 +220,7 @@ var noPods = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequir
 	{Key: wire.RemoteClusterIDLabel, Operator: metav1.LabelSelectorOpDoesNotExist}, {Key: wire.RemoteClusterIDLabel, Operator: metav1.LabelSelectorOpExists},
 }}
 
-// ensureNetworkPolicy creates a NetworkPolicy, or changes the one that exists.
+// ensureNetworkPolicy creates a NetworkPolicy or updates the existing one.
 func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) error {
 	key := client.ObjectKeyFromObject(desired)
 	at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == desired.Name })
@@ -242,8 +244,8 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	return nil
 }
 
-// egressRules returns the default egress of the pods of a consumer. There is no default for ingress: the consumer decides who may reach its
-// pods, and ingress controllers and load balancers of this cluster must.
+// egressRules returns the default egress of the pods of a consumer. There is no default for ingress: the consumer
+// decides which clients may reach its pods, and ingress controllers and load balancers of this cluster must reach them.
 func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimits.Limits, own ipmap.Ranges) []networkingv1.NetworkPolicyEgressRule {
 	consumer := nm.Labels[wire.OriginIDLabel]
 	dns := []networkingv1.NetworkPolicyPort{
@@ -251,7 +253,8 @@ func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimit
 		{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromInt32(53))},
 	}
 	peers := []networkingv1.NetworkPolicyPeer{
-		// In its tenant namespace this cluster has pods of its own: virtual kubelets, where the consumer is a provider, too.
+		// The tenant namespace also contains pods of this cluster: its virtual kubelets, if the consumer is a provider,
+		// too.
 		{NamespaceSelector: &metav1.LabelSelector{
 			MatchLabels:      map[string]string{wire.RemoteClusterIDLabel: consumer},
 			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: wire.TenantNamespaceLabel, Operator: metav1.LabelSelectorOpDoesNotExist}},
@@ -280,7 +283,7 @@ func newEgressPolicy(nm *offloading.NamespaceMap, namespace, name string, select
 	}
 }
 
-// allBut returns all addresses of a family, except those of this cluster and of metadata services.
+// allBut returns an IPBlock with all addresses of a family except the ranges of this cluster and of metadata services.
 func allBut(all string, own ipmap.Ranges) *networkingv1.IPBlock {
 	family := netip.MustParsePrefix(all)
 	block := &networkingv1.IPBlock{CIDR: all}

@@ -26,7 +26,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// awaitEgress waits for a NetworkPolicy whose block of all addresses excepts a range, or does not.
+// awaitEgress waits for a NetworkPolicy whose block of all addresses excepts a range if excepted is true, and does not
+// otherwise.
 func awaitEgress(t *testing.T, namespace, except string, excepted bool) *networkingv1.NetworkPolicy {
 	t.Helper()
 	policy := &networkingv1.NetworkPolicy{}
@@ -44,7 +45,8 @@ func awaitEgress(t *testing.T, namespace, except string, excepted bool) *network
 	return policy
 }
 
-// The pods of a consumer are kept from the ranges of the provider, of nodes that are added later, too, and the consumer cannot undo it.
+// The pods of a consumer cannot reach the ranges of the provider, including nodes that are added later, and the
+// consumer cannot change that.
 func TestEgressPolicy(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -83,7 +85,8 @@ func TestEgressPolicy(t *testing.T) {
 	})
 }
 
-// awaitAllowed waits until exactly these pods have the default egress, while all are isolated. Each is a value of the labels app and tier.
+// awaitAllowed waits until exactly these pods have the default egress, while all are isolated. Each pod is a value of
+// the labels app and tier.
 func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
 	t.Helper()
 	controllertest.Eventually(t, fmt.Sprintf("egress of pods %v", allowed), func() error {
@@ -122,7 +125,8 @@ func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
 	})
 }
 
-// The default egress adds nothing to the rules of a policy of the consumer, or of an administrator, for the pods that it selects.
+// For pods that another policy selects, of the consumer or of an administrator, the default egress adds nothing to its
+// rules.
 func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -154,7 +158,7 @@ func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
-// One policy that cannot be written does not keep the others from being written.
+// A policy that cannot be written does not prevent the writes of the others.
 func TestOneEgressPolicyInTroubleDoesNotStopTheOthers(t *testing.T) {
 	home := tenant(t, "rome")
 	m := provider.StartManager(t)
@@ -177,7 +181,8 @@ func TestOneEgressPolicyInTroubleDoesNotStopTheOthers(t *testing.T) {
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
-// What remains wrong is reported once, however often the map is reconciled: a namespace where pods have no egress, and limits that are not valid.
+// Persistent problems are reported once, regardless of the number of reconciliations: a namespace where pods have no
+// egress, and invalid limits.
 func TestWhatRemainsIsReportedOnce(t *testing.T) {
 	for reason, spoil := range map[string]func(t *testing.T, home, remote string){
 		"EgressPolicyIncomplete": func(t *testing.T, _, remote string) {
@@ -201,7 +206,7 @@ func TestWhatRemainsIsReportedOnce(t *testing.T) {
 			awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
 			spoil(t, home, home+"-shop")
 			provider.AwaitEvent(t, home, "NamespaceMap", nm.Name, reason)
-			for i := range 3 { // each is a reconciliation that succeeds
+			for i := range 3 { // each causes a successful reconciliation
 				local := fmt.Sprintf("more%d", i)
 				provider.Patch(t, nm, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:%q}}}`, local, home+"-"+local))
 				controllertest.Eventually(t, "another namespace", func() error {
@@ -226,7 +231,7 @@ func TestWhatRemainsIsReportedOnce(t *testing.T) {
 	}
 }
 
-// A consumer has no rights in a namespace as long as one of its limits is not there.
+// A consumer has no permissions in a namespace while one of its limits is missing.
 func TestLimitsComeBeforeAccess(t *testing.T) {
 	for kind, limit := range map[string]func(*controllers.Options){
 		"networkpolicies": func(*controllers.Options) {},
@@ -260,7 +265,8 @@ func TestLimitsComeBeforeAccess(t *testing.T) {
 	}
 }
 
-// A NetworkPolicy of an administrator that has a reserved name from before is neither overwritten nor deleted, and an Event names the remedy.
+// A NetworkPolicy of an administrator that already used a reserved name is neither overwritten nor deleted, and an
+// Event names the remedy.
 func TestEgressPoliciesOfOthersStay(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -281,7 +287,7 @@ func TestEgressPoliciesOfOthersStay(t *testing.T) {
 	require.Equal(t, theirs.Spec, kept.Spec)
 }
 
-// The LimitRange of the provider is in each namespace, and is put back.
+// Each remote namespace has the LimitRange of the provider, which is restored after changes.
 func TestLimitRange(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) {
@@ -308,8 +314,8 @@ func TestLimitRange(t *testing.T) {
 	await()
 }
 
-// A client of this cluster opens the NetworkPolicy of a remote namespace as often as it is restored. It is restored every few seconds, whatever
-// the client does, and the Event names it.
+// A client of this cluster opens the NetworkPolicy of a remote namespace each time that it is restored. It is restored
+// every few seconds in any case, and the Event names the client.
 func TestAnOpenedEgressPolicyIsAlwaysRestored(t *testing.T) {
 	home := tenant(t, "rome")
 	m := provider.StartManager(t)

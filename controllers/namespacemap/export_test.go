@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ClaimsPage is how many claims are read at once.
+// ClaimsPage is the page size for reading claims.
 const ClaimsPage = claimsPage
 
-// BoundClaims returns the claims that a controller finds that reads from live.
+// BoundClaims returns the bound claims that a controller reads from live.
 func BoundClaims(ctx context.Context, live client.Reader, namespace string) ([]string, error) {
 	return (&Controller{uncached: live}).boundClaims(ctx, namespace)
 }

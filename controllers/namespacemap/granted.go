@@ -26,12 +26,14 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// defaultRegrantDelay is how often the permissions of a consumer are read. Their changes are not watched.
+// defaultRegrantDelay is the default period at which the permissions of a consumer are read. Their changes are not
+// watched.
 const defaultRegrantDelay = 10 * time.Minute
 
 const uncountedGrantReason = "UncountedKinds"
 
-// grantedCounts are limits of kinds of objects that the provider grants to a consumer in addition, such as ReflectedResources.
+// grantedCounts are limits for the kinds that the provider grants to a consumer in addition, such as kinds of
+// ReflectedResources.
 type grantedCounts struct {
 	counts corev1.ResourceList
 	// uncountable are resources that a ResourceQuota cannot count.
@@ -39,7 +41,8 @@ type grantedCounts struct {
 	until       time.Time
 }
 
-// getGrantedCounts returns limits of the kinds of objects that RBAC lets a consumer create in a remote namespace in addition to its role in the chart.
+// getGrantedCounts returns limits for the kinds that RBAC allows a consumer to create in a remote namespace, in
+// addition to its role in the chart.
 func (c *Controller) getGrantedCounts(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (corev1.ResourceList, error) {
 	if c.options.DefaultObjectCount <= 0 {
 		return nil, nil
@@ -63,7 +66,8 @@ func (c *Controller) getGrantedCounts(ctx context.Context, nm *offloading.Namesp
 	return known.counts, nil
 }
 
-// listRules returns the RBAC rules of a consumer in a namespace, also those of its role before that is bound.
+// listRules returns the RBAC rules of a consumer in a namespace, including the rules of its role before the role is
+// bound.
 func (c *Controller) listRules(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (rules []rbacv1.PolicyRule, err error) {
 	bindings, everywhere := &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}
 	if err := c.uncached.List(ctx, bindings, client.InNamespace(namespace)); err != nil {
@@ -102,7 +106,8 @@ func (c *Controller) listRules(ctx context.Context, nm *offloading.NamespaceMap,
 	return rules, nil
 }
 
-// matchConsumer returns a function that reports whether a subject is the consumer of a NamespaceMap, or a group that contains all its identities.
+// matchConsumer returns a function that reports whether a subject is the consumer of a NamespaceMap, or a group that
+// contains all its identities.
 func matchConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) func(rbacv1.Subject) bool {
 	all := append([]rbacv1.Subject{rbac.User(nm.Labels[wire.OriginIDLabel])}, identities...)
 	for _, group := range []string{"system:authenticated", "system:serviceaccounts", "system:serviceaccounts:" + nm.Namespace} {
@@ -111,8 +116,8 @@ func matchConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) fun
 	return func(subject rbacv1.Subject) bool { return slices.Contains(all, subject) }
 }
 
-// countedElsewhere are resources without a default limit: the values count the resources of the consumer's role in the chart one by one, and controllers
-// of this cluster create the others for a consumer, within other limits.
+// countedElsewhere are resources without a default limit. The chart's values limit the resources of the consumer's role
+// individually, and controllers of this cluster create the others for a consumer, within other limits.
 var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	known := sets.New(
 		schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"},
@@ -126,7 +131,7 @@ var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	return known
 }()
 
-// creatableResources returns the resources that a rule lets its subjects create.
+// creatableResources returns the resources that a rule allows its subjects to create.
 func creatableResources(rule *rbacv1.PolicyRule) (resources []schema.GroupResource) {
 	if !slices.Contains(rule.Verbs, "create") && !slices.Contains(rule.Verbs, rbacv1.VerbAll) {
 		return nil
@@ -141,7 +146,8 @@ func creatableResources(rule *rbacv1.PolicyRule) (resources []schema.GroupResour
 	return resources
 }
 
-// countResources returns the limits of the resources that rules let a consumer create, as far as this cluster has them.
+// countResources returns the limits for the resources that rules allow a consumer to create, as far as this cluster
+// serves them.
 func (c *Controller) countResources(rules []rbacv1.PolicyRule) grantedCounts {
 	granted := grantedCounts{counts: corev1.ResourceList{}}
 	for i := range rules {
@@ -161,7 +167,7 @@ func (c *Controller) countResources(rules []rbacv1.PolicyRule) grantedCounts {
 	return granted
 }
 
-// isNamespaced reports whether this cluster has a resource, in namespaces. If that cannot be found out, it is counted.
+// isNamespaced reports whether this cluster serves a namespaced resource. If this is unknown, the resource is counted.
 func (c *Controller) isNamespaced(resource schema.GroupResource) bool {
 	kind, err := c.client.RESTMapper().KindFor(resource.WithVersion(""))
 	if err != nil {

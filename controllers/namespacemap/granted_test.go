@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// definition is a CustomResourceDefinition.
+// definition returns a CustomResourceDefinition.
 func definition(t *testing.T, group, plural, kind, scope string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -40,7 +40,7 @@ spec:
 	return object
 }
 
-// role creates a ClusterRole that may create resources of a group.
+// role creates a ClusterRole that allows creating resources of a group.
 func role(t *testing.T, name, group string, resources ...string) rbacv1.RoleRef {
 	t.Helper()
 	granted := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: resources, Verbs: []string{"get", "create", "patch"}}}}
@@ -48,8 +48,8 @@ func role(t *testing.T, name, group string, resources ...string) rbacv1.RoleRef 
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
-// Kinds that a provider grants to its consumers in addition are counted: in a role for one namespace or for all, to their group or to their
-// ServiceAccount. Objects are allowed up to the limit, and refused beyond it.
+// Kinds that a provider grants to its consumers in addition are limited, whether the role applies to one namespace or
+// to all, and to the consumer's group or to its ServiceAccount. Objects are allowed up to the limit.
 func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 	const group, remote = "granted.example.org", "granted-quito"
 	for plural, kind := range map[string]string{"widgets": "Widget", "gadgets": "Gadget", "tools": "Tool", "others": "Other"} {
@@ -71,7 +71,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 	awaitPhases(t, nm, phases{"granted": offloading.MappingAccepted})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "5", "count/tools." + group: "7", "count/gadgets." + group: "2"})
 
-	// A permission that is added later is found with the next look.
+	// A permission that is added later is detected by the next check.
 	for name, subject := range map[string]rbacv1.Subject{"consumer": rbac.Group("quito"), "another": rbac.Group("turin")} {
 		resource := map[string]string{"consumer": "widgets", "another": "others"}[name]
 		provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: name}, Subjects: []rbacv1.Subject{subject}, RoleRef: role(t, home+"-"+name, group, resource, "tools")})
@@ -98,7 +98,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 		return nil
 	})
 
-	// A wildcard cannot be counted, and is reported. The others remain counted.
+	// A wildcard cannot be counted, and is reported. The other kinds remain limited.
 	provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "all"}, Subjects: []rbacv1.Subject{rbac.Group("quito")}, RoleRef: role(t, home+"-all", "wild.example.org", "*")})
 	event := provider.AwaitEvent(t, home, offloading.NamespaceMapKind, nm.Name, "UncountedKinds")
 	require.Contains(t, event.Note, "*.wild.example.org in namespace "+remote)

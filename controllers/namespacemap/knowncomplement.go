@@ -14,14 +14,14 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
-// complements remembers, for each namespace, the pods that its NetworkPolicies leave, until these change: a NamespaceMap is reconciled much more
-// often, with all its namespaces. Safe for concurrent use.
+// complements caches, for each namespace, the complement of its NetworkPolicies until these change: a NamespaceMap is
+// reconciled much more often, with all its namespaces. It is safe for concurrent use.
 type complements struct {
 	known   memo.Memo[knownComplement]
 	compute func(selectors []metav1.LabelSelector, limit int) complement
 }
 
-// knownComplement is a complement and its input.
+// knownComplement is a complement with the input that it was computed from.
 type knownComplement struct {
 	from  []policyVersion
 	limit int

@@ -33,15 +33,14 @@ const (
 	managedBy      = "liqo"
 )
 
-// ensureRemoteNamespace makes one remote namespace and returns its status. What only the user can mend
-// is an Event and the phase CreationLoopBackOff; an error is worth a retry and
-// leaves the phase as it was.
+// ensureRemoteNamespace creates or updates one remote namespace and returns its status. A problem that only a user can
+// solve is reported by an Event and the phase CreationLoopBackOff. An error is retried and leaves the phase unchanged.
 func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (offloading.RemoteNamespaceStatus, error) {
 	before := nm.Status.CurrentMapping[local]
 	before.RemoteNamespace = remoteNamespace
 	namespace := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
-	// A stricter rule does not take away a namespace that the consumer has.
+	// A stricter rule does not revoke a namespace that the consumer already has.
 	if !isRemoteNamespaceOf(namespace, nm, local) {
 		if err := c.options.Tenancy.CheckName(limits.Limits, nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
 			return c.refuse(nm, remoteNamespace, "namespace %q, for %s, is not created: %s; or ask the consumer to choose another name", remoteNamespace, local, err), nil
@@ -62,7 +61,8 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 		return c.refuse(nm, remoteNamespace, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: ask the consumer to choose another name for one of the remote namespaces, or unoffload %s",
 			remoteNamespace, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(remoteNamespace)
 	case namespace.DeletionTimestamp != nil:
-		return offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingTerminating}, nil // made again when it is gone
+		// Recreated when it is gone.
+		return offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingTerminating}, nil
 	}
 	if err := c.furnish(ctx, nm, limits, namespace); err != nil {
 		if class := report.ClassOf(err); before.Phase != offloading.MappingAccepted && slices.Contains(decisions, class) {
@@ -73,10 +73,10 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	return offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingAccepted}, nil
 }
 
-// decisions are the classes of errors that last until somebody changes something.
+// decisions are the classes of errors that persist until an object or policy is changed.
 var decisions = []report.Class{report.Forbidden, report.Policy, report.Invalid}
 
-// furnish gives a remote namespace the limits of its consumer, and then the consumer its rights there.
+// furnish applies the limits of the consumer to a remote namespace, and then grants the consumer its permissions there.
 func (c *Controller) furnish(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, namespace *corev1.Namespace) error {
 	if err := c.ensureLevel(ctx, namespace); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *Controller) furnish(ctx context.Context, nm *offloading.NamespaceMap, l
 	if err := c.copyLimits(ctx, limits, namespace); err != nil {
 		return err
 	}
-	// The limits are in place before the consumer has any rights there.
+	// The limits are applied before the consumer has any permission there.
 	if err := c.ensureEgressPolicies(ctx, nm, limits.Limits, namespace.Name); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func errForeign(remoteNamespace string) error {
 	return report.Errorf(report.Foreign, "namespace %s exists and is not ours", remoteNamespace)
 }
 
-// refuse reports, in an Event here and in the status for the consumer, why a remote namespace is not created.
+// refuse reports in an Event on the map, and in the status for the consumer, why a remote namespace is not created.
 func (c *Controller) refuse(nm *offloading.NamespaceMap, remoteNamespace, format string, args ...any) offloading.RemoteNamespaceStatus {
 	message := fmt.Sprintf(format, args...)
 	c.report.Warn(nm, failedRemoteNamespaceReason, mapAction, message)
@@ -114,8 +114,9 @@ func refused(remoteNamespace, message string) offloading.RemoteNamespaceStatus {
 	}
 }
 
-// explain returns the message about an error of the API server. It stays as it was while the same policy, or the same kind of check, denies
-// the request: the texts of webhooks may differ each time, and each write of the status is followed by another attempt.
+// explain returns the message about an error of the API server. It is unchanged while the same policy, or the same kind
+// of check, denies the request: the texts of webhooks may differ each time, and each write of the status triggers
+// another attempt.
 func explain(before offloading.RemoteNamespaceStatus, problem string, err error) string {
 	decider := string(apierrors.ReasonForError(err))
 	if policy := admission.DenyingPolicy(err); policy != "" {
@@ -128,8 +129,8 @@ func explain(before offloading.RemoteNamespaceStatus, problem string, err error)
 	return printable.Shorten(printable.Line(beginning+err.Error()), offloading.MaxMappingMessage)
 }
 
-// createNamespace returns the namespace of the name remote namespace: the new one, or the
-// one that stands there and is not in the cache of those that are ours.
+// createNamespace creates the remote namespace. If a namespace of that name exists that is not in the cache, which
+// holds our own only, that one is returned.
 func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (*corev1.Namespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: remoteNamespace,
@@ -151,8 +152,8 @@ func (c *Controller) createNamespace(ctx context.Context, nm *offloading.Namespa
 	return namespace, err
 }
 
-// ensureLevel gives a namespace that has no Pod Security level, as those of earlier versions, that of its consumer. One that
-// it has stays: an administrator may have set it.
+// ensureLevel sets the consumer's Pod Security level on a namespace that has none, which earlier versions created. An
+// existing level stays: an administrator may have set it.
 func (c *Controller) ensureLevel(ctx context.Context, namespace *corev1.Namespace) error {
 	if namespace.Labels[tenancy.EnforceLabel] != "" {
 		return nil
@@ -165,7 +166,7 @@ func (c *Controller) ensureLevel(ctx context.Context, namespace *corev1.Namespac
 	return nil
 }
 
-// copyLimits gives a remote namespace the limits of its consumer: the admission policies read them there.
+// copyLimits copies the limits of the consumer to a remote namespace, where the admission policies read them.
 func (c *Controller) copyLimits(ctx context.Context, limits consumerLimits, namespace *corev1.Namespace) error {
 	desired, actual := limits.annotations, tenantlimits.Annotations(namespace.Annotations)
 	if maps.Equal(actual, desired) {
@@ -182,21 +183,20 @@ func (c *Controller) copyLimits(ctx context.Context, limits consumerLimits, name
 	return nil
 }
 
-// isMadeFor reports whether the namespace was made for this map and its consumer.
+// isMadeFor reports whether the namespace was created for this map and its consumer.
 func isMadeFor(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
 	return namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == client.ObjectKeyFromObject(nm).String() &&
 		namespace.Labels[wire.RemoteClusterIDLabel] == nm.Labels[wire.OriginIDLabel]
 }
 
-// isRemoteNamespaceOf reports whether it was made for this namespace of the consumer: two
-// mappings may ask for the same remote namespace, and what one of them put there is
-// neither seen nor deleted by the other.
+// isRemoteNamespaceOf reports whether the namespace was created for this namespace of the consumer. Two mappings may
+// request the same remote namespace, and a mapping must neither use nor delete the other's.
 func isRemoteNamespaceOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap, local string) bool {
 	return isMadeFor(namespace, nm) && namespace.Annotations[wire.OriginalNameAnnotation] == local
 }
 
-// deleteRemoteNamespace reports whether there is nothing left to delete: the namespace is
-// gone, or was not made for the namespace local.
+// deleteRemoteNamespace deletes the namespace and reports whether it is gone, or was not created for the namespace
+// local.
 func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (bool, error) {
 	namespace := &corev1.Namespace{}
 	err := c.uncached.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
@@ -221,8 +221,8 @@ func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.N
 	return false, err
 }
 
-// ensureRoleBinding lets the consumer into the remote namespace. It authenticates as a member of the group named after its cluster id,
-// with a certificate, or as its ServiceAccount in the tenant namespace, with a token.
+// ensureRoleBinding grants the consumer its role in the remote namespace. The consumer authenticates with a certificate
+// as a member of the group named after its cluster ID, or with a token as its ServiceAccount in the tenant namespace.
 func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.NamespaceMap, remoteNamespace string) error {
 	desired := c.roleBinding(nm, remoteNamespace)
 	actual := &rbacv1.RoleBinding{}
@@ -257,7 +257,8 @@ func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.Names
 	return nil
 }
 
-// mergeSubjects returns the desired subjects, and those of the binding that others have added: not those that an earlier version has asked for.
+// mergeSubjects returns the desired subjects and the subjects that others have added to the binding, without the
+// subjects that an earlier version requested.
 func mergeSubjects(binding *rbacv1.RoleBinding, desired []rbacv1.Subject) []rbacv1.Subject {
 	last := asked.Read(binding.Annotations)
 	merged := slices.DeleteFunc(slices.Clone(binding.Subjects), func(subject rbacv1.Subject) bool {

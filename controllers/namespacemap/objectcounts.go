@@ -22,7 +22,8 @@ import (
 // countedPolicies is the count of NetworkPolicies in a ResourceQuota.
 const countedPolicies = "count/networkpolicies.networking.k8s.io"
 
-// remoteCounts returns the limits of a remote namespace, with room for the NetworkPolicies that this controller creates there: they are counted, too.
+// remoteCounts returns the limits of a remote namespace, increased by the NetworkPolicies that this controller creates
+// there, which are counted, too.
 func remoteCounts(counts corev1.ResourceList) corev1.ResourceList {
 	limits := objectcounts.OfRemoteNamespaces(counts)
 	if policies, limited := limits[countedPolicies]; limited {
@@ -32,7 +33,7 @@ func remoteCounts(counts corev1.ResourceList) corev1.ResourceList {
 	return limits
 }
 
-// ensureObjectCounts brings the ResourceQuota of a remote namespace in line with the options.
+// ensureObjectCounts reconciles the ResourceQuota of a remote namespace with the options.
 func (c *Controller) ensureObjectCounts(ctx context.Context, nm *offloading.NamespaceMap, namespace string) error {
 	granted, err := c.getGrantedCounts(ctx, nm, namespace)
 	if err != nil {
@@ -44,13 +45,14 @@ func (c *Controller) ensureObjectCounts(ctx context.Context, nm *offloading.Name
 	})
 }
 
-// isCountExceeded reports whether an object was denied because the consumer has used up its number of objects of the kind.
+// isCountExceeded reports whether an object was denied because the consumer has reached its maximum number of objects
+// of the kind.
 func isCountExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+wire.ObjectCountsQuota)
 }
 
-// recountAfter returns when a map must be reconciled, because of resources that are not counted in its namespaces, or because its consumer may
-// have been granted others; 0 for never.
+// recountAfter returns the delay before a map is reconciled again, because resources are not counted in its namespaces,
+// or because its consumer may have been granted others; 0 for never.
 func (c *Controller) recountAfter(nm *offloading.NamespaceMap) (wait time.Duration) {
 	if c.options.DefaultObjectCount > 0 && len(nm.Spec.DesiredMapping) > 0 {
 		wait = c.regrantDelay()

@@ -35,7 +35,8 @@ func counts(of map[string]string) corev1.ResourceList {
 	return list
 }
 
-// A consumer has so many objects and no more. The quota is there again if somebody deletes or changes it, and follows the flag.
+// The number of a consumer's objects is limited. The quota is restored after deletions and changes, and follows the
+// flag.
 func TestObjectsOfAConsumerAreCounted(t *testing.T) {
 	const remote = "counted-lima"
 	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{"count/configmaps": "3"}) }
@@ -66,7 +67,8 @@ func TestObjectsOfAConsumerAreCounted(t *testing.T) {
 	awaitCounts(t, remote, map[string]string{})
 }
 
-// What kube-controller-manager does not count, which it learns of some time after its CRD was installed, is not refused for that.
+// Objects that kube-controller-manager does not count yet, because their CRD was installed recently, are not denied for
+// that reason.
 func TestObjectsThatAreNotCountedAreNotRefused(t *testing.T) {
 	const unknown = "count/unknowns.example.org"
 	const remote = "uncounted-lima"
@@ -77,13 +79,13 @@ func TestObjectsThatAreNotCountedAreNotRefused(t *testing.T) {
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"uncounted": "Accepted"})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
-	// It is tried again.
+	// The count is retried.
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3", unknown: "7"})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
 }
 
-// A consumer with as many NetworkPolicies as allowed does not prevent the NetworkPolicy of this cluster, and gets no more for it, even if it has used
-// up what is reserved for those of this cluster.
+// A consumer that has reached its maximum number of NetworkPolicies does not prevent the NetworkPolicies of this
+// cluster and cannot create more, even if it has used the number that is reserved for this cluster.
 func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	const remote, policies = "policies-lima", "count/networkpolicies.networking.k8s.io"
 	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{policies: "3"}) }
@@ -112,7 +114,7 @@ func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	quota := awaitCounts(t, remote, map[string]string{policies: "12"})
 	controllertest.Eventually(t, "no room for another one", func() error {
 		err := provider.Client.Create(t.Context(), mine.DeepCopy())
-		if !apierrors.IsForbidden(err) { // until the API server knows the limit again
+		if !apierrors.IsForbidden(err) { // the API server applies the limit with a delay
 			return fmt.Errorf("the error is %w", err)
 		}
 		return nil
@@ -121,7 +123,7 @@ func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	require.Equal(t, "12", ptr.To(quota.Spec.Hard[policies]).String())
 }
 
-// The limit is raised by what is needed and no more, and as often as a consumer brings that about.
+// The limit is raised by exactly the needed number, each time that a consumer causes it.
 func TestTheLimitIsRaisedAndNeverRemoved(t *testing.T) {
 	const policies = "count/networkpolicies.networking.k8s.io"
 	namespace := provider.Namespace(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/controllers/namespacemap"
 )
 
-// The remote namespaces of a map whose deletion was undone, by a backup that was restored, stay while the cache does not know.
+// If the deletion of a map was undone by restoring a backup, its remote namespaces stay while the cache is outdated.
 func TestAMapThatIsNotDeletedAnyMoreKeepsItsNamespaces(t *testing.T) {
 	m := provider.StartManager(t)
 	nm := replicated(tenant(t, "modena"), "modena", map[string]string{"shop": "shop-modena"})

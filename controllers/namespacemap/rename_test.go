@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// namespacesOf returns the names of the namespaces that exist for a tenant namespace, without those that the API server is about to remove:
-// no controller removes namespaces here.
+// namespacesOf returns the names of the existing namespaces for a tenant namespace, without those that the API server
+// is about to remove: there is no namespace controller in this test.
 func namespacesOf(t *testing.T, home string) (names []string) {
 	t.Helper()
 	list := &corev1.NamespaceList{}
@@ -36,7 +36,7 @@ func namespacesOf(t *testing.T, home string) (names []string) {
 	return names
 }
 
-// removeNamespace does what the namespace controller does with one that is being deleted.
+// removeNamespace removes a namespace that is being deleted, as the namespace controller does.
 func removeNamespace(t *testing.T, name string) {
 	t.Helper()
 	namespace := &corev1.Namespace{}
@@ -60,7 +60,7 @@ func request(t *testing.T, nm *offloading.NamespaceMap, desired string) {
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":`+desired+`}}`)
 }
 
-// A mapping whose name changes gives back the namespace that it had: neither the consumer's limit nor its rights grow by it.
+// A mapping whose name changes gives up its former namespace: neither the consumer's limit nor its permissions grow.
 func TestRenamedMappings(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "1") })
@@ -85,7 +85,7 @@ func TestRenamedMappings(t *testing.T) {
 	}
 }
 
-// A namespace that the consumer keeps from being removed counts until it is gone.
+// A namespace whose removal the consumer prevents counts until it is gone.
 func TestTerminatingNamespacesCount(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "1") })
@@ -101,7 +101,7 @@ func TestTerminatingNamespacesCount(t *testing.T) {
 	awaitPhases(t, nm, phases{"b": offloading.MappingAccepted})
 }
 
-// Namespaces that no NamespaceMap mentions count, are reported, and are not deleted on doubt.
+// Namespaces that no NamespaceMap mentions count and are reported, but are not deleted when in doubt.
 func TestNamespacesThatAreLeftBehind(t *testing.T) {
 	home := tenant(t, "rome")
 	forgotten := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home + "-forgotten", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"},
@@ -118,7 +118,8 @@ func TestNamespacesThatAreLeftBehind(t *testing.T) {
 	}
 }
 
-// Names of add-ons are for consumers only where they end with the id of the consumer, or where the provider allows them.
+// Names of add-ons are available to consumers only if they end with the ID of the consumer, or if the provider allows
+// them.
 func TestNamesOfAddOns(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -134,7 +135,7 @@ func TestNamesOfAddOns(t *testing.T) {
 		offloading.MappingAccepted, offloading.MappingAccepted, offloading.MappingAccepted, offloading.MappingAccepted, offloading.MappingAccepted
 	awaitPhases(t, nm, want)
 
-	// A rule that becomes stricter takes nothing away.
+	// A stricter rule does not revoke existing namespaces.
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, `{"metadata":{"annotations":{"tenants.refract.io/reserved-namespaces":"*","tenants.refract.io/namespace-names":""}}}`)
 	request(t, nm, `{"late":"late-shop"}`)
 	want["late"] = offloading.MappingCreationLoopBackOff

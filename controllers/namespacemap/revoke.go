@@ -18,11 +18,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// revoke takes away the rights that were given on behalf of a tenant namespace
-// which is no consumer's any more: it has lost its label, or is gone. What the
-// consumer's map says by now does not matter, nor whether there is one. The
-// remote namespaces stay, with everything in them. The bindings stay, too, without subjects;
-// when the label is back, so are these.
+// revoke revokes the permissions that were granted for a tenant namespace that no longer belongs to a consumer: it has
+// lost its label, or is gone. The consumer's map is not considered and may not exist. The remote namespaces stay with
+// their contents. The bindings stay, too, without subjects, which are added again when the label is back.
 func (c *Controller) revoke(ctx context.Context, tenant string) error {
 	bindings, err := c.bindingsOf(ctx, tenant)
 	if err != nil {
@@ -43,7 +41,7 @@ func (c *Controller) revoke(ctx context.Context, tenant string) error {
 	return errors.Join(problems...)
 }
 
-// revokeOrphans is revoke, when there is no map any more that could be trusted.
+// revokeOrphans revokes the permissions if no trusted map is left.
 func (c *Controller) revokeOrphans(ctx context.Context, tenant string) error {
 	namespace := &corev1.Namespace{}
 	err := c.uncached.Get(ctx, client.ObjectKey{Name: tenant}, namespace)
@@ -56,7 +54,7 @@ func (c *Controller) revokeOrphans(ctx context.Context, tenant string) error {
 	return c.revoke(ctx, tenant)
 }
 
-// bindingsOf returns the RoleBindings that were made for maps in a tenant namespace.
+// bindingsOf returns the RoleBindings that were created for maps in a tenant namespace.
 func (c *Controller) bindingsOf(ctx context.Context, tenant string) ([]rbacv1.RoleBinding, error) {
 	list := &rbacv1.RoleBindingList{}
 	if err := c.client.List(ctx, list, client.MatchingLabels{managedByLabel: managedBy}); err != nil {

@@ -38,8 +38,9 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// CacheOptions restricts the manager's cache for this controller to the RoleBindings of peerings and, for NetworkPolicies and LimitRanges of others,
-// to the pods that they isolate and to the fact that they change. Namespaces are held whole, because other controllers read those without our labels.
+// CacheOptions restricts the manager's cache for this controller to the RoleBindings of peerings. Of other owners'
+// NetworkPolicies and LimitRanges it holds only the pods that they isolate, and the fact that they change. Namespaces
+// are held completely, because other controllers read namespaces without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&rbacv1.RoleBinding{}:         {Label: ofPeerings()},
@@ -49,8 +50,8 @@ func CacheOptions() map[client.Object]cache.ByObject {
 	}
 }
 
-// ofPeerings selects the RoleBindings that controllers have created for remote namespaces, and the RoleBindings that refractctl has created for tenant
-// namespaces, which package tenantaccess reads.
+// ofPeerings selects the RoleBindings that controllers have created for remote namespaces, and the RoleBindings that
+// refractctl has created for tenant namespaces, which package tenantaccess reads.
 func ofPeerings() labels.Selector {
 	requirement, err := labels.NewRequirement(managedByLabel, selection.In, []string{managedBy, wire.ManagedByRefractctl})
 	if err != nil {
@@ -59,7 +60,7 @@ func ofPeerings() labels.Selector {
 	return labels.NewSelector().Add(*requirement)
 }
 
-// trimNetworkPolicy keeps which pods the NetworkPolicies of others isolate, and ours as they are.
+// trimNetworkPolicy keeps the pods that other owners' NetworkPolicies isolate, and our own NetworkPolicies completely.
 func trimNetworkPolicy(obj any) (any, error) {
 	policy, ok := obj.(*networkingv1.NetworkPolicy)
 	if !ok {
@@ -72,8 +73,8 @@ func trimNetworkPolicy(obj any) (any, error) {
 	return policy, nil
 }
 
-// isEgressPolicy reports whether this controller has written a NetworkPolicy. Only the first name was reserved from the beginning: policies of
-// others that had one of the rest before are neither overwritten nor deleted.
+// isEgressPolicy reports whether this controller has written a NetworkPolicy. Only the first name was reserved from the
+// beginning: other owners' policies that already used another of the names are neither overwritten nor deleted.
 func isEgressPolicy(policy client.Object) bool {
 	name := policy.GetName()
 	return name == wire.EgressNetworkPolicy || slices.Contains(wire.EgressPolicyNames(), name) &&
@@ -116,7 +117,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// forgetDeleted drops what is remembered of a namespace that is gone.
+// forgetDeleted drops the recorded state of a namespace that is gone.
 func (c *Controller) forgetDeleted(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	c.forget(e.Object.GetName())
 	c.counts.Forget(e.Object.GetName())
@@ -148,13 +149,13 @@ var limitsChanged = predicate.Funcs{
 	},
 }
 
-// countsChanged leaves out how many objects there are, which changes with each of them.
+// countsChanged ignores changes of the number of existing objects, which occur with each object.
 func countsChanged(e event.UpdateEvent) bool {
 	return objectcounts.Changed(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota))
 }
 
-// mapsIn returns the NamespaceMaps of consumers in a namespace, whose labels say
-// whether they are trusted, and those for which something was made that are gone.
+// mapsIn returns the NamespaceMaps of consumers in a namespace, whose labels determine whether they are trusted, and
+// deleted maps for which RoleBindings still exist.
 func (c *Controller) mapsIn(ctx context.Context, namespace client.Object) (requests []reconcile.Request) {
 	list := &offloading.NamespaceMapList{}
 	bindings, err := c.bindingsOf(ctx, namespace.GetName())
@@ -173,7 +174,7 @@ func (c *Controller) mapsIn(ctx context.Context, namespace client.Object) (reque
 	return requests
 }
 
-// isolationChanged leaves out changes of rules of others.
+// isolationChanged ignores updates that do not change the spec of other owners' policies.
 var isolationChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld.(*networkingv1.NetworkPolicy), e.ObjectNew.(*networkingv1.NetworkPolicy)
 	return isEgressPolicy(now) || !equality.Semantic.DeepEqual(before.Spec, now.Spec)
@@ -183,12 +184,12 @@ var isolationChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) boo
 func (c *Controller) mapOfNamespace(ctx context.Context, obj client.Object) []reconcile.Request {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: obj.GetNamespace()}, namespace); err != nil {
-		return nil // it is gone, or will be reconciled as soon as it is known
+		return nil // the namespace is gone, or will be reconciled once it is in the cache
 	}
 	return mapOf(ctx, namespace)
 }
 
-// mapOf returns the NamespaceMap that a namespace or RoleBinding was made for.
+// mapOf returns the NamespaceMap that a namespace or RoleBinding was created for.
 func mapOf(_ context.Context, obj client.Object) []reconcile.Request {
 	mark := obj.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation]
 	namespace, name, ok := strings.Cut(mark, "/")

@@ -25,8 +25,7 @@ const extendedRole = "liqo-virtual-kubelet-extended"
 // letsIn makes the manager bind the role of virtual kubelets.
 func letsIn(o *controllers.Options) { o.ExtendedClusterRole = extendedRole }
 
-// awaitLetIn waits until the virtual kubelets of these names, and no others,
-// are let into the namespace.
+// awaitLetIn waits until exactly the virtual kubelets of these names have access to the namespace.
 func awaitLetIn(t *testing.T, namespace string, names ...string) *rbacv1.RoleBinding {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{}
@@ -89,14 +88,14 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 	answer(t, nm, namespace, offloading.MappingAccepted)
 	consumer.Delete(t, nso)
 	awaitOffloadingPhase(t, nso, offloading.TerminatingOffloadingPhaseType)
-	binding = awaitLetIn(t, namespace, "node-asti") // as long as the remote namespace is there
+	binding = awaitLetIn(t, namespace, "node-asti") // while the remote namespace exists
 	answer(t, nm, namespace, "")
 	consumer.AwaitGone(t, nso)
 	consumer.AwaitGone(t, binding)
 }
 
-// A RoleBinding with another owner is left unchanged, and an Event reports it. When it is
-// gone, the namespace is offloaded: only a retry can notice that.
+// A RoleBinding with another owner is left unchanged, and an Event reports it. When it is gone, the namespace is
+// offloaded; only a retry can detect that.
 func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn)
@@ -124,7 +123,7 @@ func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	awaitLetIn(t, namespace, "node-cuneo")
 }
 
-// Whoever may make VirtualNodes in some namespace reads nothing by that.
+// A user who may create VirtualNodes in some namespace gets no access by that.
 func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 	tenant, elsewhere, namespace := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -140,7 +139,7 @@ func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 	awaitLetIn(t, namespace, "node-domo")
 }
 
-// The ServiceAccount of that name is the other cluster's, as a consumer of this one.
+// The ServiceAccount of that name belongs to the other cluster, which is a consumer of this one.
 func TestAConsumerIsNoVirtualKubelet(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -153,8 +152,8 @@ func TestAConsumerIsNoVirtualKubelet(t *testing.T) {
 	awaitLetIn(t, namespace, "node-gela")
 }
 
-// A VirtualNode of a cluster that nobody knows, in a namespace that is nobody's tenant namespace, reads nothing, and a
-// NamespaceMap there asks for nothing.
+// A VirtualNode of an unknown cluster, in a namespace that is no tenant namespace, gets no access, and a NamespaceMap
+// there is ignored.
 func TestAnUnknownClusterGetsNothing(t *testing.T) {
 	tenant, elsewhere, namespace := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -174,8 +173,8 @@ func TestAnUnknownClusterGetsNothing(t *testing.T) {
 	}
 }
 
-// A namespace that was withdrawn while nobody looked after RoleBindings is closed
-// as soon as somebody does.
+// If a namespace was withdrawn while RoleBindings were not managed, its RoleBinding is deleted when they are managed
+// again.
 func TestALeftoverRoleBindingIsDeleted(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	leftover := foreignBinding(t, namespace)
@@ -186,8 +185,8 @@ func TestALeftoverRoleBindingIsDeleted(t *testing.T) {
 	consumer.Get(t, foreign, foreign.Namespace, foreign.Name)
 }
 
-// A RoleBinding without the label has another owner. All
-// that does not need it goes on, and it is still there when all is over.
+// A RoleBinding without the label has another owner. All work that does not need it continues, and it still exists at
+// the end.
 func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -211,14 +210,13 @@ func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
 	}
 }
 
-// The status can be written, and what went wrong before is tried again all the
-// same, whichever step it was: nothing that is watched says that the role has
-// been mended. The other steps are not held up.
+// A failed step is retried although the status can be written, whichever step it was: no watch event shows when the
+// role permits it again. The other steps are not delayed.
 func TestAFailedStepIsRetried(t *testing.T) {
 	tenant := consumer.Namespace(t)
 	m := consumer.StartManager(t)
 	virtualNode(t, tenant, "node-ivrea", "ivrea", map[string]string{})
-	// The map is there, so that to fill it is all there is to do.
+	// The map exists, so that only its entry has to be added.
 	first := consumer.Namespace(t)
 	offload(t, first, offloading.NamespaceOffloadingSpec{})
 	awaitMapped(t, tenant, "ivrea", first, first+"-consumer")

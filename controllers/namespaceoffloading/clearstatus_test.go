@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// The addresses that a provider has shown are taken back when the namespace is withdrawn from it, also by a manager that is
-// started afterwards; those of other providers and of this cluster stay.
+// The addresses that a provider has reported are removed when the namespace is withdrawn from it, even if the manager
+// is started afterwards. Addresses of other providers and of this cluster stay.
 func TestStatusesOfAWithdrawnNamespace(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t)
@@ -77,7 +77,7 @@ func TestStatusesOfAWithdrawnNamespace(t *testing.T) {
 
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["west"]}]}]}}}`)
 	left := awaitMapped(t, tenant, "rieti", namespace, "")
-	shown("of-rieti", "of-siena", "ours", "nobodys") // the remote namespace is there still
+	shown("of-rieti", "of-siena", "ours", "nobodys") // the remote namespace still exists
 	answer(t, left, namespace, "")
 	shown("of-siena", "ours", "nobodys")
 

@@ -86,7 +86,7 @@ func TestOneOfTwoProvidersFails(t *testing.T) {
 	awaitOffloadingPhase(t, nso, offloading.ReadyOffloadingPhaseType)
 }
 
-// Several nodes of one provider: any of them is enough, in every order.
+// If a provider has several nodes, one selected node is sufficient, in any order.
 func TestOneOfSeveralNodesIsEnough(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t)
@@ -119,7 +119,7 @@ func TestSelection(t *testing.T) {
 	consumer.Patch(t, node, `{"metadata":{"labels":{"zone":"north"}}}`)
 	awaitMapped(t, tenant, "genoa", namespace, namespace+"-consumer")
 
-	// By its name it is selected, too.
+	// The node can be selected by its name, too.
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[
 		{"matchFields":[{"key":"metadata.name","operator":"In","values":["node-genoa"]}]},
 		{"matchExpressions":[{"key":"zone","operator":"In","values":["east"]}]}]}}}`)
@@ -128,27 +128,27 @@ func TestSelection(t *testing.T) {
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["north"]}]}]}}}`)
 	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
 
-	// The node is gone, and with it the label: nothing is deleted on doubt.
+	// The node is gone with its label: nothing is deleted when in doubt.
 	consumer.Delete(t, node)
 	other := consumer.Namespace(t)
 	offload(t, other, offloading.NamespaceOffloadingSpec{})
 	awaitMapped(t, tenant, "genoa", other, other+"-consumer")
 	awaitMapped(t, tenant, "genoa", namespace, namespace+"-consumer")
 
-	// It is back and no longer selected: that is certain.
+	// The node is back and no longer selected, which is certain.
 	consumer.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-genoa", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, "zone": "south"}}})
 	awaitMapped(t, tenant, "genoa", namespace, "")
 }
 
-// Before a Node is registered selectors see the labels that it will have, those that depend on what the provider offers and
-// those of every virtual node among them.
+// Before a Node is registered, selectors match the labels that it will have, including labels that depend on the
+// provider's offer and labels of every virtual node.
 func TestSelectorsSeeNodesThatAreYetToCome(t *testing.T) {
 	tenant := consumer.Namespace(t)
 	consumer.StartManager(t)
 	lender := virtualNode(t, tenant, "node-trento", "trento", nil)
 	consumer.Patch(t, lender, `{"spec":{"storageClasses":[{"storageClassName":"fast"}]}}`)
 	virtualNode(t, tenant, "node-udine", "udine", nil)
-	claims := virtualNode(t, tenant, "node-varese", "varese", nil) // what the VirtualNode says is what the Node will say
+	claims := virtualNode(t, tenant, "node-varese", "varese", nil) // the Node will have the labels of the VirtualNode
 	consumer.Patch(t, claims, fmt.Sprintf(`{"spec":{"labels":{%q:"true",%q:"arm64"}}}`, wire.StorageAvailableLabel, corev1.LabelArchStable))
 	extended := func(key string, values ...string) string {
 		namespace := consumer.Namespace(t)
@@ -221,7 +221,7 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// Another name would orphan the remote namespace that is there; it is told once.
+// Another name would orphan the existing remote namespace. The refusal is reported once.
 func TestARemoteNamespaceKeepsItsName(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, graceOf(time.Hour))
@@ -244,8 +244,7 @@ func TestARemoteNamespaceKeepsItsName(t *testing.T) {
 	}
 }
 
-// The second to ask for a remote namespace's name is told, in its status too, and is mapped
-// when the name is free.
+// The second namespace with the same remote name is refused, in its status too, and is mapped when the name is free.
 func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -268,13 +267,13 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 
 	consumer.Delete(t, has)
 	awaitMapped(t, tenant, "prato", first, "")
-	answer(t, nm, first, "") // gone
+	answer(t, nm, first, "") // the remote namespace is gone
 	awaitMapped(t, tenant, "prato", second, "one")
 	awaitOffloadingPhase(t, wants, offloading.InProgressOffloadingPhaseType)
 }
 
-// A map from elsewhere gives two namespaces one remote namespace: that of neither is ready
-// until the provider has accepted just one of them.
+// A map from elsewhere gives two namespaces the same remote namespace. Neither is ready until the provider has accepted
+// exactly one of them.
 func TestTheProviderTellsWhoseRemoteNamespaceItIs(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, graceOf(time.Hour))
@@ -297,13 +296,13 @@ func TestTheProviderTellsWhoseRemoteNamespaceItIs(t *testing.T) {
 	awaitOffloadingPhase(t, other, offloading.AllFailedOffloadingPhaseType)
 }
 
-// Nobody may overlook the other, however many ask at once.
+// Only one of many concurrent requests gets the remote namespace.
 func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	tenant, before := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
 	virtualNode(t, tenant, "node-sora", "sora", map[string]string{})
 	offload(t, before, offloading.NamespaceOffloadingSpec{})
-	nm := awaitMapped(t, tenant, "sora", before, before+"-consumer") // it is there already
+	nm := awaitMapped(t, tenant, "sora", before, before+"-consumer") // it already exists
 	var all []*offloading.NamespaceOffloading
 	for range 8 {
 		all = append(all, offload(t, consumer.Namespace(t), offloading.NamespaceOffloadingSpec{
@@ -313,7 +312,8 @@ func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	for _, nso := range all {
 		awaitOffloadingPhase(t, nso, offloading.NoClusterSelectedOffloadingPhaseType)
 	}
-	consumer.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-sora"}}, `{"metadata":{"labels":{"open":"true"}}}`) // for all at once
+	// Selects all of them at the same time.
+	consumer.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-sora"}}, `{"metadata":{"labels":{"open":"true"}}}`)
 	controllertest.Eventually(t, "one to have the remote namespace, and the others to wait", func() error {
 		phases := map[offloading.OffloadingPhaseType]int{}
 		for _, nso := range all {
@@ -330,7 +330,7 @@ func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	}
 }
 
-// All NamespaceOffloadings find their places again.
+// All NamespaceOffloadings keep their remote namespaces.
 func TestADeletedMapIsMadeAgain(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -378,8 +378,9 @@ func readyMessage(nso *offloading.NamespaceOffloading, provider string) string {
 	return ""
 }
 
-// Why a provider does not create a remote namespace is in the condition, and in Events of the NamespaceOffloading and of its namespace,
-// harmless to show: the users of the namespace see nothing else of the provider.
+// The reason why a provider does not create a remote namespace is in the condition, and in Events of the
+// NamespaceOffloading and of its namespace, with control characters escaped: users of the namespace have no other
+// access to the provider.
 func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -417,7 +418,7 @@ func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
 			t.Errorf("the Event of the %s says %q", kind, note)
 		}
 	}
-	// A namespace that exists and cannot be used yet is no different.
+	// An existing namespace that is not usable yet is treated in the same way.
 	consumer.PatchStatus(t, nm, fmt.Sprintf(`{"status":{"currentMapping":{%q:{"phase":null,"message":"no quota is left"}}}}`, namespace))
 	awaitMessage("Waiting for the provider", "no quota is left")
 	said("Accepted", "left over")
@@ -427,7 +428,7 @@ func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
 	}
 }
 
-// declareDead gives a provider up.
+// declareDead declares a provider dead.
 func declareDead(t *testing.T, provider string) {
 	t.Helper()
 	cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: provider}}

@@ -24,7 +24,7 @@ const (
 	deletePolicy = corev1.PersistentVolumeReclaimDelete
 )
 
-// awaitHeld waits for the condition that names the volume because of which the remote namespace stays.
+// awaitHeld waits for the condition with the volume that keeps the remote namespace.
 func awaitHeld(t *testing.T, nso *offloading.NamespaceOffloading, provider, volume string) {
 	t.Helper()
 	controllertest.Eventually(t, "the condition that names "+volume, func() error {
@@ -38,8 +38,8 @@ func awaitHeld(t *testing.T, nso *offloading.NamespaceOffloading, provider, volu
 	})
 }
 
-// A NamespaceOffloading that is deleted stays as long as a volume has data, until the deletion of the data is confirmed. Other providers are left
-// at once.
+// A deleted NamespaceOffloading stays while a volume has data, until the deletion of the data is confirmed. Other
+// providers are left at once.
 func TestDeletionIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -49,7 +49,7 @@ func TestDeletionIsHeldByData(t *testing.T) {
 	answer(t, awaitMapped(t, tenant, "rovigo", namespace, namespace+"-consumer"), namespace, offloading.MappingAccepted)
 	awaitMapped(t, tenant, "belluno", namespace, namespace+"-consumer")
 	_, volume := consumer.BoundClaim(t, "rovigo", namespace, deletePolicy)
-	consumer.BoundClaim(t, "rovigo", consumer.Namespace(t), deletePolicy) // of another namespace
+	consumer.BoundClaim(t, "rovigo", consumer.Namespace(t), deletePolicy) // in another namespace
 	awaitLetIn(t, namespace, "node-belluno", "node-rovigo")
 
 	consumer.Delete(t, nso)
@@ -65,7 +65,8 @@ func TestDeletionIsHeldByData(t *testing.T) {
 	consumer.AwaitGone(t, nso)
 }
 
-// A volume that is retained holds also when the deletion of data is confirmed. With the policy Delete and without its claim it does not.
+// A retained volume holds the deletion even if the deletion of data is confirmed. A volume with the policy Delete and
+// without a claim does not.
 func TestDeletionIsHeldByRetainedVolumes(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -86,7 +87,8 @@ func TestDeletionIsHeldByRetainedVolumes(t *testing.T) {
 	awaitMapped(t, tenant, "verbania", namespace, "")
 }
 
-// A clusterSelector that matches no more withdraws no namespace with data, after any time, and the virtual kubelet keeps its access.
+// A clusterSelector that no longer matches does not withdraw a namespace with data, regardless of the time, and the
+// virtual kubelet keeps its access.
 func TestWithdrawalIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn) // no grace
@@ -104,7 +106,7 @@ func TestWithdrawalIsHeldByData(t *testing.T) {
 	awaitMapped(t, tenant, "vasto", namespace, "")
 }
 
-// An entry without a NamespaceOffloading stays as long as a volume has data, and goes with the volume.
+// An entry without a NamespaceOffloading stays while a volume has data, and is removed with the volume.
 func TestAnUnbackedEntryIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	here := virtualNode(t, tenant, "node-viterbo", "viterbo", map[string]string{}).Namespace
@@ -117,8 +119,8 @@ func TestAnUnbackedEntryIsHeldByData(t *testing.T) {
 	awaitUnmapped(t, nm, namespace)
 }
 
-// A namespace that is deleted does not wait for volumes that are retained: its mapping stays, and the data with it. Data whose claims have the
-// policy Delete goes with them.
+// A deleted namespace does not wait for retained volumes: its mapping stays with the data. Data whose claims have the
+// policy Delete is deleted with the claims.
 func TestADeletedNamespaceDoesNotWaitForRetainedVolumes(t *testing.T) {
 	tenant, kept, dropped := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn) // no grace
@@ -140,7 +142,7 @@ func TestADeletedNamespaceDoesNotWaitForRetainedVolumes(t *testing.T) {
 	awaitUnmapped(t, nm, kept)
 }
 
-// A provider that is declared dead deletes nothing any more: its data holds nothing.
+// A provider that is declared dead cannot delete data, so its data does not hold the deletion.
 func TestDataOfADeadProviderHoldsNothing(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)

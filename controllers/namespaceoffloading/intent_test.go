@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// forged is a NamespaceMap that looks like one of this cluster.
+// forged creates a NamespaceMap that looks like a map of this cluster.
 func forged(t *testing.T, namespace, name, provider string, desired map[string]string) *offloading.NamespaceMap {
 	t.Helper()
 	nm := &offloading.NamespaceMap{
@@ -43,8 +43,8 @@ func awaitUnmapped(t *testing.T, nm *offloading.NamespaceMap, namespace string) 
 	})
 }
 
-// Only a clusterSelector lets a virtual kubelet into the namespace, whatever the NamespaceMap has. A virtual kubelet that was let in before keeps its
-// access while the selection is uncertain.
+// Only a clusterSelector gives a virtual kubelet access to the namespace, regardless of the NamespaceMap. A virtual
+// kubelet with access keeps it while the selection is uncertain.
 func TestAnEntryLetsNobodyIn(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -60,7 +60,7 @@ func TestAnEntryLetsNobodyIn(t *testing.T) {
 	awaitRequired(t, nso, "massa", corev1.ConditionFalse, "is deleted, with everything in it, at ")
 	awaitLetIn(t, namespace, "node-nuoro")
 
-	// Another node of the provider that is left has no access to keep.
+	// Another node of the withdrawn provider has no access to keep.
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["west"]}]}]}}}`)
 	awaitRequired(t, nso, "nuoro", corev1.ConditionFalse, "is deleted")
 	virtualNode(t, tenants["nuoro"], "node-nuoro-2", "nuoro", map[string]string{"zone": "east"})
@@ -68,7 +68,8 @@ func TestAnEntryLetsNobodyIn(t *testing.T) {
 	awaitLetIn(t, namespace, "node-nuoro")
 }
 
-// An entry without a NamespaceOffloading is removed after a while, and an Event announces it, also if the namespace does not exist.
+// An entry without a NamespaceOffloading is removed after a while, which an Event announces, even if the namespace does
+// not exist.
 func TestAnEntryWithoutANamespaceOffloadingIsRemoved(t *testing.T) {
 	tenant, namespace, kept := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	here := virtualNode(t, tenant, "node-pesaro", "pesaro", map[string]string{}).Namespace
@@ -87,12 +88,14 @@ func TestAnEntryWithoutANamespaceOffloadingIsRemoved(t *testing.T) {
 	}
 	consumer.AwaitEvent(t, here, "NamespaceMap", "pesaro", "MappingRemoved")
 	awaitMapped(t, tenant, "pesaro", kept, kept+"-consumer")
-	consumer.Patch(t, nm, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:"again"}}}`, namespace)) // by a peer that may write it
+	// Written by a peer that is allowed to.
+	consumer.Patch(t, nm, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:"again"}}}`, namespace))
 	awaitUnmapped(t, nm, namespace)
 	assert.Empty(t, m.Writes.About(namespace, "rolebindings"))
 }
 
-// A NamespaceMap that a consumer of this cluster has created is none of a provider, and does not disturb the offloading.
+// A NamespaceMap that a consumer of this cluster has created does not belong to a provider, and does not disturb the
+// offloading.
 func TestAConsumerIsNoProvider(t *testing.T) {
 	tenant, namespace, mallory := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -104,7 +107,8 @@ func TestAConsumerIsNoProvider(t *testing.T) {
 
 	tenantOf(t, mallory, "mallory")
 	forged(t, mallory, "mallory", "mallory", map[string]string{namespace: "x"})
-	forged(t, here, "a-second", "rieti", map[string]string{namespace: "x"}) // by the provider, if it is a consumer too
+	// Created by the provider, if it is a consumer too.
+	forged(t, here, "a-second", "rieti", map[string]string{namespace: "x"})
 	consumer.Patch(t, nso, `{"metadata":{"annotations":{"touched":"true"}}}`)
 	looked(t, tenant, "rieti", offloading.NamespaceOffloadingSpec{})
 	awaitOffloadingPhase(t, nso, offloading.ReadyOffloadingPhaseType)

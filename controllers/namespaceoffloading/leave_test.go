@@ -21,7 +21,7 @@ func graceOf(grace time.Duration) func(*controllers.Options) {
 	return func(o *controllers.Options) { o.WithdrawalGrace = grace }
 }
 
-// awaitRequired waits for the condition that says whether there is to be a remote namespace.
+// awaitRequired waits for the condition that shows whether a remote namespace is required.
 func awaitRequired(t *testing.T, nso *offloading.NamespaceOffloading, provider string, want corev1.ConditionStatus, words string) {
 	t.Helper()
 	controllertest.Eventually(t, fmt.Sprintf("the condition about %s", provider), func() error {
@@ -35,7 +35,7 @@ func awaitRequired(t *testing.T, nso *offloading.NamespaceOffloading, provider s
 	})
 }
 
-// looked waits until the controller has looked at everything that was done before.
+// looked waits until the controller has processed all earlier changes.
 func looked(t *testing.T, tenant, provider string, spec offloading.NamespaceOffloadingSpec) {
 	t.Helper()
 	marker := consumer.Namespace(t)
@@ -43,7 +43,7 @@ func looked(t *testing.T, tenant, provider string, spec offloading.NamespaceOffl
 	awaitMapped(t, tenant, provider, marker, marker+"-consumer")
 }
 
-// A label that a Node loses is no reason to delete anything: its VirtualNode says that it is to be there.
+// A label that a Node loses does not cause a deletion: its VirtualNode still has it.
 func TestANodeWithoutItsLabels(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn) // no grace
@@ -59,12 +59,12 @@ func TestANodeWithoutItsLabels(t *testing.T) {
 	awaitRequired(t, nso, "aosta", corev1.ConditionTrue, "")
 	awaitLetIn(t, namespace, "node-aosta")
 
-	// Both agree: that is certain.
+	// The Node and the VirtualNode agree, which is certain.
 	consumer.Patch(t, vn, `{"spec":{"labels":{"zone":"south"}}}`)
 	awaitMapped(t, tenant, "aosta", namespace, "")
 }
 
-// A selector that does not match any more withdraws the namespace after a while, and says so before.
+// A selector that no longer matches withdraws the namespace after a while, which is announced before.
 func TestWithdrawalTakesItsTime(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -82,7 +82,7 @@ func TestWithdrawalTakesItsTime(t *testing.T) {
 	selects("south")
 	awaitRequired(t, nso, "lecce", corev1.ConditionTrue, "matches a virtual node")
 
-	// The time counts from the condition, whoever looks.
+	// The time is measured from the condition, even across restarts.
 	selects("nouth")
 	awaitRequired(t, nso, "lecce", corev1.ConditionFalse, "is deleted")
 	m.Stop(t)

@@ -30,12 +30,12 @@ var consumer = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
-// tenants are the tenant namespaces of the providers that tests have named, each in one test.
+// tenants holds the tenant namespaces of the providers that tests use, each in one test.
 var tenants = map[string]string{}
 
-// tenantOf makes the namespace the tenant namespace of a provider that has none yet. One that is another's already gets a
-// sister. The provider's map is deleted with the test. Otherwise it would appear in the status of every NamespaceOffloading of later
-// tests, and disappear whenever its last virtual node does.
+// tenantOf makes the namespace the tenant namespace of a provider that has none yet. If it belongs to another provider,
+// a new one is created. The provider's map is deleted after the test. Otherwise it would appear in the status of every
+// NamespaceOffloading of later tests, and disappear with its last virtual node.
 func tenantOf(t *testing.T, namespace, provider string) string {
 	t.Helper()
 	if tenants[provider] != "" {
@@ -58,7 +58,8 @@ func tenantOf(t *testing.T, namespace, provider string) string {
 	return namespace
 }
 
-// virtualNode of a provider, in its tenant namespace, which this one becomes if it has none; with labels a Node too.
+// virtualNode creates a VirtualNode in the tenant namespace of its provider, see tenantOf. With labels it creates a
+// Node, too.
 func virtualNode(t *testing.T, tenant, name, provider string, labels map[string]string) *offloading.VirtualNode {
 	t.Helper()
 	tenant = tenantOf(t, tenant, provider)
@@ -79,7 +80,7 @@ func virtualNode(t *testing.T, tenant, name, provider string, labels map[string]
 	return vn
 }
 
-// cleanup deletes after the test's own context has ended.
+// cleanup deletes an object after the test's context has ended.
 func cleanup(t *testing.T, obj client.Object) {
 	t.Helper()
 	assert.NoErrorf(t, client.IgnoreNotFound(consumer.Client.Delete(context.WithoutCancel(t.Context()), obj)), "deleting %s", obj.GetName())
@@ -106,14 +107,14 @@ func offload(t *testing.T, namespace string, spec offloading.NamespaceOffloading
 	return nso
 }
 
-// in selects nodes by one label.
+// in returns a selector for nodes by one label.
 func in(key string, values ...string) corev1.NodeSelector {
 	return corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}},
 	}}}
 }
 
-// awaitMapped waits until the namespace is mapped to remote namespace, "" for not at all.
+// awaitMapped waits until the namespace is mapped to the remote namespace. An empty name means no mapping.
 func awaitMapped(t *testing.T, tenant, provider, namespace, remoteNamespace string) *offloading.NamespaceMap {
 	t.Helper()
 	nm := &offloading.NamespaceMap{}

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 )
 
-// What only the cache has is not extended: nobody would ever withdraw it.
+// A namespace that exists only in the cache is not offloaded: it would never be withdrawn.
 func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	tenant, namespace, other := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	vn := virtualNode(t, tenant, "node-lucca", "lucca", map[string]string{})
@@ -43,7 +43,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 
 	actual := forgotten.DeepCopy()
 	actual.UID = ""
-	consumer.Create(t, actual) // another one, under the same name
+	consumer.Create(t, actual) // a new object of the same name
 	_, err = controller.Reconcile(t.Context(), request)
 	assert.ErrorContains(t, err, "is not as the cache shows it")
 	consumer.Get(t, nm, nm.Namespace, "lucca")
@@ -55,7 +55,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.Equal(t, namespace+"-consumer", nm.Spec.DesiredMapping[namespace])
 
-	// It was deleted before the restore, and is not any more: the cache does not know yet.
+	// It was deleted before the restore, and no longer is. The cache is outdated.
 	outdated := namespaceoffloading.NewController(controllertest.Behind(consumer.Client, controllertest.Deleted(actual)), consumer.Client, events.NewFakeRecorder(100),
 		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
 	_, err = outdated.Reconcile(t.Context(), request)

@@ -1,14 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package negotiation has the virtual nodes of a consumer follow what their providers offer.
+// Package negotiation updates the virtual nodes of a consumer to the offers of their providers.
 //
-// A provider says in the status of a ResourceSlice, in the tenant namespace of this cluster over there, what it grants: resources, classes
-// and labels (package resourceoffer). The controller reads it with the credentials of the virtual node, checks it, and brings the VirtualNode
-// in line, in the fields that follow the provider (see internal/negotiation). It writes nothing at the provider.
+// A provider grants resources, classes and labels in the status of a ResourceSlice, in the tenant namespace of this
+// cluster on the provider (package resourceoffer). The controller reads it with the credentials of the virtual node,
+// validates it, and updates the fields of the VirtualNode that follow the provider (see internal/negotiation). It does
+// not write to the provider.
 //
-// Nothing is taken away on doubt: while the provider does not answer, or denies, or the slice is gone, everything stays as it is. Changes that
-// come quickly one after another are taken together, because each may restart the virtual kubelet.
+// When in doubt, nothing is removed: while the provider does not respond or denies, or if the slice is gone, the
+// VirtualNode is unchanged. Changes in quick succession are combined, because each may restart the virtual kubelet.
 package negotiation
 
 import (
@@ -45,11 +46,12 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// ClusterID is this cluster, the consumer.
+	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
-	// Settle is how long a VirtualNode stays as it is after a change, before it follows the next one. 0 is a minute.
+	// Settle is the minimum time between two changes of a VirtualNode. 0 is a minute.
 	Settle time.Duration
-	// AcceptedLabels are those that every provider may offer, in addition to those that its VirtualNodes list.
+	// AcceptedLabels are the labels that every provider may offer, in addition to the labels that its VirtualNodes
+	// list.
 	AcceptedLabels negotiation.Acceptance
 	// Clock returns the time.
 	Clock clock.PassiveClock
@@ -57,17 +59,17 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller brings VirtualNodes in line with what their providers offer.
+// Controller updates VirtualNodes to the offers of their providers.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // Secrets by name, and managedFields, which the cache does not have
+	live    client.Reader // reads Secrets by name, and managedFields, which the cache does not have
 	report  *report.Reporter
 	options Options
-	// remotes has the ResourceSlices of each VirtualNode.
+	// remotes holds the ResourceSlices of each VirtualNode.
 	remotes *remote.Pool
 
 	mu sync.Mutex
-	// changed is when a VirtualNode was changed last.
+	// changed holds the time of the last change of each VirtualNode.
 	changed map[types.NamespacedName]time.Time
 }
 
@@ -83,7 +85,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "negotiation" }
 
 // Reasons and action of the Events of this controller.
@@ -97,9 +99,10 @@ const (
 )
 
 const (
-	// refresh is how often the slice is read when nothing happens, in order to notice new credentials and an upgrade of the provider.
+	// refresh is the period at which the slice is read without an event, to detect new credentials and an upgrade of
+	// the provider.
 	refresh = 5 * time.Minute
-	// patience with a provider that has not answered yet.
+	// patience limits the wait for a provider that has not responded yet.
 	patience = 30 * time.Second
 )
 
@@ -109,7 +112,7 @@ func follows(object client.Object) bool {
 	return ok
 }
 
-// Reconcile brings one VirtualNode in line.
+// Reconcile updates one VirtualNode.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	err := c.client.Get(ctx, request.NamespacedName, vn)
@@ -123,7 +126,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: vn.Spec.KubeconfigSecretRef.Name}
 	if err := c.live.Get(ctx, key, secret); err != nil {
-		// Others say so, which cannot do without it.
+		// Other controllers, which cannot work without the Secret, report the error.
 		return reconcile.Result{RequeueAfter: refresh}, client.IgnoreNotFound(err)
 	}
 	provider, err := c.remotes.Open(request.NamespacedName, remote.AccessFrom(secret, vn.Spec.ClusterID, c.options.ClusterID))
@@ -155,8 +158,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	})
 }
 
-// list returns the ResourceSlices on a provider, and has their changes reported from now on: a provider that has none, or does not let them
-// be read, would be asked for them forever.
+// list returns the ResourceSlices on a provider, and has their changes reported from now on. The watch starts only
+// after a successful list: on a provider that does not serve them, or does not allow reading them, it would retry
+// forever.
 func list(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, error) {
 	slices := &auth.ResourceSliceList{}
 	if err := provider.List(ctx, slices, client.InNamespace(provider.Namespace), client.Limit(remote.MaxItems)); err != nil {
@@ -165,7 +169,7 @@ func list(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, e
 	return slices.Items, provider.Watch()
 }
 
-// unsupported says why a provider does not negotiate, "" for any other error.
+// unsupported returns the reason why a provider does not negotiate. It is empty for any other error.
 func unsupported(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -176,13 +180,14 @@ func unsupported(err error) string {
 	return ""
 }
 
-// notNegotiated says that a VirtualNode stays as whoever created it has it.
+// notNegotiated reports that a VirtualNode stays as its creator has set it.
 func (c *Controller) notNegotiated(ctx context.Context, vn *offloading.VirtualNode, why string) (reconcile.Result, error) {
 	c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("cannot negotiate with provider %s, VirtualNode left unchanged: %s", vn.Spec.ClusterID, why))
 	return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, negotiation.NotNegotiated, why)
 }
 
-// follow writes what a provider offers into the VirtualNode, if it differs and enough time has passed.
+// follow writes the provider's offer to the VirtualNode, if it differs and enough time has passed since the last
+// change.
 func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode, usable func(asked corev1.ResourceList) (negotiation.Offer, []string)) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(cached)
 	vn := &offloading.VirtualNode{}
@@ -221,7 +226,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 	if len(changed) == 0 && vn.Annotations[wire.OfferAnnotation] == string(negotiation.Accepted) {
 		return reconcile.Result{RequeueAfter: refresh}, nil
 	}
-	// As it was read: whoever writes a field meanwhile has it.
+	// The optimistic lock preserves changes that other clients have made meanwhile.
 	if err := c.client.Patch(ctx, desired, client.MergeFromWithOptions(vn, client.MergeFromWithOptimisticLock{}), client.FieldOwner(negotiation.Manager)); err != nil {
 		return reconcile.Result{}, fmt.Errorf("patching VirtualNode %s, %w", key, err)
 	}
@@ -234,7 +239,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 	return reconcile.Result{RequeueAfter: refresh}, nil
 }
 
-// unsettled is how long a VirtualNode still stays as it is.
+// unsettled returns the remaining time before a VirtualNode may be changed again.
 func (c *Controller) unsettled(key types.NamespacedName) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,7 +250,7 @@ func (c *Controller) unsettled(key types.NamespacedName) time.Duration {
 	return c.options.Settle - c.options.Clock.Since(last)
 }
 
-// note writes the answer of the provider on the VirtualNode if it is news.
+// note records the provider's answer on the VirtualNode if it has changed.
 func (c *Controller) note(ctx context.Context, vn *offloading.VirtualNode, answer negotiation.Answer, why string) error {
 	text := fmt.Sprintf("%s: %s", answer, why)
 	if vn.Annotations[wire.OfferAnnotation] == text {
@@ -267,7 +272,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	delete(c.changed, key)
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, follows
 }
@@ -275,7 +280,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.Bind(ctx)
-	// Whoever waits for a provider waits in the lane of its node.
+	// A request that waits for a provider only blocks the lane of its own node.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
 		return err

@@ -42,13 +42,14 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// peering is a tenant namespace on either side, and the access of rome to milan.
+// peering has a tenant namespace on either side, and the access of rome to milan.
 type peering struct {
 	*testing.T
 	here, there string
 }
 
-// peer gives rome the access that refractctl peer gives; without the roles, as an older version has them.
+// peer gives rome the access that refractctl peer creates. If older is true, the roles are missing, as in an earlier
+// version.
 func peer(t *testing.T, older bool) *peering {
 	t.Helper()
 	p := &peering{T: t, here: consumer.Namespace(t)}
@@ -76,7 +77,7 @@ func resources(cpu, pods string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourcePods: resource.MustParse(pods)}
 }
 
-// ask writes the ResourceSlice of a virtual node.
+// ask creates the ResourceSlice of a virtual node.
 func (p *peering) ask(name string, asked corev1.ResourceList) *auth.ResourceSlice {
 	p.Helper()
 	slice := &auth.ResourceSlice{
@@ -87,7 +88,7 @@ func (p *peering) ask(name string, asked corev1.ResourceList) *auth.ResourceSlic
 	return slice
 }
 
-// node creates a VirtualNode as refractctl does, some fields of which flags have set.
+// node creates a VirtualNode as refractctl does. The fields in set are set by flags.
 func (p *peering) node(name string, asked corev1.ResourceList, spec map[string]any, set ...negotiation.Field) {
 	p.Helper()
 	hard := map[string]any{}
@@ -112,7 +113,7 @@ func (p *peering) get(name string) *offloading.VirtualNode {
 	return vn
 }
 
-// await a VirtualNode that is as it should be.
+// await waits until a VirtualNode fulfills holds.
 func (p *peering) await(name, what string, holds func(*offloading.VirtualNode) bool) *offloading.VirtualNode {
 	p.Helper()
 	vn := &offloading.VirtualNode{}
@@ -147,14 +148,14 @@ func start(t *testing.T) *controllertest.Manager {
 	})
 }
 
-// by hand writes to a VirtualNode as kubectl does.
+// byHand patches a VirtualNode as kubectl does.
 func (p *peering) byHand(name, patch string) {
 	p.Helper()
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.here, Name: name}}
 	require.NoError(p, consumer.Client.Patch(p.Context(), vn, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")))
 }
 
-// A virtual node follows its provider, from the first answer on, and as it changes.
+// A virtual node follows its provider from the first answer on.
 func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 	p := peer(t, false)
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.ResourceOffers()...))
@@ -203,7 +204,7 @@ func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 		provider.Patch(t, slice, `{"spec":{"resources":{"cpu":"1"}}}`)
 		provider.Create(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Provisioner: "example.com/new"})
 		p.await("milan-c", "the same change", func(vn *offloading.VirtualNode) bool { return len(vn.Spec.StorageClasses) == 3 })
-		provider.PatchStatus(t, slice, `{"status":{"ingressClasses":null}}`) // which is put right at once
+		provider.PatchStatus(t, slice, `{"status":{"ingressClasses":null}}`) // it is restored at once
 		p.await("milan", "nothing else to be changed", func(vn *offloading.VirtualNode) bool { return cpu("3")(vn) && len(vn.Spec.IngressClasses) == 1 })
 	})
 
@@ -239,7 +240,7 @@ func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 	})
 }
 
-// A provider that is taken over writes what it likes into the status.
+// A compromised provider may write arbitrary values to the status.
 func TestWhatAProviderMayNotOffer(t *testing.T) {
 	p := peer(t, false)
 	start(t)
@@ -263,13 +264,15 @@ func TestWhatAProviderMayNotOffer(t *testing.T) {
 	assert.Equal(t, vn.Spec, p.get("milan").Spec)
 }
 
-// A clusterSelector may match any label of a virtual node: a provider sets none that this cluster has not accepted. What the node has already stays.
+// A clusterSelector may match any label of a virtual node, so a provider cannot set labels that this cluster has not
+// accepted. Existing labels stay.
 func TestLabelsThatAreNotAccepted(t *testing.T) {
 	p := peer(t, false)
 	start(t)
 	asked := resources("4", "10")
 	slice := p.ask("milan", asked)
-	p.node("milan", asked, map[string]any{"labels": map[string]any{"tier": "trusted", "site": "old"}}) // as an earlier version has set them
+	// Set by an earlier version.
+	p.node("milan", asked, map[string]any{"labels": map[string]any{"tier": "trusted", "site": "old"}})
 	offer := func(labels string) {
 		p.Helper()
 		provider.PatchStatus(t, slice, `{"status":{"conditions":[{"type":"Resources","status":"Accepted"}],"nodeLabels":`+labels+`}}`)
@@ -284,7 +287,7 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 		assert.Contains(t, note, words)
 	}
 
-	// One that was withdrawn is new when it is offered again.
+	// A withdrawn label that is offered again counts as new.
 	offer(`{"tier":null,"site":null,"vault":null,"example.com/tier":null}`)
 	p.await("milan", "the label to go", offered(map[string]string{"topology.kubernetes.io/zone": "eu-1"}))
 	offer(`{"tier":"trusted","vault":"yes","topology.kubernetes.io/zone":"eu-2"}`)
@@ -295,7 +298,7 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 	p.await("milan", "the label that was accepted for this node", offered(map[string]string{"topology.kubernetes.io/zone": "eu-2", "vault": "yes"}))
 }
 
-// An older version of the provider has no such right, and answers nothing.
+// An older version of the provider does not grant the permission, and does not respond.
 func TestAnOlderProvider(t *testing.T) {
 	p := peer(t, true)
 	start(t)
@@ -308,7 +311,7 @@ func TestAnOlderProvider(t *testing.T) {
 	assert.True(t, cpu("4")(vn))
 }
 
-// A provider that changes its mind all the time does not have the virtual kubelet restarted as often.
+// A provider that changes its offer frequently does not cause as many restarts of the virtual kubelet.
 func TestChangesAreTakenTogether(t *testing.T) {
 	p := peer(t, false)
 	manager := consumer.StartManager(t, func(o *controllers.Options) { o.Negotiation.Settle = 3 * time.Second })

@@ -26,12 +26,12 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// provider has no scheduler and no kubelets: a pod that is deleted on a node stays Terminating there.
+// provider has no scheduler and no kubelets: a deleted pod on a node stays Terminating.
 var provider = controllertest.Cluster{ID: "provider", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// node creates a node and returns what sets whether it is ready.
+// node creates a node and returns a function that sets its readiness.
 func node(t *testing.T, name string) (ready func(corev1.ConditionStatus)) {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -104,7 +104,7 @@ func TestPodsOfAFailedNodeAreMadeAgain(t *testing.T) {
 	for _, p := range []*corev1.Pod{pod, single, foreign} {
 		require.NoError(t, provider.Client.Delete(t.Context(), p))
 	}
-	// What is deleted last, on a node that has failed, shows that the others have had their time.
+	// The pod that is deleted last, on a failed node, shows that the others were processed.
 	node(t, "worker-2")(corev1.ConditionFalse)
 	last := offloaded(t, namespace, "last", "worker-2", nil)
 	require.NoError(t, provider.Client.Delete(t.Context(), last))

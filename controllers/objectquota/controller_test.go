@@ -27,7 +27,7 @@ var provider = controllertest.Cluster{ID: "provider", Options: testenv.Options{C
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// awaitHard waits until a namespace may have so much of each resource.
+// awaitHard waits until the ResourceQuota of a namespace has these limits.
 func awaitHard(t *testing.T, namespace string, want corev1.ResourceList) {
 	t.Helper()
 	controllertest.Eventually(t, "the ResourceQuota of "+namespace, func() error {
@@ -35,7 +35,8 @@ func awaitHard(t *testing.T, namespace string, want corev1.ResourceList) {
 		if err := provider.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: wire.ConsumerQuota}, found); err != nil {
 			return err
 		}
-		for _, list := range []corev1.ResourceList{found.Spec.Hard, found.Status.Hard} { // the API server enforces the latter
+		// The API server enforces the limits in the status.
+		for _, list := range []corev1.ResourceList{found.Spec.Hard, found.Status.Hard} {
 			for name, amount := range want {
 				if is := list[name]; is.Cmp(amount) != 0 || len(list) != len(want) {
 					return fmt.Errorf("it is %v", list)
@@ -63,8 +64,8 @@ func claim(namespace, name, size string) *corev1.PersistentVolumeClaim {
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: corev1.VolumeResourceRequirements{Requests: list("storage", size)}}}
 }
 
-// What a Quota says about storage, ports, load balancers and objects is enforced by the API server, in all namespaces of the consumer together,
-// also while no controller manager runs.
+// The limits of a Quota for storage, ports, load balancers and objects are enforced by the API server, for all
+// namespaces of the consumer together, even while no controller manager runs.
 func TestObjectsOfAConsumer(t *testing.T) {
 	tenant := provider.Namespace(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"true",%q:"rome"}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel))
@@ -88,7 +89,7 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	provider.Create(t, claim(shop, "data", "6Gi"))
 	refused(claim(shop, "more", "5Gi"), "requests.storage")
 
-	// The other namespace has what is left.
+	// The other namespace gets the rest.
 	awaitHard(t, bank, list("requests.storage", "4Gi", "services.nodeports", "0", "count/secrets", "2"))
 	awaitHard(t, shop, whole)
 	m.Stop(t)
@@ -97,7 +98,7 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	provider.Create(t, claim(bank, "data", "4Gi"))
 	provider.Create(t, service(bank, "inside", corev1.ServiceTypeClusterIP))
 
-	// A second user adds to it, and what is lower than the use takes nothing away and gives nothing more.
+	// The Quota of a second user is added. A limit below the present use revokes nothing and permits no more.
 	provider.StartManager(t)
 	provider.Create(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "more"}, Spec: offloading.QuotaSpec{User: "more", Resources: list("services.nodeports", "2")}})
 	awaitHard(t, bank, list("requests.storage", "4Gi", "services.nodeports", "2", "count/secrets", "2"))
@@ -105,7 +106,7 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	awaitHard(t, shop, list("requests.storage", "6Gi", "services.nodeports", "3", "count/secrets", "2"))
 	require.NoError(t, provider.Client.Get(t.Context(), client.ObjectKey{Namespace: shop, Name: "data"}, &corev1.PersistentVolumeClaim{}))
 
-	// Without any such limit there is no ResourceQuota, and there was none for another consumer.
+	// Without such a limit there is no ResourceQuota, and another consumer never had one.
 	provider.Patch(t, q, `{"spec":{"resources":{"requests.storage":null,"services.nodeports":null,"count/secrets":null}}}`)
 	provider.Delete(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "more"}})
 	for _, namespace := range []string{shop, bank, other} {

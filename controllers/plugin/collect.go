@@ -16,7 +16,7 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// collectRevisions deletes the oldest revisions of a plugin beyond the history limit, and never one that is used.
+// collectRevisions deletes the oldest unused revisions of a plugin beyond the history limit.
 func (c *Controller) collectRevisions(ctx context.Context, p *plugins.ReflectionPlugin) error {
 	all := &plugins.PluginRevisionList{}
 	if err := c.client.List(ctx, all); err != nil {
@@ -38,7 +38,7 @@ func (c *Controller) collectRevisions(ctx context.Context, p *plugins.Reflection
 	return errors.Join(errs...)
 }
 
-// usedRevisions returns the names of the revisions that are kept whatever the history limit is.
+// usedRevisions returns the names of the revisions that are kept regardless of the history limit.
 func usedRevisions(p *plugins.ReflectionPlugin) []string {
 	used := []string{p.Status.ActiveRevision, p.Status.PreviousRevision, p.Status.CandidateRevision, p.Spec.Revision}
 	if rehearsal := p.Spec.Rollout.Rehearsal; rehearsal != nil {
@@ -47,7 +47,8 @@ func usedRevisions(p *plugins.ReflectionPlugin) []string {
 	return used
 }
 
-// collectModules deletes the modules that no revision names, if there may be any. It reads past the cache, which may not have the newest revision.
+// collectModules deletes the modules without a revision, if there may be any. It reads uncached, because the cache may
+// not have the newest revision.
 func (c *Controller) collectModules(ctx context.Context) error {
 	if !c.unused.Swap(false) {
 		return nil

@@ -11,11 +11,11 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Reasons of conditions, besides those of pluginsource.
+// Reasons of conditions, in addition to the reasons in package pluginsource.
 const (
-	// Fetched.
+	// Reasons of Fetched.
 	fetchedReason = "Fetched"
-	// Verified.
+	// Reasons of Verified.
 	signedReason           = "Signed"
 	unsignedReason         = "Unsigned"
 	wronglySignedReason    = "WronglySigned"
@@ -34,7 +34,7 @@ const (
 	kindNotDeclaredReason  = "KindNotDeclared"
 	writesNotAllowedReason = "WritesNotDeclared"
 	capabilityReason       = "CapabilityNotGranted"
-	// Ready.
+	// Reasons of Ready.
 	pausedReason             = "Paused"
 	waitForRehearsalReason   = "WaitingForRehearsal"
 	notReportedReason        = "NotReported"
@@ -43,7 +43,7 @@ const (
 	pluginRefusedEventReason = "PluginRefused"
 )
 
-// maxMessage of a condition: servers and modules are quoted in it.
+// maxMessage limits the message of a condition, which may quote servers and modules.
 const maxMessage = 1024
 
 // setCondition sets a condition, with the message as one line.

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
 
 const installation = metav1.NamespaceDefault
 
-// start starts a manager that may do what the chart allows it to.
+// start starts a manager with the permissions of the chart.
 func start(t *testing.T, change ...func(*plugin.Options)) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: installation, Subject: rbac.User(controllertest.ManagerUser)}
@@ -51,7 +51,7 @@ func start(t *testing.T, change ...func(*plugin.Options)) *controllertest.Manage
 	})
 }
 
-// manifest of a module for Services.
+// manifest is the manifest of a module for Services.
 const manifest = `{"name":"m","version":"1.2.3","kinds":["Service"],"hooks":["outgoing"],"writes":["metadata.labels"],` +
 	`"configSchema":{"type":"object","properties":{"size":{"type":"integer"}},"additionalProperties":false}}`
 
@@ -61,7 +61,7 @@ const (
 	trapping  = `(func (export "_initialize") unreachable)`
 )
 
-// assemble returns a module with a manifest and further fields. comment makes its bytes different.
+// assemble returns a module with a manifest and further fields.
 func assemble(t *testing.T, manifest, imports, fields string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(manifest, imports, fields))
@@ -78,7 +78,7 @@ func configMap(t *testing.T, name string, wasm []byte) {
 	}
 }
 
-// declare creates a plugin whose module is in the ConfigMap of its name.
+// declare creates a plugin whose module is in the ConfigMap of the same name.
 func declare(t *testing.T, wasm []byte, change func(*plugins.ReflectionPluginSpec)) *plugins.ReflectionPlugin {
 	t.Helper()
 	name := fmt.Sprintf("p%d", rand.Uint32())
@@ -129,7 +129,8 @@ func modulesOf(t *testing.T, digest string) int {
 	return len(slices.DeleteFunc(list.Items, func(m plugins.PluginModule) bool { return m.Spec.SHA256 != digest }))
 }
 
-// A module in a ConfigMap becomes a revision with a stored module, and the next one replaces it; nothing is written when nothing changes.
+// A module in a ConfigMap becomes a revision with a stored module, and is replaced by the next one. Without changes
+// nothing is written.
 func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	manager := start(t, func(o *plugin.Options) { o.Recheck = 100 * time.Millisecond })
 	first := assemble(t, manifest, "", hook)
@@ -149,7 +150,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	assert.EqualValues(t, 1, revision.Spec.Parts)
 	assert.Equal(t, 1, modulesOf(t, revision.Spec.SHA256))
 
-	// It is looked at again and again meanwhile.
+	// It is checked repeatedly meanwhile.
 	before := len(manager.Writes.About("/plugins.refract.io/"))
 	time.Sleep(time.Second)
 	assert.Len(t, manager.Writes.About("/plugins.refract.io/"), before, "writes of an idle plugin")
@@ -164,7 +165,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 		return nil
 	})
 
-	// A source that fails leaves the active revision as it is.
+	// A failed source does not change the active revision.
 	require.NoError(t, cluster.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: installation, Name: p.Name}}))
 	now := await(t, p, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
 	assert.Contains(t, message(now, plugins.FetchedCondition), "next try at")
@@ -172,7 +173,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	assert.Equal(t, "1.2.3", now.Status.Version)
 	cluster.AwaitEvent(t, installation, plugins.ReflectionPluginKind, p.Name, "NotFound")
 
-	// The pin works with the source away.
+	// The pin works without the source.
 	cluster.Patch(t, now, fmt.Sprintf(`{"spec":{"revision":%q}}`, now.Status.PreviousRevision))
 	controllertest.Eventually(t, "the rollback", func() error {
 		rolledBack := &plugins.ReflectionPlugin{}
@@ -183,7 +184,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 		return nil
 	})
 
-	// Everything goes with the plugin.
+	// Revisions and modules are deleted with the plugin.
 	cluster.Delete(t, now)
 	controllertest.Eventually(t, "the modules to be gone", func() error {
 		if n := modulesOf(t, revision.Spec.SHA256); n > 0 {
@@ -193,7 +194,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	})
 }
 
-// What is wrong with a module or its settings is in the condition Accepted, with the path or the name.
+// Problems of a module or its settings are in the condition Accepted, with the path or the name.
 func TestWhatIsNotAccepted(t *testing.T) {
 	start(t)
 	skipping := strings.Replace(manifest, `"writes"`, `"capabilities":["skip"],"writes"`, 1)
@@ -274,7 +275,8 @@ func TestWhatIsNotAccepted(t *testing.T) {
 	})
 }
 
-// Old revisions are deleted with their modules, but never the active, the previous and the pinned one. A paused plugin takes no new module.
+// Old revisions are deleted with their modules, but never the active, the previous and the pinned one. A paused plugin
+// does not adopt a new module.
 func TestHistoryAndPause(t *testing.T) {
 	start(t)
 	version := func(n int) []byte {
@@ -332,7 +334,7 @@ func TestHistoryAndPause(t *testing.T) {
 	active(5)
 }
 
-// Nobody but the controller manager creates, changes or deletes revisions and modules.
+// Only the controller manager may create, change or delete revisions and modules.
 func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	start(t)
 	p := declare(t, assemble(t, manifest, "", hook), nil)
@@ -354,7 +356,7 @@ func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	require.ErrorContains(t, other.Create(t.Context(), copied), says)
 	module := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: plugins.PluginModuleName(revision.Spec.SHA256, 0)}}
 	require.ErrorContains(t, other.Delete(t.Context(), module), says)
-	// Not even an administrator, whom the policy of this test exempts, changes their content.
+	// Even an administrator, whom the policy of this test exempts, cannot change their content.
 	cluster.Get(t, module, "", module.Name)
 	module.Spec.Data = []byte("something else")
 	require.ErrorContains(t, cluster.Client.Update(t.Context(), module), "a module is never changed")

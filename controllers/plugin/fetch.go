@@ -18,16 +18,16 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// module is what a source has.
+// module is a module from a source.
 type module struct {
-	digest   string // sha256, in hexadecimal digits
+	digest   string // SHA-256 in hexadecimal
 	resolved string // the source, with the digest of an image
 	signer   string
 	wasm     []byte              // nil if it was fetched before
-	image    *pluginsource.Image // nil if it was fetched before, and of other sources
+	image    *pluginsource.Image // nil if it was fetched before, or the source is no image
 }
 
-// isFresh reports whether the module was fetched now.
+// isFresh reports whether the module was fetched in this reconciliation.
 func (m *module) isFresh() bool { return m.wasm != nil }
 
 // obtain fetches the module, unless it was fetched before and cannot have changed.
@@ -78,7 +78,7 @@ func (c *Controller) fetchHTTP(ctx context.Context, from *plugins.HTTPSource) (*
 	return &module{digest: from.SHA256, resolved: from.URL, wasm: wasm}, nil
 }
 
-// fetchOCI resolves an image, and fetches it unless it is the one of before.
+// fetchOCI resolves an image, and fetches it if its digest has changed.
 func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, before *module) (*module, error) {
 	from := p.Spec.Source.OCI
 	credentials, err := c.readSecret(ctx, "pullSecret", from.PullSecret, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey)
@@ -108,7 +108,7 @@ func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, 
 	return before, nil
 }
 
-// isResolutionDue reports whether the tag of an image is to be resolved again.
+// isResolutionDue reports whether the tag of an image has to be resolved again.
 func (c *Controller) isResolutionDue(p *plugins.ReflectionPlugin) bool {
 	interval := intervalOf(p)
 	if interval == 0 {
@@ -118,7 +118,8 @@ func (c *Controller) isResolutionDue(p *plugins.ReflectionPlugin) bool {
 	return !ok || c.options.Clock.Since(last.(time.Time)) >= interval
 }
 
-// readSecret returns the value of a key of a Secret that a field of the source names, nil if it names none.
+// readSecret returns the value of a key in the Secret that a field of the source refers to. It returns nil if reference
+// is nil.
 func (c *Controller) readSecret(ctx context.Context, field string, reference *plugins.SecretReference, kind corev1.SecretType, key string) ([]byte, error) {
 	if reference == nil {
 		return nil, nil
@@ -139,7 +140,7 @@ func (c *Controller) readSecret(ctx context.Context, field string, reference *pl
 	return secret.Data[key], nil
 }
 
-// sourceName returns the name by which the policy of signatures knows a source.
+// sourceName returns the name of a source in the signature policy.
 func sourceName(from plugins.PluginSource) (string, error) {
 	switch {
 	case from.OCI != nil:

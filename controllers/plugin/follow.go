@@ -28,12 +28,12 @@ const (
 	maxRetryDelay = 10 * time.Minute
 )
 
-// retryDelay returns the delay after so many failures, without its random part.
+// retryDelay returns the delay after the given number of failures, without its random part.
 func retryDelay(failures int32) time.Duration {
 	return min(minRetryDelay<<min(max(failures-1, 0), 10), maxRetryDelay)
 }
 
-// errNotStored is returned if a module is needed that was fetched before, and is not stored.
+// errNotStored means that a module that was fetched before is not stored.
 var errNotStored = errors.New("the module is not stored")
 
 // follow makes the module of the source the candidate revision, and reports whether it is accepted now.
@@ -64,9 +64,9 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (i
 	return true, c.untilResolved(p), nil
 }
 
-// sourceStatus returns the status of the source, a new one if the source or the policy has changed.
+// sourceStatus returns the status of the source. It is a new one if the source or the policy has changed.
 func sourceStatus(p *plugins.ReflectionPlugin, decision signature.Decision) *plugins.PluginSourceStatus {
-	text, _ := json.Marshal(p.Spec.Source) // it came as JSON
+	text, _ := json.Marshal(p.Spec.Source) // the source was decoded from JSON
 	sum := sha256.Sum256(append(text, decision.Fingerprint()...))
 	if fingerprint := hex.EncodeToString(sum[:16]); p.Status.Source == nil || p.Status.Source.Fingerprint != fingerprint {
 		p.Status.Source = &plugins.PluginSourceStatus{Fingerprint: fingerprint}
@@ -74,7 +74,7 @@ func sourceStatus(p *plugins.ReflectionPlugin, decision signature.Decision) *plu
 	return p.Status.Source
 }
 
-// untilNextTry returns how long to wait after a failure. ConfigMaps are watched, and read each time.
+// untilNextTry returns the remaining delay after a failure. ConfigMaps are watched, and read each time.
 func (c *Controller) untilNextTry(p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus) time.Duration {
 	if known.NextTry == nil || p.Spec.Source.ConfigMap != nil {
 		return 0
@@ -82,7 +82,7 @@ func (c *Controller) untilNextTry(p *plugins.ReflectionPlugin, known *plugins.Pl
 	return known.NextTry.Sub(c.options.Clock.Now())
 }
 
-// candidate returns the revision of the module that the source has.
+// candidate returns the revision of the module in the source.
 func (c *Controller) candidate(ctx context.Context, p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus, decision signature.Decision) (*plugins.PluginRevision, error) {
 	m, err := c.obtain(ctx, p, known)
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Controller) candidate(ctx context.Context, p *plugins.ReflectionPlugin,
 	return revision, nil
 }
 
-// stepError is an error of a step, whose condition reports it.
+// stepError is the error of a step, which the condition of the step reports.
 type stepError struct {
 	condition string
 	err       error
@@ -115,7 +115,7 @@ func (e *stepError) Error() string { return e.err.Error() }
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// refusal is an error that trying again does not end.
+// refusal is an error that retries do not resolve.
 type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
@@ -124,7 +124,8 @@ func refusef(reason, format string, args ...any) error {
 	return &refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// stop reports why a plugin gets no further, and returns when to try again. An error is one of the API server, or of this machine.
+// stop reports why a plugin's step failed, and returns the delay before a retry. It returns an error if the API server
+// or this machine is the cause.
 func (c *Controller) stop(p *plugins.ReflectionPlugin, err error) (again time.Duration, _ error) {
 	var (
 		step    *stepError
@@ -166,7 +167,8 @@ func (c *Controller) retryLater(p *plugins.ReflectionPlugin) time.Duration {
 	return delay
 }
 
-// setUnreached sets the conditions of the steps behind a failed one to Unknown, unless they are about a module that the source had before.
+// setUnreached sets the conditions of the steps after a failed one to Unknown, unless they apply to the previous module
+// of the source.
 func (c *Controller) setUnreached(p *plugins.ReflectionPlugin, failed string) {
 	if p.Status.Source != nil && p.Status.Source.SHA256 != "" && failed != plugins.VerifiedCondition {
 		return
@@ -180,12 +182,12 @@ func (c *Controller) setUnreached(p *plugins.ReflectionPlugin, failed string) {
 	}
 }
 
-// setPassed sets a condition whose step was passed.
+// setPassed sets the condition of a step that has succeeded.
 func (c *Controller) setPassed(p *plugins.ReflectionPlugin, kind string, status metav1.ConditionStatus, reason, message string) {
 	setCondition(p, kind, status, reason, message)
 }
 
-// setFailed sets a condition, and reports it with an Event when it is another one than before.
+// setFailed sets a condition, and reports it with an Event if it has changed.
 func (c *Controller) setFailed(p *plugins.ReflectionPlugin, kind string, status metav1.ConditionStatus, reason, message string) {
 	before := apimeta.FindStatusCondition(p.Status.Conditions, kind)
 	if before == nil || before.Status != status || before.Reason != reason || before.ObservedGeneration != p.Generation {
@@ -195,10 +197,10 @@ func (c *Controller) setFailed(p *plugins.ReflectionPlugin, kind string, status 
 	setCondition(p, kind, status, reason, message)
 }
 
-// actions are those of the Events about a condition.
+// actions are the actions of Events about a condition.
 var actions = map[string]string{plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept"}
 
-// untilResolved returns after which time to look again: at the next resolution of a tag, or to recheck.
+// untilResolved returns the delay before the next reconciliation: the resolution of a tag, or Recheck.
 func (c *Controller) untilResolved(p *plugins.ReflectionPlugin) time.Duration {
 	if interval := intervalOf(p); interval > 0 {
 		return min(cmp.Or(interval, c.options.Recheck), c.options.Recheck)
@@ -206,7 +208,7 @@ func (c *Controller) untilResolved(p *plugins.ReflectionPlugin) time.Duration {
 	return c.options.Recheck
 }
 
-// intervalOf returns the interval at which a tag is resolved; 0 is never again.
+// intervalOf returns the interval at which a tag is resolved; 0 means never again.
 func intervalOf(p *plugins.ReflectionPlugin) time.Duration {
 	if oci := p.Spec.Source.OCI; oci != nil && oci.Interval != nil {
 		return oci.Interval.Duration

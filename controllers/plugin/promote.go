@@ -15,7 +15,8 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// promote decides which revision is active, and sets the condition Ready. Nothing else sets the active revision.
+// promote determines the active revision, and sets the condition Ready. It is the only function that sets the active
+// revision.
 func (c *Controller) promote(ctx context.Context, p *plugins.ReflectionPlugin, isAccepted bool) error {
 	next, reason, message := p.Status.ActiveRevision, "", ""
 	switch candidate := p.Status.CandidateRevision; {
@@ -47,7 +48,7 @@ func isApproved(p *plugins.ReflectionPlugin, revision string) bool {
 	return rehearsal != nil && rehearsal.Approved == revision
 }
 
-// activate makes a revision of the plugin the active one. A NotFound error means that there is none of that name.
+// activate makes a revision of the plugin the active one. A NotFound error means that the revision does not exist.
 func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, name string) error {
 	revision := &plugins.PluginRevision{}
 	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, revision); err != nil {
@@ -66,7 +67,7 @@ func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, 
 	return nil
 }
 
-// setReady sets the condition Ready. What is active cannot be True before virtual kubelets have reported it.
+// setReady sets the condition Ready. An active revision is not Ready before virtual kubelets have reported it.
 func setReady(p *plugins.ReflectionPlugin, reason, message string) {
 	status := metav1.ConditionUnknown
 	active := p.Status.ActiveRevision

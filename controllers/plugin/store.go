@@ -24,35 +24,38 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// maxPartBytes of a PluginModule: in base64 and with its metadata it stays below the 1.5 MiB that etcd takes.
+// maxPartBytes limits the part of a module in a PluginModule: in base64 and with its metadata it stays below etcd's
+// limit of 1.5 MiB.
 const maxPartBytes = 900_000
 
-// revisionSpec returns what a revision of the plugin is of that module.
+// revisionSpec returns the spec of the plugin's revision for a module.
 func revisionSpec(p *plugins.ReflectionPlugin, digest string) plugins.PluginRevisionSpec {
 	return plugins.PluginRevisionSpec{
 		Plugin: p.Name, SHA256: digest, Config: p.Spec.Config, Writes: p.Spec.Writes, Capabilities: p.Spec.Capabilities, Limits: p.Spec.Limits,
 	}
 }
 
-// contentOf returns what identifies a revision: the module and the settings that it was loaded with. Two texts of the same configuration are equal.
+// contentOf returns a hash of the properties that identify a revision: the module and its settings. Different encodings
+// of the same configuration are equal.
 func contentOf(spec *plugins.PluginRevisionSpec) string {
 	config, err := decodeConfig(spec.Config)
 	if err != nil {
-		config = map[string]any{"": string(spec.Config.Raw)} // it is refused
+		config = map[string]any{"": string(spec.Config.Raw)} // it is refused later
 	}
-	text, _ := json.Marshal([]any{spec.SHA256, config, spec.Writes, spec.Capabilities, spec.Limits}) // they came as JSON
+	// All values were decoded from JSON.
+	text, _ := json.Marshal([]any{spec.SHA256, config, spec.Writes, spec.Capabilities, spec.Limits})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// revisionNameDigits of the content are in the name of a revision.
+// revisionNameDigits is the number of digits of the content hash in the name of a revision.
 const revisionNameDigits = 8
 
 func revisionName(spec *plugins.PluginRevisionSpec) string {
 	return spec.Plugin + "-" + contentOf(spec)[:revisionNameDigits]
 }
 
-// existingRevision returns the revision of a module with the settings of the plugin, nil if there is none.
+// existingRevision returns the revision of a module with the settings of the plugin, or nil if it does not exist.
 func (c *Controller) existingRevision(ctx context.Context, p *plugins.ReflectionPlugin, digest string) (*plugins.PluginRevision, error) {
 	spec := revisionSpec(p, digest)
 	revision := &plugins.PluginRevision{}
@@ -99,7 +102,8 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 	return revision, nil
 }
 
-// nextNumber returns the number of the next revision of a plugin. It reads past the cache, which may not have the last one.
+// nextNumber returns the number of the next revision of a plugin. It reads uncached, because the cache may not have the
+// latest revision.
 func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin) (int64, error) {
 	all := &plugins.PluginRevisionList{}
 	if err := c.live.List(ctx, all); err != nil {
@@ -114,7 +118,8 @@ func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin
 	return next, nil
 }
 
-// storeModule creates the parts of a module, and returns their number. Parts that are there already are kept if the module they make is this one.
+// storeModule creates the parts of a module, and returns their number. Existing parts are kept if they contain the same
+// module.
 func (c *Controller) storeModule(ctx context.Context, digest string, wasm []byte) (parts int, err error) {
 	if _, err := c.readModule(ctx, digest); err == nil {
 		first := &plugins.PluginModule{}
@@ -136,7 +141,7 @@ func (c *Controller) storeModule(ctx context.Context, digest string, wasm []byte
 	return len(chunks), nil
 }
 
-// replaceModule creates a part in the place of one that is damaged.
+// replaceModule creates a part, in place of a damaged one if necessary.
 func (c *Controller) replaceModule(ctx context.Context, module *plugins.PluginModule) error {
 	err := c.client.Create(ctx, module)
 	if apierrors.IsAlreadyExists(err) {
@@ -151,7 +156,7 @@ func (c *Controller) replaceModule(ctx context.Context, module *plugins.PluginMo
 	return nil
 }
 
-// readModule returns a stored module, or errNotStored if it is not there as a whole, or not the one of that digest.
+// readModule returns a stored module. It returns errNotStored if the module is incomplete or does not have the digest.
 func (c *Controller) readModule(ctx context.Context, digest string) ([]byte, error) {
 	var packed bytes.Buffer
 	for part, parts := 0, 1; part < parts; part++ {

@@ -30,12 +30,11 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// home is a joined consumer with schedulers, virtual kubelet and webhook, all
-// as processes.
+// home is a joined consumer with scheduler, virtual kubelet and webhook, which all run as processes.
 type home struct {
 	*lab.Lab
 	client kubernetes.Interface
-	// warnings are what the API server said beside its answers.
+	// warnings are the warnings in the API server's responses.
 	warnings *warnings
 }
 
@@ -83,7 +82,7 @@ func TestPodsOfExtendedNamespaces(t *testing.T) {
 	t.Run("the webhook is down", h.outage)
 }
 
-// Users write neither toleration nor affinity, and their pods run in the cloud.
+// remote checks that pods run on the virtual node although users set neither toleration nor affinity.
 func (h *home) remote(t *testing.T) {
 	pod := h.run(t, "remote", newPod())
 	if pod.Spec.NodeName != lab.NodeName {
@@ -124,8 +123,8 @@ func (h *home) local(t *testing.T) {
 	}
 }
 
-// The controller of DaemonSets finds the node of a pod in its matchFields; it
-// would replace the pod forever without.
+// daemonSet checks the pods of a DaemonSet. Its controller finds the node of a pod in its matchFields. Without them it
+// would replace the pod forever.
 func (h *home) daemonSet(t *testing.T) {
 	h.extend(t, "both", "--selector="+wire.RemoteClusterIDLabel+"="+lab.ProviderID)
 	pod := newPod()
@@ -156,7 +155,8 @@ func (h *home) daemonSet(t *testing.T) {
 	}
 }
 
-// A pod of the runtime class is sent to virtual nodes by that, not by us.
+// runtimeClass checks that a pod of the runtime class is scheduled to virtual nodes by the class, without a change by
+// the webhook.
 func (h *home) runtimeClass(t *testing.T) {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: wire.RuntimeClassName}, Handler: wire.RuntimeClassName, Scheduling: &nodev1.Scheduling{
 		NodeSelector: map[string]string{wire.TypeLabel: wire.VirtualNodeType},
@@ -209,8 +209,7 @@ func (h *home) malformed(t *testing.T) {
 	}
 }
 
-// Whoever empties the Secret, or has let it expire, gets another authority; the
-// process goes on and so do pods.
+// renewal empties the Secret. A new authority is created, as after its expiry, and the process and the pods continue.
 func (h *home) renewal(t *testing.T) {
 	pid := h.ConsumerManager().Pid()
 	h.setPolicy(t, admissionregistrationv1.Fail)
@@ -252,7 +251,7 @@ func (h *home) outage(t *testing.T) {
 	h.awaitWebhook(t)
 }
 
-// awaitWebhook returns when a pod of an offloaded namespace is changed again.
+// awaitWebhook returns when pods of an offloaded namespace are changed again.
 func (h *home) awaitWebhook(t *testing.T) {
 	t.Helper()
 	h.await(t, "pods to be changed again", func(ctx context.Context) (string, error) {
@@ -321,7 +320,7 @@ func (h *home) tryAsk(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	return h.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
-// extend makes a namespace and extends it; it returns when the API server knows.
+// extend creates a namespace and offloads it. It returns when the API server has the change.
 func (h *home) extend(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	h.namespace(t, name, nil)

@@ -41,7 +41,7 @@ func apply(t *testing.T, raw []byte, spec *offloading.NamespaceOffloadingSpec) [
 	return patched
 }
 
-// asJSON of YAML; of a pod or a part of one.
+// asJSON converts YAML of a pod, or of a part of one, to JSON.
 func asJSON(t *testing.T, text string) []byte {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
@@ -141,7 +141,7 @@ func podWith(t *testing.T, spec string) []byte {
 	return asJSON(t, "kind: Pod\nspec:\n  containers: []\n  "+strings.ReplaceAll(spec, "\n", "\n  "))
 }
 
-// content keeps numbers as they are written.
+// content decodes JSON and keeps the notation of numbers.
 func content(t *testing.T, raw []byte) any {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(string(raw)))
@@ -170,8 +170,8 @@ func TestMalformedSelectorsNameTheRequirement(t *testing.T) {
 	}
 }
 
-// Kubernetes' own matching is the judge: a node takes the changed pod exactly
-// when it takes the pod as it was and the namespace extends to it.
+// The result is verified with Kubernetes' own matching: a node fits the changed pod exactly if it fits the original pod
+// and the namespace is offloaded to it.
 func TestChangedPodsMatchWhatPodAndNamespaceAllow(t *testing.T) {
 	const seed = 17
 	r := rand.New(rand.NewPCG(seed, seed))
@@ -229,8 +229,7 @@ func matches(t *testing.T, pod *corev1.Pod, node *corev1.Node) bool {
 	return ok
 }
 
-// allowed says the strategies over again, in terms of one node. With Local the
-// taint decides, not the affinity.
+// allowed implements the strategies again, for a single node. With Local the taint decides, not the affinity.
 func allowed(t *testing.T, spec *offloading.NamespaceOffloadingSpec, node *corev1.Node) bool {
 	t.Helper()
 	selected := true

@@ -81,7 +81,7 @@ func TestOffloadedPodsAreMarkedWhileTheirNodeIsNotReady(t *testing.T) {
 	ready(t, milan, corev1.ConditionTrue)
 	ready(t, milan, corev1.ConditionUnknown)
 	awaitMark(t, there, "true")
-	ready(t, milan, corev1.ConditionFalse) // no news for its pods
+	ready(t, milan, corev1.ConditionFalse) // unchanged for its pods
 	ready(t, turin, corev1.ConditionFalse)
 	awaitMark(t, elsewhere, "true")
 	for _, p := range []*corev1.Pod{waiting, here} {
@@ -91,7 +91,7 @@ func TestOffloadedPodsAreMarkedWhileTheirNodeIsNotReady(t *testing.T) {
 		}
 	}
 
-	// A restart finds things as they are.
+	// A restart changes nothing.
 	m.Stop(t)
 	m = consumer.StartManager(t)
 	ready(t, milan, corev1.ConditionTrue)
@@ -110,7 +110,7 @@ func phase(t *testing.T, p *corev1.Pod, now corev1.PodPhase) {
 	consumer.PatchStatus(t, p, fmt.Sprintf(`{"status":{"phase":%q}}`, now))
 }
 
-// Pods that have finished are not marked; who was marked before loses the mark.
+// Pods that have finished are not marked, and lose an earlier mark.
 func TestFinishedPodsAreNotMarked(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	offloaded := map[string]string{wire.OffloadedPodLabel: "true"}
@@ -132,7 +132,7 @@ func TestFinishedPodsAreNotMarked(t *testing.T) {
 	}
 }
 
-// counted is a reader that notes how many pods each list brought.
+// counted is a reader that records the number of pods in each list.
 type counted struct {
 	client.Reader
 	pages []int
@@ -144,8 +144,7 @@ func (c *counted) List(ctx context.Context, list client.ObjectList, options ...c
 	return err
 }
 
-// One pod that cannot be written is told, and holds up neither its neighbours
-// nor the pages that follow.
+// A pod that cannot be written is reported. It delays neither the other pods nor the following pages.
 func TestAPodThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	offloaded := map[string]string{wire.OffloadedPodLabel: "true"}
@@ -173,7 +172,7 @@ func TestAPodThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 	}
 }
 
-// refuse has the API server refuse every change of a pod.
+// refuse makes the API server reject every change of a pod.
 func refuse(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	name := p.Namespace + "-" + p.Name

@@ -26,8 +26,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// TestQuotaOfAConsumer runs both clusters with all processes: who created a ShadowPod is noted, nobody can write it themselves, and
-// a pod that exceeds the Quota is told so where its user looks, in the consumer.
+// TestQuotaOfAConsumer runs both clusters with all processes. The creator of a ShadowPod is recorded and cannot be
+// forged. A pod that exceeds the Quota has the reason in its status on the consumer, where its user looks.
 func TestQuotaOfAConsumer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
@@ -99,7 +99,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		}
 	}
 
-	// The first pod has 400m of these.
+	// The first pod uses 400m of it.
 	limit := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "Quota", "metadata": map[string]any{"name": "home"},
 		"spec": map[string]any{"user": lab.RemoteUser, "resources": map[string]any{"cpu": "500m"}}}}
 	_, err = l.Provider.Dynamic.Resource(schema.GroupVersionResource{Group: "offloading.liqo.io", Version: "v1beta1", Resource: "quotas"}).

@@ -30,7 +30,7 @@ func specOf(t *testing.T, text string) *corev1.PodSpec {
 	return spec
 }
 
-// Init containers and sidecars count as they do in Kubernetes, where they were rounded before they were compared, or left out.
+// Init containers and sidecars count as in Kubernetes. Earlier they were rounded before the comparison, or ignored.
 func TestDemand(t *testing.T) {
 	const container = `containers: [{name: a, resources: {requests: {cpu: %}}}]`
 	for name, tc := range map[string]struct{ spec, cpu string }{
@@ -146,7 +146,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// What a Quota limits must be said by each container, because it could not be counted otherwise.
+// Each container must declare the resources that a Quota limits, because it could not be counted otherwise.
 func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 	const sized = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}}}]`
 	for _, tc := range []struct {
@@ -170,7 +170,7 @@ func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 	}
 }
 
-// sized returns the request of one container for so much CPU, in a namespace of rome.
+// sized returns the request of one container for the given CPU, in a namespace of rome.
 func sized(name, creator, cpu string) Request {
 	labels := map[string]string{wire.OriginLabel: "rome"}
 	if creator != "" {
@@ -180,7 +180,7 @@ func sized(name, creator, cpu string) Request {
 		{Name: "main", Image: "a", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
 }
 
-// resized returns the request to change a pod of that size, as version 1 of it.
+// resized returns the request to change a pod of the given size, which has resourceVersion 1.
 func resized(request Request, from string) Request {
 	before := sized(request.Key.Name, request.Labels[wire.CreatorUserLabel], from)
 	request.Present = podOf(before, "1")
@@ -191,7 +191,7 @@ func podOf(request Request, version string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: request.Key.Namespace, Name: request.Key.Name, Labels: request.Labels, ResourceVersion: version}, Spec: *request.Spec}
 }
 
-// shelf is a cache with what a test puts into it.
+// shelf is a cache with the objects of a test.
 type shelf struct {
 	client.Reader
 	pods   []corev1.Pod
@@ -228,7 +228,8 @@ func take(t *testing.T, l *Ledger, request Request, fits bool) {
 	}
 }
 
-// Whether a consumer without any Quota is limited is an option. What runs may stay or shrink; it neither grows nor becomes another pod.
+// An option determines whether a consumer without any Quota is limited. Running pods may stay or shrink, but neither
+// grow nor be replaced.
 func TestWithoutQuota(t *testing.T) {
 	fresh := sized("web", "rome", "1")
 	again, smaller, larger, other := fresh, resized(fresh, "2"), resized(fresh, "500m"), resized(fresh, "1")
@@ -248,7 +249,7 @@ func TestWithoutQuota(t *testing.T) {
 	}
 }
 
-// With a cordoned Quota the same holds.
+// The same holds for a cordoned Quota.
 func TestCordonedQuota(t *testing.T) {
 	q := quotaFor("rome", "10")
 	q.Spec.Cordoned = new(bool)
@@ -264,18 +265,18 @@ func TestCordonedQuota(t *testing.T) {
 	}
 }
 
-// A pod that was created a moment ago counts although the cache does not show it yet.
+// A pod that was created a moment ago counts although it is not in the cache yet.
 func TestPendingPodsCount(t *testing.T) {
 	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome", "1")}}, Options{})
 	first, second := sized("first", "rome", "1"), sized("second", "rome", "1")
 	take(t, l, first, true)
-	take(t, l, first, true) // the same one, tried again
+	take(t, l, first, true) // a retry of the same pod
 	take(t, l, second, false)
 	l.ReleaseReservation(first.Key)
 	take(t, l, second, true)
 }
 
-// Pods that are resized at the same time do not get past a Quota between them, and none loses what it has.
+// Concurrent resizes cannot exceed a Quota together, and no pod loses its present resources.
 func TestReservations(t *testing.T) {
 	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}
 	l := NewLedger(cache, Options{})
@@ -284,18 +285,18 @@ func TestReservations(t *testing.T) {
 	take(t, l, resized(first, "100m"), true)
 	take(t, l, resized(second, "100m"), false)
 
-	// A write that failed gives it back, one that succeeded keeps it until the cache shows this version.
+	// A failed write releases the reservation. A successful one keeps it until the cache shows this version.
 	l.ReleaseReservation(first.Key)
 	take(t, l, resized(second, "100m"), true)
 	l.SettleReservation(podOf(second, "5"))
 	take(t, l, resized(first, "100m"), false)
-	cache.pods[1].ResourceVersion = "4" // of another change
+	cache.pods[1].ResourceVersion = "4" // version of another change
 	take(t, l, resized(first, "100m"), false)
 	cache.pods[1] = *podOf(sized("second", "rome", "200m"), "6")
 	take(t, l, resized(first, "100m"), true)
 	l.SettleReservation(podOf(first, "7"))
 
-	// What shrinks counts with what it had until the cache shows that it has shrunk.
+	// A shrinking pod counts with its former size until the cache shows the new one.
 	take(t, l, resized(sized("first", "rome", "100m"), "1300m"), true)
 	take(t, l, resized(second, "200m"), false)
 	l.SettleReservation(podOf(sized("first", "rome", "100m"), "8"))
@@ -305,7 +306,7 @@ func TestReservations(t *testing.T) {
 	take(t, l, resized(second, "200m"), true)
 }
 
-// A resize that a node has not carried out yet holds what the containers have.
+// A resize that a node has not completed yet counts with the allocated resources.
 func TestAllocatedResourcesCount(t *testing.T) {
 	pod := podOf(sized("web", "rome", "100m"), "1")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}
@@ -319,7 +320,7 @@ func TestAllocatedResourcesCount(t *testing.T) {
 	}
 }
 
-// A pod whose creator is unknown counts in every Quota of its consumer, and needs room in all of them.
+// A pod whose creator is unknown counts in every Quota of its consumer, and must fit in all of them.
 func TestPodsWithoutACreator(t *testing.T) {
 	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2"), quotaFor("rome-gpu", "1")}, pods: []corev1.Pod{*podOf(sized("old", "", "600m"), "1")}}
 	l := NewLedger(cache, Options{})
@@ -336,7 +337,7 @@ func TestPodsWithoutACreator(t *testing.T) {
 	take(t, l, resized(sized("old", "", "500m"), "600m"), true)
 }
 
-// The webhook counts what it has admitted, and the controller does not.
+// The webhook counts the changes that it has admitted, and the controller does not count them again.
 func TestAnnouncements(t *testing.T) {
 	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}, Options{})
 	now := time.Now()

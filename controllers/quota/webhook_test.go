@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// requested returns the request of rome's user for a pod of that size, which had the other size before, if any.
+// requested returns the request of rome's user for a pod with the given CPU. If before is set, it is the former value.
 func requested(t *testing.T, cpu, before string) admission.Request {
 	t.Helper()
 	encoded := func(cpu string) runtime.RawExtension {
@@ -36,7 +36,8 @@ func requested(t *testing.T, cpu, before string) admission.Request {
 	return request
 }
 
-// Whoever asks without being identified is not told how much a consumer uses. Of a new pod the controller tells it, on the ShadowPod.
+// Unidentified clients do not get the resource usage of a consumer in the response. For a new pod, the controller
+// reports it on the ShadowPod.
 func TestAnswersToStrangers(t *testing.T) {
 	cordoned := quotaFor("rome", "2")
 	cordoned.Spec.Cordoned = new(bool)

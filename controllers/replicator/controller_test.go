@@ -45,8 +45,8 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// peer gives the consumer access to a tenant namespace of the provider, and
-// returns the tenant namespaces of both. id is what the consumer calls the provider.
+// peer gives the consumer access to a tenant namespace of the provider, and returns the tenant namespaces of both. id
+// is the consumer's ID for the provider.
 func peer(t *testing.T, id string) (here, there string) {
 	t.Helper()
 	here, there = consumer.Namespace(t), provider.Namespace(t)
@@ -72,7 +72,7 @@ func grantSecret(t *testing.T, namespace, name string) {
 	require.NoError(t, consumer.Grant(t.Context(), manager.Provider(namespace, name)...))
 }
 
-// outgoing returns a map as the consumer makes it.
+// outgoing returns a map as the consumer creates it.
 func outgoing(namespace, id string, desired map[string]string) *offloading.NamespaceMap {
 	return &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id, Labels: map[string]string{
@@ -131,7 +131,8 @@ func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 	consumer.AwaitGone(t, local)
 }
 
-// A map whose deletion was undone, by a backup that was restored, is not deleted on the provider while the cache does not know.
+// If the deletion of a map was undone by restoring a backup, the map is not deleted on the provider while the cache is
+// outdated.
 func TestAMapThatIsNotDeletedAnyMore(t *testing.T) {
 	here, there := peer(t, "ravenna")
 	m := consumer.StartManager(t)
@@ -148,15 +149,15 @@ func TestAMapThatIsNotDeletedAnyMore(t *testing.T) {
 	assert.Nil(t, copied.DeletionTimestamp)
 }
 
-// replica returns a copy as the provider has it.
+// replica returns a map as the provider has it.
 func replica(namespace, id string, desired map[string]string) *offloading.NamespaceMap {
 	copied := outgoing(namespace, id, desired)
 	copied.Labels = map[string]string{wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: "home"}
 	return copied
 }
 
-// An entry that a provider has written into its copy is not desired here. A consumer that has lost its map, and makes a new one, loses no namespace
-// either: the provider keeps them until they are requested and withdrawn.
+// An entry that a provider has written into its copy does not become desired here. If a consumer has lost its map and
+// creates a new one, the provider keeps the namespaces until they are requested and withdrawn.
 func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	here, there := peer(t, "vault")
 	provider.Create(t, replica(there, "vault", map[string]string{"shop": "shop-home", "bank": "old", "kube-system": "ks-home", "mail": "mail-home"}))
@@ -171,7 +172,7 @@ func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	awaitDesired(t, &provider, there, "vault", provided)
 	awaitDesired(t, &consumer, here, "vault", map[string]string{"bank": "new", "mail": "mail-home"})
 
-	// Its namespace is offloaded again, by another process, and unoffloaded.
+	// Its namespace is offloaded again, by another process, and withdrawn.
 	manager.Stop(t)
 	consumer.StartManager(t)
 	consumer.Patch(t, local, `{"spec":{"desiredMapping":{"shop":"shop-home","book":"book-home"}}}`)
@@ -197,7 +198,7 @@ func TestARestoredMapDeletesNothing(t *testing.T) {
 	awaitDesired(t, &provider, there, "ark", map[string]string{"shop": "shop-home", "latest": "latest-home", "other": "other-home"})
 }
 
-// An entry that was requested, and that somebody at the provider has changed, is changed back.
+// A requested entry that is changed on the provider is restored.
 func TestACopyThatWasChangedIsRepaired(t *testing.T) {
 	here, there := peer(t, "loom")
 	consumer.StartManager(t)
@@ -208,7 +209,8 @@ func TestACopyThatWasChangedIsRepaired(t *testing.T) {
 	awaitDesired(t, &provider, there, "loom", local.Spec.DesiredMapping)
 }
 
-// A peer that is a consumer of this cluster, too, can create NamespaceMaps in the same namespace: its own are not replicated.
+// A peer that is a consumer of this cluster, too, can create NamespaceMaps in the same namespace, which are not
+// replicated.
 func TestWhatIsNotOutgoingIsNotReplicated(t *testing.T) {
 	here, there := peer(t, "pisa")
 	incoming, second := replica(here, "home", map[string]string{"a": "a-pisa"}), outgoing(here, "second", map[string]string{"finance": "finance-home"})
@@ -238,7 +240,7 @@ func TestAForeignMapOfTheProviderIsLeftAlone(t *testing.T) {
 	awaitDesired(t, &provider, there, "taken", map[string]string{"a": "b"})
 }
 
-// unreachable is a provider in name only: connections to its API server end at address.
+// unreachable creates the Secret of a provider whose API server has the given address.
 func unreachable(t *testing.T, namespace, id, address string) {
 	t.Helper()
 	kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
@@ -251,8 +253,7 @@ func unreachable(t *testing.T, namespace, id, address string) {
 	consumer.Create(t, outgoing(namespace, id, map[string]string{"shop": "shop-home"}))
 }
 
-// A provider that nobody can reach is named, and one that is dead does not keep
-// its map from being deleted.
+// An unreachable provider is reported, and a dead provider does not prevent the deletion of its map.
 func TestADeadProviderIsNamed(t *testing.T) {
 	dead := consumer.Namespace(t)
 	unreachable(t, dead, "dead-0", "127.0.0.1:1")
@@ -275,7 +276,7 @@ func TestADeadProviderIsNamed(t *testing.T) {
 	consumer.AwaitGone(t, gone)
 }
 
-// The kubeconfig leads to another cluster: that one hears nothing of our namespaces.
+// If the kubeconfig leads to another cluster, our namespaces are not sent there.
 func TestAMapIsNotSentToAnotherCluster(t *testing.T) {
 	here, there := peer(t, "pisa")
 	provider.Create(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: wire.HeartbeatLease,
@@ -289,8 +290,8 @@ func TestAMapIsNotSentToAnotherCluster(t *testing.T) {
 	assert.Empty(t, maps.Items)
 }
 
-// blackHole accepts connections and never says anything. It returns its
-// address, and how many connections it holds.
+// blackHole accepts connections and never responds. It returns its address, and a function that returns the number of
+// open connections.
 func blackHole(t *testing.T) (address string, held func() int) {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -324,8 +325,8 @@ func blackHole(t *testing.T) (address string, held func() int) {
 	return listener.Addr().String(), held
 }
 
-// However many providers do not answer, which each of them takes ten seconds to
-// show: no other waits for them. Four workers would be taken for minutes.
+// Unresponsive providers, each of which takes ten seconds to time out, do not delay the others, regardless of their
+// number. Four shared workers would be blocked for minutes.
 func TestManySilentProvidersBlockNobody(t *testing.T) {
 	const silent = 40
 	lost := consumer.Namespace(t)
@@ -359,7 +360,7 @@ func TestAProviderThatRefusesIsNamed(t *testing.T) {
 	}
 }
 
-// The whole way: a namespace is offloaded by both controller managers.
+// A namespace is offloaded by both controller managers together.
 func TestANamespaceIsExtended(t *testing.T) {
 	here, there := peer(t, "far")
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: there}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"home"}}}`, wire.RemoteClusterIDLabel))
@@ -389,7 +390,7 @@ func TestANamespaceIsExtended(t *testing.T) {
 	consumer.AwaitGone(t, nso)
 }
 
-// A provider that accepts what nobody asked for opens no namespace here.
+// A provider cannot offload a namespace that was not requested.
 func TestWhatIsNotAskedForIsNotAnswered(t *testing.T) {
 	here, there := peer(t, "pushy")
 	consumer.StartManager(t)
@@ -410,7 +411,7 @@ func TestWhatIsNotAskedForIsNotAnswered(t *testing.T) {
 	}
 }
 
-// The message of a provider about a refused namespace is bounded here, and harmless to show.
+// A provider's message about a refused namespace is shortened and escaped here.
 func TestMessagesOfAProviderAreHarmless(t *testing.T) {
 	here, there := peer(t, "chatty")
 	consumer.StartManager(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// edited replaces an entry of a map by hand, as a user does who knows no better.
+// edited replaces an entry of a map, as a user might do manually.
 func edited(t *testing.T, local *offloading.NamespaceMap, namespace, remoteNamespace string) {
 	t.Helper()
 	value := fmt.Sprintf("%q", remoteNamespace)
@@ -26,7 +26,7 @@ func edited(t *testing.T, local *offloading.NamespaceMap, namespace, remoteNames
 	consumer.Patch(t, local, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:%s}}}`, namespace, value))
 }
 
-// requested replicates a map with two namespaces, of which the first has data, and returns its copy.
+// requested replicates a map with two namespaces, the first one with data, and returns both copies.
 func requested(t *testing.T, here, there, id, withData, without string) (local, copied *offloading.NamespaceMap, volume *corev1.PersistentVolume) {
 	t.Helper()
 	_, volume = consumer.BoundClaim(t, id, withData, corev1.PersistentVolumeReclaimDelete)
@@ -36,7 +36,8 @@ func requested(t *testing.T, here, there, id, withData, without string) (local, 
 	return local, awaitDesired(t, &provider, there, id, desired), volume
 }
 
-// An entry with data that is removed from a NamespaceMap, or changed, by hand stays on the provider until that is confirmed.
+// If an entry with data is manually removed from a NamespaceMap, or changed, it stays on the provider until the
+// deletion is confirmed.
 func TestAnEditedMapLosesNoData(t *testing.T) {
 	here, there := peer(t, "fermo")
 	withData, without := consumer.Namespace(t), consumer.Namespace(t)
@@ -58,7 +59,8 @@ func TestAnEditedMapLosesNoData(t *testing.T) {
 	awaitDesired(t, &provider, there, "fermo", map[string]string{withData: "another", without: without + "-home"})
 }
 
-// Of a NamespaceMap that is deleted the copy stays with the entries that have data, and the next map takes it over. Without data it goes.
+// If a NamespaceMap is deleted, its copy on the provider keeps the entries with data, and the next map takes it over.
+// Without data the copy is deleted.
 func TestADeletedMapLosesNoData(t *testing.T) {
 	here, there := peer(t, "forli")
 	withData, without := consumer.Namespace(t), consumer.Namespace(t)
@@ -94,7 +96,7 @@ func TestADeletedMapLosesNoData(t *testing.T) {
 	consumer.AwaitGone(t, next)
 }
 
-// The confirmation of a NamespaceOffloading is enough for its own namespace.
+// The confirmation of a NamespaceOffloading applies to its own namespace only.
 func TestAConfirmedDeletionIsReplicated(t *testing.T) {
 	here, there := peer(t, "foggia")
 	withData, without := consumer.Namespace(t), consumer.Namespace(t)

@@ -37,7 +37,7 @@ func resources(cpu string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 }
 
-// request as refractctl peer writes it.
+// request returns a ResourceSlice as refractctl peer writes it.
 func request(namespace, name, cpu string) *auth.ResourceSlice {
 	return &auth.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{wire.NegotiateLabel: "true"}},
@@ -45,7 +45,7 @@ func request(namespace, name, cpu string) *auth.ResourceSlice {
 	}
 }
 
-// await returns a slice once its resources are decided on so and its status holds.
+// await returns a slice once it has the decision on its resources and its status fulfills holds.
 func await(t *testing.T, name string, decision auth.ResourceSliceConditionStatus, holds func(*auth.ResourceSliceStatus) bool) *auth.ResourceSlice {
 	t.Helper()
 	slice := &auth.ResourceSlice{}
@@ -67,7 +67,7 @@ func grants(cpu string) func(*auth.ResourceSliceStatus) bool {
 
 func always(*auth.ResourceSliceStatus) bool { return true }
 
-// An offer takes no right to sign certificates, and makes neither a user nor a Quota.
+// Offers need no permission to sign certificates, and create neither a user nor a Quota.
 func TestOffers(t *testing.T) {
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.ResourceOffers()...))
 	provider.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "rome"}}})

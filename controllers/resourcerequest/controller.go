@@ -3,10 +3,11 @@
 
 // Package resourcerequest denies, on a consumer, the ResourceSlices that no controller sends to their provider.
 //
-// Liqo's controllers send the ResourceSlices that liqoctl create resourceslice or a GitOps tool creates in a tenant namespace. Refract's send
-// none: refractctl requests the resources of a virtual node, with the permissions of its user, because a provider only lets consumers read their
-// requests. The controller denies such a ResourceSlice in its conditions, which name the command to run instead, so that nobody waits for an
-// answer. A ResourceSlice with a request for a certificate is left to Liqo's controllers, which have added it.
+// Liqo's controllers send the ResourceSlices that liqoctl create resourceslice or a GitOps tool creates in a tenant
+// namespace. Refract's controllers do not: refractctl requests the resources of a virtual node, with the permissions of
+// its user, because a provider only lets consumers read their requests. The controller denies such a ResourceSlice in
+// its conditions, which contain the command to run instead, so that users do not wait in vain. A ResourceSlice with a
+// certificate request is left to Liqo's controllers, which have added the request.
 package resourcerequest
 
 import (
@@ -44,7 +45,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller denies ResourceSlices that nobody sends.
+// Controller denies ResourceSlices that no controller sends.
 type Controller struct {
 	client  client.Client
 	report  *report.Reporter
@@ -56,17 +57,17 @@ func NewController(c client.Client, recorder events.EventRecorder, options Optio
 	return &Controller{client: c, report: report.New(recorder), options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "resourcerequest" }
 
 const (
 	notSentReason = "NotSent"
 	sendAction    = "Send"
-	// claimDelay is how long Liqo's controllers, which may run here, have to add their request for a certificate.
+	// claimDelay is the time that Liqo's controllers, which may run here, have to add their certificate request.
 	claimDelay = 10 * time.Second
 )
 
-// isUnsent reports whether a ResourceSlice is a request of this cluster that nobody has taken up.
+// isUnsent reports whether a ResourceSlice is a request of this cluster that no controller has sent.
 func isUnsent(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && slice.Labels[wire.ReplicationLabel] == "true" && slice.Labels[wire.ReplicatedLabel] != "true" && len(slice.Spec.CSR) == 0
@@ -113,7 +114,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // isNotSent reports whether this controller has set a condition.
 func isNotSent(condition auth.ResourceSliceCondition) bool { return condition.Reason == notSentReason }
 
-// withdraw removes the conditions of this controller from a slice that somebody sends after all.
+// withdraw removes the conditions of this controller from a slice that another controller sends after all.
 func (c *Controller) withdraw(ctx context.Context, slice *auth.ResourceSlice) error {
 	if !slices.ContainsFunc(slice.Status.Conditions, isNotSent) {
 		return nil
@@ -126,13 +127,13 @@ func (c *Controller) withdraw(ctx context.Context, slice *auth.ResourceSlice) er
 	return nil
 }
 
-// needsAnswer reports whether a slice is denied, or was and should not be.
+// needsAnswer reports whether a slice must be denied, or has a denial that must be removed.
 func needsAnswer(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && (isUnsent(slice) || slices.ContainsFunc(slice.Status.Conditions, isNotSent))
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, isUnsent
 }

@@ -3,12 +3,13 @@
 
 // Package resourceshare restores, on a consumer, the ResourceSlices of its virtual nodes at providers that run Liqo.
 //
-// Liqo deletes the ResourceSlices of a consumer that is drained, and Liqo's own consumers send them again when it is activated. A ResourceSlice of
-// refractctl peer exists at the provider only. If it is gone, the controller creates it again, with the resources of the VirtualNode and a
-// certificate request with the key of the peering. The user is the same, and so is its Quota. The credentials of the virtual node remain valid.
+// Liqo deletes the ResourceSlices of a drained consumer, and Liqo's own consumers send them again when it is activated.
+// A ResourceSlice of refractctl peer exists on the provider only. If it is gone, the controller recreates it with the
+// resources of the VirtualNode and a certificate request with the key of the peering. The user and its Quota are the
+// same, and the credentials of the virtual node remain valid.
 //
-// If a provider deletes the ResourceSlice again, the next one follows after a pause. While the access of this cluster is withdrawn, the controller
-// retries.
+// If a provider deletes the ResourceSlice again, the controller recreates it after a pause. While the access of this
+// cluster is withdrawn, the controller retries.
 package resourceshare
 
 import (
@@ -49,9 +50,10 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// ClusterID is this cluster, the consumer.
+	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
-	// Pause is how long a provider that deletes a ResourceSlice again waits for the next one, and the retry interval while access is withdrawn; 0 is 15 seconds.
+	// Pause is the minimum time between two creations of a ResourceSlice, and the retry interval while access is
+	// withdrawn; 0 is 15 seconds.
 	Pause time.Duration
 	// Clock returns the time.
 	Clock clock.PassiveClock
@@ -62,14 +64,14 @@ type Options struct {
 // Controller restores ResourceSlices.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // Secrets by name
+	live    client.Reader // reads Secrets by name
 	report  *report.Reporter
 	options Options
-	// remotes has the ResourceSlice of each VirtualNode.
+	// remotes holds the ResourceSlice of each VirtualNode.
 	remotes *remote.Pool
 
 	mu sync.Mutex
-	// created is when the ResourceSlice of a VirtualNode was last created.
+	// created holds the time when the ResourceSlice of each VirtualNode was last created.
 	created map[types.NamespacedName]time.Time
 }
 
@@ -85,7 +87,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "resourceshare" }
 
 const (
@@ -93,7 +95,7 @@ const (
 	deniedReason    = "ResourceSliceDenied"
 	withdrawnReason = "AccessWithdrawn"
 	restoreAction   = "Restore"
-	// refresh is how often the ResourceSlice is read when nothing happens, in order to notice new credentials.
+	// refresh is the period at which the ResourceSlice is read without an event, to detect new credentials.
 	refresh = 5 * time.Minute
 	// maxMessage limits the length of a provider's message in an Event.
 	maxMessage = 512
@@ -155,7 +157,7 @@ func (c *Controller) tellDenial(vn *offloading.VirtualNode, slice *auth.Resource
 	c.report.Clear(client.ObjectKeyFromObject(vn))
 }
 
-// restore creates the ResourceSlice of a virtual node again.
+// restore recreates the ResourceSlice of a virtual node.
 func (c *Controller) restore(ctx context.Context, vn *offloading.VirtualNode, provider *remote.Remote, access remote.Access) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(vn)
 	if wait := c.pause(key); wait > 0 {
@@ -197,7 +199,7 @@ func keyOf(config *rest.Config) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// slice returns the ResourceSlice of a virtual node, as refractctl peer creates it and removes it.
+// slice returns the ResourceSlice of a virtual node. refractctl peer creates and removes the same object.
 func (c *Controller) slice(vn *offloading.VirtualNode, namespace string, signer crypto.Signer) (*auth.ResourceSlice, error) {
 	consumer := c.options.ClusterID.String()
 	csr, err := clientcert.New(clientcert.Subject{CommonName: auth.ResourceSliceUser(vn.Name, consumer), Organization: consumer}, signer)
@@ -214,7 +216,7 @@ func (c *Controller) slice(vn *offloading.VirtualNode, namespace string, signer 
 	}, nil
 }
 
-// pause returns how long the next ResourceSlice of a virtual node has to wait.
+// pause returns the time before the next ResourceSlice of a virtual node may be created.
 func (c *Controller) pause(key types.NamespacedName) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,7 +235,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	delete(c.created, key)
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, hasShare
 }
@@ -241,7 +243,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.Bind(ctx)
-	// A provider that does not answer delays only its own nodes.
+	// A provider that does not respond only delays its own nodes.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
 		return err

@@ -41,7 +41,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// peering is a tenant namespace on either side, and the access of rome to milan as Liqo grants it.
+// peering has a tenant namespace on either side, and the access of rome to milan as Liqo grants it.
 type peering struct {
 	*testing.T
 	here, there string
@@ -80,7 +80,7 @@ func (p *peering) activate() {
 	provider.Create(p.T, p.binding)
 }
 
-// drain revokes it, and deletes the ResourceSlices.
+// drain revokes the access, and deletes the ResourceSlices.
 func (p *peering) drain() {
 	p.Helper()
 	provider.Delete(p.T, p.binding)
@@ -103,7 +103,7 @@ func (p *peering) slice(name string) *auth.ResourceSlice {
 	return &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: p.there, Name: name}}
 }
 
-// await a ResourceSlice other than the one before.
+// await waits for a ResourceSlice other than before.
 func (p *peering) await(name string, before *auth.ResourceSlice) *auth.ResourceSlice {
 	p.Helper()
 	slice := p.slice(name)
@@ -123,7 +123,7 @@ func start(t *testing.T, pause time.Duration) *controllertest.Manager {
 	return consumer.StartManager(t, func(o *controllers.Options) { o.ResourceShares.Pause = pause })
 }
 
-// The provider drains the consumer and activates it again, as Liqo's controllers do it: nobody has to run a command.
+// The provider drains the consumer and activates it again, as Liqo's controllers do. No user has to run a command.
 func TestAShareComesBackAfterADrain(t *testing.T) {
 	p := peer(t)
 	start(t, 100*time.Millisecond)
@@ -151,7 +151,8 @@ func TestAShareComesBackAfterADrain(t *testing.T) {
 	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "ResourceSliceDenied").Note, "no room")
 }
 
-// A virtual node that is deleted, or that has no ResourceSlice of refractctl, is restored none; a provider that deletes it at once is not asked without a pause.
+// No ResourceSlice is created for a deleted virtual node, or for one without a ResourceSlice of refractctl. If a
+// provider deletes the ResourceSlice at once, the next one follows after a pause.
 func TestSharesThatAreNotRestored(t *testing.T) {
 	p := peer(t)
 	start(t, time.Hour)

@@ -4,16 +4,17 @@
 // Package resourceslice creates, on a provider, the Quotas of accepted ResourceSlices.
 //
 // A consumer that peers with Liqo's protocol requests resources of the provider with a ResourceSlice. Package
-// authentication accepts or denies it, or, with Liqo installed, Liqo's authentication module, which creates the Quota
+// authentication accepts or denies it. If Liqo is installed, Liqo's authentication module does; it creates the Quota
 // only if its own offloading module runs.
 //
-// A Quota follows its ResourceSlice: the granted resources, and whether it is cordoned. Administrators may change its
-// enforcement. If a ResourceSlice is denied after it was accepted, it gets no new pods; running pods continue. A
-// Quota without owner, or with another owner, is left unchanged.
+// A Quota follows its ResourceSlice in the granted resources and in the cordon. Administrators may change its
+// enforcement. If a ResourceSlice is denied after it was accepted, it gets no new pods; running pods continue. A Quota
+// without an owner, or with another owner, is left unchanged.
 //
-// An administrator cordons a ResourceSlice with an annotation, as liqoctl does. But the object is the consumer's, which may delete it. So the
-// cordon is kept in the Quota, which then stays behind: a ResourceSlice of the same name, and any other one that the consumer creates until the
-// administrator has uncordoned the first, is annotated and cordoned as well.
+// An administrator cordons a ResourceSlice with an annotation, as liqoctl does. But the consumer owns the object and
+// may delete it. So the cordon is stored in the Quota, which is then kept: a ResourceSlice of the same name, and any
+// other one that the consumer creates before the administrator has uncordoned the first, is annotated and cordoned as
+// well.
 package resourceslice
 
 import (
@@ -48,7 +49,7 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// Limits is what new Quotas say about how strictly pods must say what they use; empty is None.
+	// Limits is the LimitsEnforcement of new Quotas; empty is None.
 	Limits offloading.LimitsEnforcement
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -70,7 +71,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "resourceslice" }
 
 const (
@@ -92,7 +93,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("getting ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	if slice.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // its Quota goes with it, and a user without one gets nothing
+		// The Quota is deleted with the slice, and a user without a Quota gets no resources.
+		return reconcile.Result{}, nil
 	}
 	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)
 	if err != nil {
@@ -105,11 +107,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.ensure(ctx, slice, auth.ResourceSliceUser(slice.Name, consumer))
 }
 
-// ensure the Quota of a user.
+// ensure creates or updates the Quota of a user.
 func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user string) error {
 	key := client.ObjectKey{Namespace: slice.Namespace, Name: user}
 	quota := &offloading.Quota{}
-	err := c.live.Get(ctx, key, quota) // a Quota that the cache does not have yet would be created twice
+	// The read is uncached: a Quota that the cache does not have yet would be created twice.
+	err := c.live.Get(ctx, key, quota)
 	switch {
 	case apierrors.IsNotFound(err):
 		return c.create(ctx, slice, key)
@@ -119,7 +122,7 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	cordonedUID := quota.Annotations[wire.CordonedSliceAnnotation]
 	switch owner := metav1.GetControllerOf(quota); {
 	case cordonedUID == "" && slice.Status.Decision(auth.ResourcesCondition) == "" && !isTrue(slice.Annotations, wire.CordonAnnotation):
-		return nil // nobody has decided yet
+		return nil // no decision has been made yet
 	case cordonedUID != "" && cordonedUID != string(slice.UID) && !isTrue(slice.Annotations, wire.CordonAnnotation):
 		return c.cordonAgain(ctx, slice)
 	case cordonedUID != "":
@@ -148,8 +151,9 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	return nil
 }
 
-// endQuotas deletes the Quota of a ResourceSlice that is gone. The garbage collector does that, too, but late, or not at all while the kube-controller-manager
-// is away: until then the consumer may use what it has given back.
+// endQuotas deletes the Quota of a ResourceSlice that is gone. The garbage collector does that, too, but late, or not
+// at all while the kube-controller-manager is down. Until then the consumer could use the resources that it has
+// returned.
 func (c *Controller) endQuotas(ctx context.Context, key client.ObjectKey) error {
 	quotas := &offloading.QuotaList{}
 	if err := c.live.List(ctx, quotas, client.InNamespace(key.Namespace)); err != nil {
@@ -167,7 +171,8 @@ func (c *Controller) endQuotas(ctx context.Context, key client.ObjectKey) error 
 	return nil
 }
 
-// endQuota deletes a Quota if the ResourceSlice that controls it is gone. One that was cordoned meanwhile is another version, and stays.
+// endQuota deletes a Quota if the ResourceSlice that controls it is gone. A Quota that was cordoned meanwhile has
+// another version, and stays.
 func (c *Controller) endQuota(ctx context.Context, quota *offloading.Quota, owner *metav1.OwnerReference) error {
 	slice, key := &auth.ResourceSlice{}, client.ObjectKey{Namespace: quota.Namespace, Name: owner.Name}
 	err := c.live.Get(ctx, key, slice)
@@ -183,7 +188,7 @@ func (c *Controller) endQuota(ctx context.Context, quota *offloading.Quota, owne
 	return nil
 }
 
-// create the Quota of a slice that was accepted, or cordoned, which it must remain.
+// create creates the Quota of a slice that was accepted, or of a cordoned slice, which must remain cordoned.
 func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key client.ObjectKey) error {
 	isCordoned := isTrue(slice.Annotations, wire.CordonAnnotation)
 	if !accepted(slice) && !isCordoned {
@@ -195,7 +200,7 @@ func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key 
 		}
 		return err
 	}
-	// Liqo's webhook, which may still be there, takes a Quota that does not say for a strict one.
+	// Liqo's webhook, which may still be installed, enforces a Quota strictly if its enforcement is not set.
 	quota := &offloading.Quota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec:       offloading.QuotaSpec{User: key.Name, LimitsEnforcement: c.options.Limits, Resources: granted(slice), Cordoned: cordon(slice)},
@@ -208,7 +213,7 @@ func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key 
 	return nil
 }
 
-// own makes a Quota go with its slice, or, if the slice is cordoned, stay.
+// own makes the slice the owner of its Quota or, if the slice is cordoned, makes the Quota independent of the slice.
 func own(quota *offloading.Quota, slice *auth.ResourceSlice) {
 	if !isTrue(slice.Annotations, wire.CordonAnnotation) {
 		delete(quota.Annotations, wire.CordonedSliceAnnotation)
@@ -222,7 +227,8 @@ func own(quota *offloading.Quota, slice *auth.ResourceSlice) {
 	quota.OwnerReferences = nil
 }
 
-// hasCordoned reports whether a ResourceSlice of the consumer is cordoned: what it creates beside that is, too.
+// hasCordoned reports whether a ResourceSlice of the consumer is cordoned. Its new ResourceSlices are then cordoned,
+// too.
 func (c *Controller) hasCordoned(ctx context.Context, namespace string) (bool, error) {
 	quotas := &offloading.QuotaList{}
 	if err := c.live.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
@@ -231,7 +237,8 @@ func (c *Controller) hasCordoned(ctx context.Context, namespace string) (bool, e
 	return slices.ContainsFunc(quotas.Items, func(q offloading.Quota) bool { return q.Annotations[wire.CordonedSliceAnnotation] != "" }), nil
 }
 
-// cordonAgain annotates a slice as an administrator does, who sees that it is cordoned, and can uncordon it. The change brings us back.
+// cordonAgain annotates a slice as an administrator would, so that the cordon is visible and can be removed. The update
+// triggers another reconciliation.
 func (c *Controller) cordonAgain(ctx context.Context, slice *auth.ResourceSlice) error {
 	desired := slice.DeepCopy()
 	if desired.Annotations == nil {
@@ -245,7 +252,7 @@ func (c *Controller) cordonAgain(ctx context.Context, slice *auth.ResourceSlice)
 	return nil
 }
 
-// granted is never nil: a Quota without resources grants none.
+// granted returns the granted resources. It never returns nil: a Quota without resources grants none.
 func granted(slice *auth.ResourceSlice) corev1.ResourceList {
 	if slice.Status.Resources == nil {
 		return corev1.ResourceList{}
@@ -257,7 +264,7 @@ func accepted(slice *auth.ResourceSlice) bool {
 	return slice.Status.Decision(auth.ResourcesCondition) == auth.ResourceSliceAccepted
 }
 
-// cordon returns nil rather than false, as Liqo writes it.
+// cordon returns the value of spec.cordoned, nil rather than false, as Liqo writes it.
 func cordon(slice *auth.ResourceSlice) *bool {
 	if !accepted(slice) || cordoned(slice.Annotations) {
 		return ptr.To(true)
@@ -277,10 +284,10 @@ func describe(resources corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// kind of what owns a Quota.
+// kind is the kind of the owner of a Quota.
 var kind = auth.GroupVersion.WithKind(auth.ResourceSliceKind)
 
-// cordoned reports whether liqoctl has cordoned a slice, or a controller all slices of its tenant.
+// cordoned reports whether liqoctl has cordoned a slice, or a controller has cordoned all slices of its tenant.
 func cordoned(annotations map[string]string) bool {
 	return isTrue(annotations, wire.CordonAnnotation) || isTrue(annotations, wire.CordonTenantAnnotation)
 }
@@ -290,7 +297,7 @@ func isTrue(annotations map[string]string, key string) bool {
 	return ok && value != "false" && value != "False" && value != "0"
 }
 
-// meant reports whether a slice has come from a consumer.
+// meant reports whether a slice was sent by a consumer.
 func meant(object client.Object) bool { return object.GetLabels()[wire.ReplicatedLabel] == "true" }
 
 // Enforces returns the objects that the controller enforces, for metrics.

@@ -32,7 +32,7 @@ var (
 	bare = controllertest.Cluster{ID: "turin", Options: testenv.Options{CRDPaths: former(), NoScheduler: true}}
 )
 
-// former are the CRDs of a chart before it had those of Liqo's authentication.
+// former returns the CRDs of an earlier chart, without Liqo's authentication CRDs.
 func former() (paths []string) {
 	for _, group := range []string{"core.liqo.io", "offloading.liqo.io", "plugins.refract.io"} {
 		found, err := filepath.Glob("../../api/crds/" + group + "_*.yaml")
@@ -46,12 +46,12 @@ func former() (paths []string) {
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider, &bare)) }
 
-// ofRome ends the names of rome's users: the first six bytes of sha256("rome").
+// ofRome is the suffix of the names of rome's users: the first six bytes of sha256("rome").
 const ofRome = "-a8a4c692b93b"
 
 const tenant = "liqo-tenant-rome"
 
-// slice as Liqo's crd-replicator copies it to the provider.
+// slice returns a ResourceSlice as Liqo's crd-replicator copies it to the provider.
 func slice(namespace, name, consumer string) *unstructured.Unstructured {
 	s := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "authentication.liqo.io/v1beta1", "kind": "ResourceSlice",
@@ -61,13 +61,13 @@ func slice(namespace, name, consumer string) *unstructured.Unstructured {
 	return s
 }
 
-// answer is the status that Liqo's authentication module gives a slice.
+// answer sets the status that Liqo's authentication module gives a slice.
 func answer(t *testing.T, s client.Object, condition, resources string) {
 	t.Helper()
 	provider.PatchStatus(t, s, fmt.Sprintf(`{"status":{"conditions":[{"type":"Authentication","status":"Accepted"},{"type":"Resources","status":%q}],"resources":%s}}`, condition, resources))
 }
 
-// awaitQuota returns the Quota of a slice once it is as it should be.
+// awaitQuota returns the Quota of a slice once it fulfills holds.
 func awaitQuota(t *testing.T, name string, holds func(*offloading.Quota) bool) *offloading.Quota {
 	t.Helper()
 	q := &offloading.Quota{}
@@ -164,7 +164,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		q := awaitQuota(t, "lasting"+ofRome, isCordoned)
 		assert.Nil(t, metav1.GetControllerOf(q), "the garbage collector would delete it")
 
-		// The consumer deletes it and creates it again, and another one.
+		// The consumer deletes the slice, recreates it, and creates another one.
 		provider.Delete(t, s)
 		provider.AwaitGone(t, s)
 		again, second := slice(tenant, "lasting", "rome"), slice(tenant, "second", "rome")
@@ -178,7 +178,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		provider.Get(t, present, tenant, "before"+ofRome)
 		assert.False(t, isCordoned(present), "what was there is not affected")
 
-		// An administrator uncordons each, after which it is like any other.
+		// An administrator uncordons each slice, which is then treated like any other.
 		for _, created := range []*unstructured.Unstructured{second, again} {
 			provider.Patch(t, created, `{"metadata":{"annotations":{"liqo.io/cordon":null}}}`)
 			q := awaitQuota(t, created.GetName()+ofRome, func(q *offloading.Quota) bool { return !isCordoned(q) })
@@ -191,7 +191,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		answer(t, third, "Accepted", `{"cpu":"8"}`)
 		assert.False(t, isCordoned(awaitQuota(t, "third"+ofRome, has("cpu", "8"))))
 
-		// One that is cordoned before it is accepted remains cordoned, too.
+		// A slice that is cordoned before it is accepted remains cordoned, too.
 		early := slice(tenant, "early", "rome")
 		early.SetAnnotations(map[string]string{wire.CordonAnnotation: "true"})
 		provider.Create(t, early)
@@ -250,7 +250,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 	})
 }
 
-// TestMissingCRD checks that the controller names the CRD that it lacks.
+// TestMissingCRD checks that the error names the missing CRD.
 func TestMissingCRD(t *testing.T) {
 	_, err := bare.TryManager(t, func(o *controllers.Options) { o.ResourceSlices.Enabled = true })
 	assert.ErrorContains(t, err, "need the CRD of ResourceSlices")

@@ -34,7 +34,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// consumer signs what is approved, and has no scheduler.
+// consumer signs approved requests, and has no scheduler.
 var consumer = controllertest.Cluster{ID: "consumer", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
@@ -46,7 +46,7 @@ const (
 	onHostNetwork = "10.1.9.2" // a pod of the virtual kubelet with hostNetwork reports it
 )
 
-// ask for a certificate, as a service account.
+// ask requests a certificate as a service account.
 func ask(t *testing.T, account string, change func(*x509.CertificateRequest, *certificatesv1.CertificateSigningRequestSpec)) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,14 +69,14 @@ func ask(t *testing.T, account string, change func(*x509.CertificateRequest, *ce
 	return csr
 }
 
-// virtualKubelet makes the virtual node with its service account, and the pod of its virtual kubelet.
+// virtualKubelet creates the virtual node with its service account, and the pod of its virtual kubelet.
 func virtualKubelet(t *testing.T) {
 	t.Helper()
 	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "milan"}}})
 	for _, account := range []string{"milan", "other", "worker"} {
 		consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: account}})
 	}
-	for _, name := range []string{"milan", "worker"} { // the latter has the name of a real node
+	for _, name := range []string{"milan", "worker"} { // worker has the name of a real node
 		consumer.Create(t, &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}})
 	}
 	real := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
@@ -109,7 +109,7 @@ func TestServingCertificates(t *testing.T) {
 	refused := map[string]struct {
 		account string
 		change  func(*x509.CertificateRequest, *spec)
-		event   string // of those that the virtual kubelet asks for
+		event   string // reason of the Event about requests of the virtual kubelet
 	}{
 		"another node": {"milan", func(r *x509.CertificateRequest, _ *spec) { r.Subject.CommonName = "system:node:turin" }, "not that of node milan"},
 		"an administrator": {"milan", func(r *x509.CertificateRequest, _ *spec) {
@@ -132,7 +132,7 @@ func TestServingCertificates(t *testing.T) {
 	for _, r := range refused {
 		asked = append(asked, ask(t, r.account, r.change))
 	}
-	// Which may become addresses of its pods.
+	// These addresses may become addresses of its pods.
 	for _, ip := range []string{"10.1.2.4", onHostNetwork} {
 		asked = append(asked, ask(t, "milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses = []net.IP{net.ParseIP(ip)} }))
 	}

@@ -37,7 +37,7 @@ var provider = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// What a ForeignCluster says.
+// Statuses of a ForeignCluster.
 const (
 	unobserved   = `{"status":{"modules":{"networking":{"enabled":false},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`
 	noNetworking = `{"status":{"observedGeneration":1,"modules":{"networking":{"enabled":false},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`
@@ -47,7 +47,7 @@ const (
 	serverDown   = `{"status":{"conditions":[{"type":"APIServerStatus","status":"Error"}]}}`
 )
 
-// cluster makes a ForeignCluster that can be reached, unless a status is given.
+// cluster creates a ForeignCluster that is reachable, unless a status is given.
 func cluster(t *testing.T, id string, statuses ...string) *core.ForeignCluster {
 	t.Helper()
 	fc := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: core.ForeignClusterSpec{ClusterID: core.ClusterID(id)}}
@@ -61,8 +61,8 @@ func cluster(t *testing.T, id string, statuses ...string) *core.ForeignCluster {
 	return fc
 }
 
-// shadowSlice returns one with an endpoint that is ready, one that is not, and
-// one that does not say.
+// shadowSlice returns a ShadowEndpointSlice with an endpoint that is ready, one that is not, and one without the
+// condition.
 func shadowSlice(namespace, name, origin string) *unstructured.Unstructured {
 	shadow := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{
 		"addressType": "IPv4",
@@ -98,7 +98,7 @@ func awaitSlice(t *testing.T, namespace, name, what string, holds func(*discover
 	return slice
 }
 
-// ready returns which endpoints are, in their order.
+// ready reports for each endpoint whether it is ready.
 func ready(slice *discoveryv1.EndpointSlice) [3]bool {
 	var is [3]bool
 	for i := range slice.Endpoints {
@@ -140,7 +140,8 @@ func TestMakesTheEndpointSlice(t *testing.T) {
 	}
 }
 
-// Labels and annotations that components of this cluster trust are left out, and an Event reports it. The endpoints are applied.
+// Labels and annotations that components of this cluster trust are omitted, and an Event reports this. The endpoints
+// are applied.
 func TestDropsTrustedMetadata(t *testing.T) {
 	namespace := provider.Extended(t, "trusted")
 	cluster(t, "trusted")
@@ -223,7 +224,8 @@ func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
 	}
 }
 
-// What others change in an EndpointSlice stays until something else is asked for, which arrives; an EndpointSlice that is gone is recreated.
+// Changes by others in an EndpointSlice stay until the request for the field changes. A deleted EndpointSlice is
+// recreated.
 func TestChangesOfOthersStayUntilOthersAreAskedFor(t *testing.T) {
 	namespace := provider.Extended(t, "drifting")
 	cluster(t, "drifting")
@@ -250,7 +252,7 @@ func TestChangesOfOthersStayUntilOthersAreAskedFor(t *testing.T) {
 	awaitSlice(t, namespace, "slice", "the slice to be back", func(s *discoveryv1.EndpointSlice) bool { return s.UID != slice.UID })
 }
 
-// An EndpointSlice of an earlier version follows its ShadowEndpointSlice, and is not written because of the upgrade.
+// An EndpointSlice of an earlier version follows its ShadowEndpointSlice. The upgrade itself does not write it.
 func TestEndpointSlicesOfAnEarlierVersion(t *testing.T) {
 	namespace := provider.Extended(t, "former")
 	cluster(t, "former")
@@ -345,7 +347,7 @@ func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
 	awaitSlice(t, namespace, "slice", "the slice recreated", func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == discoveryv1.AddressTypeIPv6 })
 }
 
-// A consumer that writes the id of another one, to have its ranges or its reachability, gets no EndpointSlice.
+// A consumer that uses the ID of another one, to get its ranges or its reachability, gets no EndpointSlice.
 func TestEndpointsInTheNameOfAnother(t *testing.T) {
 	namespace, foreign := provider.Extended(t, "honest"), provider.Namespace(t)
 	cluster(t, "honest")
@@ -364,7 +366,7 @@ func TestEndpointsInTheNameOfAnother(t *testing.T) {
 	}
 }
 
-// What the API server knows of the ranges of this cluster needs no flag: Services, nodes and their pods.
+// The ranges of this cluster that the API server knows need no flag: Services, nodes and their pods.
 func TestOwnRangesAreKnown(t *testing.T) {
 	namespace := provider.Extended(t, "curious")
 	cluster(t, "curious")
@@ -391,7 +393,7 @@ func TestOwnRangesAreKnown(t *testing.T) {
 	}
 	awaitSlice(t, namespace, "spy", "the endpoints of the consumer alone", only("10.56.0.7"))
 
-	// A node that is added later has its range, too.
+	// A node that is added later has a range, too.
 	provider.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "added-later"}, Spec: corev1.NodeSpec{PodCIDR: "10.56.0.0/24", PodCIDRs: []string{"10.56.0.0/24"}}})
 	awaitSlice(t, namespace, "spy", "no endpoint", only())
 }

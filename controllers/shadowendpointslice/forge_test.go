@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// mapper shows in the network part of an address from which cluster it was mapped.
+// mapper maps each address to a network that identifies its cluster.
 type mapper struct{}
 
 var mappedTo = map[string]string{"home": "198.18.0.0/16", "third": "198.19.0.0/16"}
@@ -51,12 +51,12 @@ func (m mapper) MapOwn(ctx context.Context, cluster, address string) (string, er
 
 func (mapper) Follow(func(string)) {}
 
-// own returns the ranges of this cluster.
+// own returns a function that returns the ranges of this cluster.
 func own(cidrs ...string) func() (ipmap.Ranges, error) {
 	return func() (ipmap.Ranges, error) { return ipmap.ParseRanges("own", cidrs) }
 }
 
-// allowanceFor returns what the consumer may use in a namespace with these annotations.
+// allowanceFor returns the allowance of the consumer in a namespace with these annotations.
 func allowanceFor(t *testing.T, c *Controller, annotations map[string]string) *allowance {
 	t.Helper()
 	allowed, err := c.allowanceOf(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}, "home")
@@ -64,7 +64,7 @@ func allowanceFor(t *testing.T, c *Controller, annotations map[string]string) *a
 	return allowed
 }
 
-// What a host name leads to is decided wherever it is resolved, so it needs the consent of the provider.
+// A host name may be resolved to any address, so it needs the consent of the provider.
 func TestHostNames(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own()})
 	for _, allowed := range []bool{false, true} {
@@ -83,7 +83,7 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
-// Without a network between the pods no address of the consumer leads anywhere.
+// Without a pod network no address of the consumer is reachable.
 func TestWithoutANetworkThereAreNoEndpoints(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own()})
 	for kindOfAddress, address := range map[string]string{"IPv4": "10.70.0.1", "IPv6": "fd00:2::1", "FQDN": "web.example.com"} {
@@ -101,7 +101,7 @@ func TestWithoutANetworkThereAreNoEndpoints(t *testing.T) {
 	}
 }
 
-// The ranges of a consumer may be set by an annotation of its tenant namespace, which the remote namespace has as well.
+// The ranges of a consumer may be set by an annotation of its tenant namespace, which its remote namespaces have, too.
 func TestRangesOfALimit(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, OwnRanges: own()})
 	limits := map[string]string{"tenants.refract.io/endpoint-cidrs": "10.70.0.0/16,fd00:2::/32"}
@@ -181,7 +181,7 @@ func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
 	}
 }
 
-// Endpoints that lead to the provider's own insides, or to no cluster at all, are left out; the others are not held up.
+// Endpoints that lead to the provider's own addresses, or to no cluster at all, are omitted. The others are applied.
 func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own("10.244.0.0/16", "fd00:1::/32")})
 	for address, allowed := range map[string]bool{
@@ -204,7 +204,8 @@ func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 	}
 }
 
-// An address that is neither this cluster's nor the consumer's is a third party's: of a machine next to this cluster, say.
+// An address that belongs to neither this cluster nor the consumer belongs to a third party, for example to a machine
+// next to this cluster.
 func TestEndpointsWithinTheRangesOfTheConsumer(t *testing.T) {
 	ranges := map[string]ipmap.Ranges{"home": {netip.MustParsePrefix("10.70.0.0/16")}, "third": {netip.MustParsePrefix("10.90.0.0/16")}}
 	without := map[string]ipmap.Ranges{"home": ranges["home"]}

@@ -31,7 +31,7 @@ func awaitNoSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
 	})
 }
 
-// Traffic is sent to the endpoints of an EndpointSlice as long as it exists.
+// An EndpointSlice must be deleted because it receives traffic as long as it exists.
 func TestAnEndpointSliceIsDeletedWithItsShadow(t *testing.T) {
 	namespace := provider.Extended(t, "deleting")
 	m := provider.StartManager(t)
@@ -45,8 +45,8 @@ func TestAnEndpointSliceIsDeletedWithItsShadow(t *testing.T) {
 	}
 }
 
-// An EndpointSlice whose ShadowEndpointSlice was deleted while no controller ran is found at the start, and one that was created again does not wait for
-// the garbage collector. EndpointSlices that do not belong to a ShadowEndpointSlice stay.
+// An EndpointSlice whose ShadowEndpointSlice was deleted while no controller ran is detected at the start. A recreated
+// ShadowEndpointSlice does not wait for the garbage collector. EndpointSlices without a ShadowEndpointSlice stay.
 func TestOrphanedEndpointSlicesAreFoundAtTheStart(t *testing.T) {
 	namespace := provider.Extended(t, "orphaning")
 	first := provider.StartManager(t)
@@ -57,7 +57,7 @@ func TestOrphanedEndpointSlicesAreFoundAtTheStart(t *testing.T) {
 		made[name] = awaitSlice(t, namespace, name, "the EndpointSlice", exists)
 	}
 	first.Stop(t)
-	provider.Patch(t, made["released"], `{"metadata":{"ownerReferences":null}}`) // as --cascade=orphan does
+	provider.Patch(t, made["released"], `{"metadata":{"ownerReferences":null}}`) // --cascade=orphan does the same
 	for _, shadow := range shadows {
 		provider.Delete(t, shadow)
 	}

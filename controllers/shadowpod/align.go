@@ -30,8 +30,8 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// refusal is what of a pod still differed right after it was written: the
-// provider's admission decided otherwise. It is not sent a second time before until, since admission may change.
+// refusal is a patch of a pod that had no effect or was rejected: the provider's admission decided otherwise. The same
+// patch is not sent again before until, since admission may change.
 type refusal struct {
 	pod   types.UID
 	patch string
@@ -41,23 +41,25 @@ type refusal struct {
 // covers reports whether the same patch of the same pod was refused.
 func (r refusal) covers(pod types.UID, patch string) bool { return r.pod == pod && r.patch == patch }
 
-// scope is how much of a ShadowPod's generation its pod may have.
+// scope limits the changes of a ShadowPod's generation that are applied to its pod.
 type scope int
 
 const (
-	// metadataOnly: labels and annotations. The pod has the generation already, or it exceeds a Quota, to which these do not matter.
+	// metadataOnly covers labels and annotations. It is used if the pod has the generation already, or if the
+	// generation exceeds a Quota, which labels and annotations do not affect.
 	metadataOnly scope = iota
-	// changeable: also images, the active deadline and tolerations. Something else of the generation could not be written.
+	// changeable covers also images, the active deadline and tolerations. It is used if another part of the generation
+	// could not be written.
 	changeable
-	// complete: the pod then has everything of the generation.
+	// complete means that the pod has the whole generation after the patch.
 	complete
 )
 
-// align pushes to the pod what may change in the life of a pod: sizes and
-// ephemeral containers, which have endpoints of their own, and labels and
-// annotations, images, the active deadline, tolerations. What of the former the API server
-// refuses is tried again, and holds nothing else up. Of a generation that this cluster does not allow nothing is written, and of one that
-// exceeds a Quota labels and annotations alone. align returns after which time to try again, 0 for not before something happens.
+// align applies to the pod the changes that a running pod supports: sizes and ephemeral containers, which have their
+// own subresources, then labels, annotations, images, the active deadline and tolerations. Rejected sizes and ephemeral
+// containers are retried and do not delay the other changes. If this cluster does not allow a generation, nothing is
+// written; if it exceeds a Quota, only labels and annotations are. align returns the delay before the next attempt; 0
+// means to wait for an event.
 func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if refusal := oversized(shadow); refusal != nil {
 		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
@@ -67,14 +69,14 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 		return 0, err
 	}
 	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) && len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) == 0 {
-		return c.alignMetadata(ctx, shadow, pod) // what is in the cache is enough
+		return c.alignMetadata(ctx, shadow, pod) // the cached pod is sufficient
 	}
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
 	if err != nil || shadow == nil {
 		return 0, err
 	}
 	if dynamicclient.Excess(shadow) != "" {
-		return 0, nil // it has changed meanwhile, and an event will say so
+		return 0, nil // the ShadowPod has changed meanwhile, and an event will follow
 	}
 	if !isOutdated(shadow, pod) {
 		return c.alignMetadata(ctx, shadow, pod)
@@ -96,7 +98,7 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 	return wait, errors.Join(c.admitted(ctx, shadow), err)
 }
 
-// alignMetadata writes the labels and annotations, which are allowed or not like those of a new pod.
+// alignMetadata writes the labels and annotations. The policy for new pods applies to them.
 func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) > 0 {
 		if refusal, err := c.judge(ctx, shadow); refusal != nil || err != nil {
@@ -109,7 +111,8 @@ func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Uns
 	return wait, errors.Join(c.admitted(ctx, shadow), err)
 }
 
-// refuseChange reports why a change of a running pod was not made, or returns the error because of which this is unknown.
+// refuseChange reports why a change of a running pod was not made. If err is not nil, the decision is unknown and err
+// is returned.
 func (c *Controller) refuseChange(ctx context.Context, shadow *unstructured.Unstructured, refusal *tenancy.Refusal, err error) error {
 	if err != nil {
 		return err
@@ -117,8 +120,8 @@ func (c *Controller) refuseChange(ctx context.Context, shadow *unstructured.Unst
 	return c.refuse(ctx, shadow, updateAction, refusal)
 }
 
-// alignFields writes what a plain patch of the pod may change. The sizes of the pending containers are not written yet. It returns after which
-// time to try again what was refused before, 0 for nothing.
+// alignFields writes the fields that a plain patch of the pod may change. The sizes of the pending containers are not
+// recorded yet. It returns the delay before a refused change is tried again, 0 for none.
 func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope, pending []string) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	last := c.lastAsked(pod)
@@ -169,20 +172,21 @@ func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstr
 	return c.refuseUntil(key, pod.UID, rest), nil
 }
 
-// refuseUntil remembers that changes of the pod were refused, and returns after which time to try them again.
+// refuseUntil records that changes of the pod were refused, and returns the delay before the next attempt.
 func (c *Controller) refuseUntil(key types.NamespacedName, pod types.UID, changes jsonpatch.Patch) time.Duration {
 	wait := c.invalid.Next(key, string(pod)+changes.String())
 	c.refused.Set(key, refusal{pod, changes.String(), c.now().Add(wait)})
 	return wait
 }
 
-// accepted forgets refusals of the pod.
+// accepted drops the recorded refusals of the pod.
 func (c *Controller) accepted(key types.NamespacedName) {
 	c.refused.Drop(key)
 	c.invalid.Drop(key)
 }
 
-// difference returns what must change in pod. What the ShadowPod asks for as before is left as others have changed it: see package asked.
+// difference returns the patch for pod. Fields that the ShadowPod has not changed since its last request keep the
+// values that others have set: see package asked.
 func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record, scope scope, pending []string) jsonpatch.Patch {
 	owned := sync.OnceValue(func() ownedfields.Metadata { return ownedfields.Of(pod.ManagedFields, wire.ShadowPodFieldManager) })
 	ownsLabel := func(key string) bool { return owned().OwnsLabel(key) }
@@ -213,8 +217,7 @@ func withAnnotation(annotations map[string]string, key, value string) map[string
 	return annotations
 }
 
-// isOutdated reports whether the ShadowPod's spec has changed since the pod was
-// made from it: see GenerationAnnotation.
+// isOutdated reports whether the ShadowPod's spec has changed since the pod was made from it: see GenerationAnnotation.
 func isOutdated(shadow *unstructured.Unstructured, pod *corev1.Pod) bool {
 	made := pod.Annotations[GenerationAnnotation]
 	return made != generationOf(shadow) && (made != "" || shadow.GetGeneration() > 1)
@@ -224,7 +227,8 @@ func generationOf(shadow *unstructured.Unstructured) string {
 	return strconv.FormatInt(shadow.GetGeneration(), 10)
 }
 
-// specDifference returns the changes of fields that a plain patch of a running pod may change. It returns none if it is not known what was asked for.
+// specDifference returns the changes of fields that a plain patch of a running pod may change. It returns none if the
+// last request is unknown.
 func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	spec, ok := podSpec(shadow)
 	if !ok || last == nil {
@@ -255,7 +259,7 @@ func imageChanges(field string, spec map[string]any, actual []corev1.Container, 
 	return patch
 }
 
-// deadlineChange: the API server lets an active deadline only appear or shrink.
+// deadlineChange returns the change of the active deadline. The API server only allows setting or shortening it.
 func deadlineChange(spec map[string]any, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	desired, ok := spec[deadlineField].(int64)
@@ -268,8 +272,8 @@ func deadlineChange(spec map[string]any, pod *corev1.Pod, last *asked.Record) js
 	return patch
 }
 
-// newTolerations adds, as they are written in the ShadowPod, the tolerations
-// that the pod does not have. The API server lets none be taken away.
+// newTolerations adds the tolerations that the pod does not have, in the ShadowPod's notation. The API server does not
+// allow removing tolerations.
 func newTolerations(spec map[string]any, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	desired, _ := spec["tolerations"].([]any)
@@ -289,8 +293,8 @@ func newTolerations(spec map[string]any, pod *corev1.Pod, last *asked.Record) js
 	return patch
 }
 
-// tolerates compares without tolerationSeconds: the pod may have had them
-// shortened, and a second toleration of the same taint would mean nothing.
+// tolerates compares without tolerationSeconds: the pod's value may have been shortened, and a second toleration of the
+// same taint would have no effect.
 func tolerates(pod *corev1.Pod, toleration *corev1.Toleration) bool {
 	for i := range pod.Spec.Tolerations {
 		if pod.Spec.Tolerations[i].MatchToleration(toleration) {

@@ -41,14 +41,14 @@ func TestMetadataFollowsTheShadowPod(t *testing.T) {
 	}
 }
 
-// Labels by which this project finds, counts and restricts pods are put back; others are the provider's to change.
+// Labels that this project uses to find, count and restrict pods are restored. The provider may change other labels.
 func TestALabelTakenFromThePodIsPutBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "stripped")
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
-	// Without the first label the pod is in no cache of ours.
+	// Without the first label, the pod is not in our cache.
 	provider.Patch(t, pod, fmt.Sprintf(`{"metadata":{"labels":{%q:null,%q:"other","app":"changed"}}}`, wire.ManagedByLabel, wire.OriginLabel))
 	controllertest.Eventually(t, "the labels to be back", func() error {
 		provider.Get(t, pod, namespace, "stripped")
@@ -99,7 +99,7 @@ func TestWhatMayChangeInAPodIsPushed(t *testing.T) {
 	}
 }
 
-// The provider's admission may rewrite images: that is not undone.
+// The provider's admission may rewrite images, which is not reverted.
 func TestWhatTheProviderChangedInThePodStays(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)

@@ -9,14 +9,14 @@
 // never changed.
 //
 // A pod may finish, and be deleted, while no controller runs. Therefore a pod whose restartPolicy is not Always is
-// created with a finalizer, like the pods of Jobs. It is removed when the final phase is recorded, when the ShadowPod
-// to record it in no longer exists, or when the pod was deleted and has stopped without having finished. The cost is
-// one more write per pod, and that its deletion waits while no controller manager runs. Pods that are always
-// restarted, which are most, end only by failing as a whole (an eviction, a deadline). They have no finalizer, and
-// one that failed and was deleted while no controller ran is run again.
+// created with a finalizer, like the pods of Jobs. The finalizer is removed when the final phase is recorded, when the
+// ShadowPod no longer exists, or when the pod was deleted and has stopped without having finished. The cost is one more
+// write per pod, and that its deletion waits while no controller manager runs. Most pods are always restarted and end
+// only by failing as a whole (an eviction, a deadline). They have no finalizer, and one that failed and was deleted
+// while no controller ran is run again.
 //
-// A pod that starts and runs costs two writes: its creation and, some seconds later, the phase Running in the status
-// of its ShadowPod. The latter is delayed because no component waits for it (consumers read the pod itself and, of
+// A pod that starts and runs costs two writes: its creation and, some seconds later, the phase Running in the status of
+// its ShadowPod. The second write is delayed because no component waits for it (consumers read the pod itself and, of
 // ShadowPods, final phases only), and it would slow down the start of many pods.
 package shadowpod
 
@@ -48,10 +48,10 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// APIServerMapper returns the address at which the pods of this cluster reach the
-// API server of another one. Without a network fabric the address is the same.
+// APIServerMapper returns the address at which the pods of this cluster reach the API server of another cluster.
+// Without a network fabric the address is the same.
 type APIServerMapper interface {
-	// MapAPIServer returns the address here of ip in the cluster origin.
+	// MapAPIServer returns the address in this cluster of ip in the cluster origin.
 	MapAPIServer(ctx context.Context, origin, ip string) (string, error)
 }
 
@@ -59,21 +59,21 @@ const kind shadows.Kind = offloading.ShadowPodKind
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many ShadowPods are worked on at once.
+	// Workers is the number of ShadowPods that are reconciled concurrently.
 	Workers int
-	// RecordAfter is the age of a pod from which on a phase that is not final is
-	// recorded for the first time. A pod that finishes earlier goes without.
+	// RecordAfter is the age of a pod at which its first phase is recorded, unless the phase is final. The first phase
+	// of a pod that finishes earlier is not recorded.
 	RecordAfter time.Duration
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// APIServerMapper maps the addresses of host aliases for the consumer's API
-	// server; nil leaves them as they are.
+	// APIServerMapper maps the addresses of host aliases for the consumer's API server. If it is nil, they stay
+	// unchanged.
 	APIServerMapper APIServerMapper
-	// Policy is what consumers may run here; nil allows everything.
+	// Policy decides which pods consumers may run here. nil allows all pods.
 	Policy *tenancy.Policy
-	// Quotas say how much of it; nil limits nothing.
+	// Quotas limits the resources of consumers. nil means no limit.
 	Quotas *quota.Ledger
-	// Version reads the version of the API server, for messages; nil leaves it out.
+	// Version reads the version of the API server for messages. If it is nil, messages omit the version.
 	Version func(context.Context) (string, error)
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -87,37 +87,36 @@ type Controller struct {
 	report   *report.Reporter
 	options  Options
 
-	// finished remembers phases after which a pod never runs again, from when
-	// they are seen until the cache shows them recorded.
+	// finished holds the final phases of pods, from the time they are observed until the cache shows them recorded.
 	finished memo.Memo[finish]
-	// recorded remembers the last phase written, until the cache shows it.
+	// recorded holds the last phase written, until the cache shows it.
 	recorded memo.Memo[recording]
-	// refused remembers what of a pod the API server does not take as it is sent.
+	// refused holds the patches of pods that the API server did not accept unchanged.
 	refused memo.Memo[refusal]
-	// invalid counts how often the API server found what was written invalid.
+	// invalid counts the writes that the API server rejected as invalid.
 	invalid report.Refusals
-	// baselines remembers what was asked of pods without a record of it.
+	// baselines holds the last request for pods without a record.
 	baselines memo.Memo[baseline]
-	// released remembers the version of the pod that was let go last, until the cache shows a later one.
+	// released holds the version of each pod at the removal of its finalizer, until the cache shows a later one.
 	released memo.Memo[string]
-	// gone knows the ShadowPods that are gone.
+	// gone determines whether a ShadowPod is gone.
 	gone *shadows.Gone
-	// ran remembers the ShadowPod of which a pod was there last.
+	// ran holds the ShadowPod of the last pod that existed, by name.
 	ran memo.Memo[types.UID]
-	// forbidden counts attempts to create a pod that the API server forbade.
+	// forbidden counts the attempts to create a pod that the API server forbade.
 	forbidden memo.Memo[int]
-	// brake ends fights about pods.
+	// brake ends fights with other clients about pods.
 	brake *brake.Brake
 }
 
-// NewController returns a controller that works through c, which must read
-// from a cache made with CacheOptions, and live, which must not be cached.
+// NewController returns a controller that works through c, which must read from a cache made with CacheOptions, and
+// live, which must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
 	return &Controller{client: c, uncached: live, report: reporter, options: options, gone: shadows.NewGone(kind, live), brake: brake.New(corev1.SchemeGroupVersion.WithKind("Pod"), live, reporter, options.Clock)}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "shadowpod" }
 
 // Reconcile creates or updates the pod of the ShadowPod.
@@ -149,8 +148,8 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.report.Clear(key)
 }
 
-// enforce must not change shadow: it is shared with the cache. It returns after
-// which time to reconcile again, 0 for not before something happens.
+// enforce creates or updates the pod. It must not change shadow, which is shared with the cache. It returns the delay
+// before the next reconciliation; 0 means to wait for an event.
 func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	pod, err := c.pod(ctx, key)
@@ -179,19 +178,20 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 		if err := c.create(ctx, shadow); !errors.Is(err, errOverQuota) {
 			return 0, err
 		}
-		return quotaRetry, nil // another owner's pod may end, or the Quota be changed
+		return quotaRetry, nil // another owner's pod may end, or the Quota may change
 	case !metav1.IsControlledBy(pod, shadow):
 		return 0, c.yield(ctx, shadow, pod)
 	}
 	return c.follow(ctx, shadow, pod)
 }
 
-// outdatedRetry is when a ShadowPod is looked at again that the cache shows and the API server does not have.
+// outdatedRetry is the delay before a ShadowPod is reconciled again that is in the cache but not in the API server.
 const outdatedRetry = time.Second
 
-// isOutdated reports whether there is another ShadowPod by now, or none. It is asked when a pod is to be created again: after etcd was
-// restored, pods are gone at once, and the cache shows the ShadowPods of before for some seconds. A pod of one of these would start
-// and be deleted by the garbage collector, because it has no owner.
+// isOutdated reports whether the ShadowPod in the API server is another one by now, or none. It is called before a pod
+// is recreated: after etcd was restored, pods are gone at once, and the cache shows the former ShadowPods for some
+// seconds. A pod of such a ShadowPod would start and be deleted by the garbage collector, because its owner does not
+// exist.
 func (c *Controller) isOutdated(ctx context.Context, shadow *unstructured.Unstructured) (bool, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	if ran, known := c.ran.Get(key); !known || ran != shadow.GetUID() {
@@ -205,8 +205,8 @@ func (c *Controller) isOutdated(ctx context.Context, shadow *unstructured.Unstru
 	return err != nil || found.UID != shadow.GetUID(), nil
 }
 
-// follow keeps an existing pod of ours and its ShadowPod in step. The phase
-// comes first: it is the only part that could be lost forever.
+// follow synchronizes an existing pod of ours with its ShadowPod. The phase is recorded first, because only the phase
+// could be lost permanently.
 func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	c.noteRan(shadow)
 	if phase := podend.FinalPhase(pod); phase != "" {
@@ -217,8 +217,7 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 	case hasStopped(pod):
 		return 0, c.release(ctx, pod)
 	case pod.DeletionTimestamp != nil:
-		// It is on its way out; the Event of its deletion brings us back here
-		// to create the next one.
+		// The pod is terminating. The event of its deletion triggers the reconciliation that recreates it.
 		return 0, nil
 	}
 	wait := c.early(shadow, pod)
@@ -235,7 +234,8 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 	return sooner(wait, retry), err
 }
 
-// hashToRecord returns the hash of the spec that the pod has: of the present one once the pod has it. The cache has that as text.
+// hashToRecord returns the hash of the pod's spec. It is the hash of the present spec once the pod has that. The cache
+// holds the spec as text.
 func (c *Controller) hashToRecord(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (string, error) {
 	if shadow.GetGeneration() <= 1 || isOutdated(shadow, pod) {
 		return recordedHash(shadow), nil
@@ -247,7 +247,7 @@ func (c *Controller) hashToRecord(ctx context.Context, shadow *unstructured.Unst
 	return specHash(whole), nil
 }
 
-// sooner returns the shorter of two times after which to reconcile again, of which 0 is never.
+// sooner returns the shorter of two delays, where 0 means never.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -255,7 +255,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// noteRan remembers that there is a pod.
+// noteRan records that the pod of a ShadowPod exists.
 func (c *Controller) noteRan(shadow *unstructured.Unstructured) {
 	key := client.ObjectKeyFromObject(shadow)
 	if ran, known := c.ran.Get(key); !known || ran != shadow.GetUID() {
@@ -263,8 +263,7 @@ func (c *Controller) noteRan(shadow *unstructured.Unstructured) {
 	}
 }
 
-// finish records how the pod has ended, and then lets it go. pod is nil when it
-// is gone.
+// finish records the final phase of the pod and then removes its finalizer. pod is nil if it is gone.
 func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, phase corev1.PodPhase) error {
 	if err := c.record(ctx, shadow, phase, recordedHash(shadow)); err != nil {
 		return err
@@ -277,7 +276,8 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }
 
-// Quarantined counts the pods that another client fights about, so that they are left alone for a while.
+// Quarantined returns the number of pods that are left unchanged for a while because another client keeps reverting
+// them.
 func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
 // Register adds the controller to mgr.
@@ -285,7 +285,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return c.watch(mgr)
 }
 
-// partial names an object of which nothing but the metadata is asked for.
+// partial returns an object with the given kind and key to read its metadata only.
 func partial(gvk schema.GroupVersionKind, key types.NamespacedName) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	object.SetGroupVersionKind(gvk)

@@ -48,7 +48,7 @@ func TestAPodThatRunsCostsTwoWrites(t *testing.T) {
 	provider.PatchStatus(t, pod, `{"status":{"conditions":[{"type":"PodScheduled","status":"True"}]}}`)
 	setPhase(t, pod, corev1.PodRunning)
 	awaitPhase(t, shadow, corev1.PodRunning)
-	settle(t, namespace) // which makes another pod
+	settle(t, namespace) // settle creates another pod
 
 	creations, others := m.Writes.About("POST", namespace, "/pods"), m.Writes.About(namespace, "budget")
 	if len(creations) != 2 || len(others) != 1 {
@@ -102,7 +102,7 @@ func TestAPodDeletedWhileNobodyLookedComesBack(t *testing.T) {
 	awaitPod(t, shadow, pod.UID)
 }
 
-// A kubelet gives a terminal phase to a pod that it stops because it is deleted.
+// A kubelet sets a terminal phase for a pod that it stops because of a deletion.
 func TestAPodStoppedByItsDeletionComesBack(t *testing.T) {
 	for _, phase := range []corev1.PodPhase{corev1.PodFailed, corev1.PodSucceeded} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestAFinishedPodNeverRunsAgain(t *testing.T) {
 			provider.Create(t, shadow)
 			pod := awaitPod(t, shadow, "")
 			setPhase(t, pod, phase)
-			provider.Delete(t, pod) // without waiting for the phase to be recorded
+			provider.Delete(t, pod) // the phase may not be recorded yet
 			awaitPhase(t, shadow, phase)
 			settle(t, namespace)
 			if podExists(t, namespace, "finished") {
@@ -187,7 +187,7 @@ func TestAForeignPodWithOurLabelIsLeftAlone(t *testing.T) {
 	}
 }
 
-// The consumer deletes a pod of a StatefulSet and makes the next one at once.
+// The consumer deletes a pod of a StatefulSet and creates the next one at once.
 func TestASuccessorWaitsForThePodOfItsPredecessor(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -241,14 +241,14 @@ func TestAMalformedShadowPodStopsNothingElse(t *testing.T) {
 		provider.Create(t, shadow)
 		reason := wire.FailedCreatePodReason
 		if name == "wrong-type" {
-			reason = "RefusedByProvider" // what cannot be read cannot be judged
+			reason = "RefusedByProvider" // a spec that cannot be decoded is refused
 		}
 		provider.AwaitEvent(t, namespace, "ShadowPod", name, reason)
 	}
 	settle(t, namespace)
 }
 
-// Pods come to a new namespace sooner than its service account.
+// In a new namespace, pods may arrive earlier than its service account.
 func TestAPodThatIsForbiddenForAMomentIsNoNews(t *testing.T) {
 	provider.StartManager(t)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -282,7 +282,7 @@ func TestAPodThatStaysForbiddenIsReported(t *testing.T) {
 	awaitPod(t, shadow, "")
 }
 
-// TestTheFirstPhaseOfAYoungPodWaits: only how a pod ends is news at once.
+// TestTheFirstPhaseOfAYoungPodWaits checks that only final phases are recorded at once.
 func TestTheFirstPhaseOfAYoungPodWaits(t *testing.T) {
 	namespace := extended(t)
 	manager := provider.StartManager(t, func(o *controllers.Options) { o.RecordAfter = time.Hour })

@@ -25,17 +25,16 @@ import (
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
-// GenerationAnnotation is on a pod that was not made from the first generation
-// of its ShadowPod: the generation whose spec it has. Which of the differences are the provider's own (its
-// admission may rewrite images), and are left as they are, is in its record: see package asked.
+// GenerationAnnotation is set on a pod that was not made from the first generation of its ShadowPod. It is the
+// generation whose spec the pod has. The pod's record tells which differences are the provider's own (its admission may
+// rewrite images) and are kept: see package asked.
 const GenerationAnnotation = wire.ShadowPodGenerationAnnotation
 
-// SpentAnnotation, on a pod, names the ephemeral containers that its ShadowPod
-// had when the pod was made, separated by commas. They ran in a pod that is
-// lost, and none runs twice.
+// SpentAnnotation lists, on a pod, the ephemeral containers that its ShadowPod had when the pod was created, separated
+// by commas. They ran in a pod that is lost, and no ephemeral container runs twice.
 const SpentAnnotation = "controllers.refract.io/spent-ephemeral-containers"
 
-// ownAnnotations are on pods alone, whatever the ShadowPod says.
+// ownAnnotations are set by the controller only. Their values in the ShadowPod are ignored.
 var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation, asked.Annotation, wire.AdmittedAnnotation}
 
 // Actions in the Events of this controller.
@@ -44,10 +43,10 @@ const (
 	updateAction = "UpdatePod"
 )
 
-// errForeign is of pods that stand where ours should.
+// errForeign is the error for a pod of the same name that is not ours.
 var errForeign = report.Errorf(report.Foreign, "a pod of this name exists that is not ours")
 
-// create makes the pod of shadow.
+// create creates the pod of shadow.
 func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
@@ -67,7 +66,7 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 			c.report.Warn(shadow, reasonOf(err), createAction, err.Error())
 		}
 		if errors.Is(err, errNoOrigin) || errors.Is(err, errNoSpec) {
-			return nil // reported where the user looks; a change of the ShadowPod triggers the next attempt
+			return nil // reported on the ShadowPod, whose next change triggers another attempt
 		}
 		return err
 	}
@@ -99,13 +98,13 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, "creating the pod: "+err.Error())
 	}
 	if apierrors.IsInvalid(err) {
-		// A LimitRange, a webhook or a disabled feature of this cluster may be the cause, and change.
+		// A LimitRange, a webhook or a disabled feature of this cluster may be the cause, and may change.
 		return report.Later(fmt.Errorf("creating pod %s, %w", key, err), c.invalid.Next(key, generationOf(shadow)))
 	}
 	return fmt.Errorf("creating pod %s, %w", key, err)
 }
 
-// settleCreation counts a pod as the API server has created it.
+// settleCreation settles the reservation in the Quota with the pod as the API server has created it.
 func (c *Controller) settleCreation(created *unstructured.Unstructured) {
 	pod := &corev1.Pod{}
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, pod) == nil {
@@ -113,12 +112,12 @@ func (c *Controller) settleCreation(created *unstructured.Unstructured) {
 	}
 }
 
-// persistent is the number of attempts after which it is reported that a pod is forbidden.
-// With fewer, this is reported of every pod that comes to a new namespace before its service
-// account, which Kubernetes makes a moment later; eight take about a second.
+// persistent is the number of attempts after which a forbidden pod is reported. A lower number would report every pod
+// that arrives in a new namespace before its service account, which Kubernetes creates a moment later. Eight attempts
+// take about a second.
 const persistent = 8
 
-// persists counts the attempts for shadow and reports whether they are many.
+// persists counts the attempts for shadow and reports whether the limit is reached.
 func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
 	key := client.ObjectKeyFromObject(shadow)
 	attempts, _ := c.forbidden.Get(key)
@@ -126,8 +125,8 @@ func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
 	return attempts+1 >= persistent
 }
 
-// created reports pods that came back: the first one is what everybody
-// expects, and an Event for it would be another write.
+// created handles a created pod. Only recreated pods are reported: the first one is expected, and an Event for it would
+// be another write.
 func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.noteRan(shadow)
 	c.brake.Created(shadow)
@@ -140,8 +139,7 @@ func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	return nil
 }
 
-// meet handles a pod that exists though the cache, which holds only pods with
-// our label, does not know it.
+// meet handles a pod that exists but is not in the cache, which holds only pods with our label.
 func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	pod := &corev1.Pod{}
@@ -156,11 +154,11 @@ func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured
 	if _, err := c.follow(ctx, shadow, pod); err != nil || pod.DeletionTimestamp == nil {
 		return err
 	}
-	// No watch event will report its end: it is not in the cache.
+	// The pod is not in the cache, so no watch event reports its end.
 	return fmt.Errorf("waiting for pod %s, which is being deleted", key)
 }
 
-// yield leaves a pod alone that is not ours, and asks for another attempt.
+// yield leaves another owner's pod unchanged, and returns an error for another attempt.
 func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(shadow)
 	if isPredecessor(pod, shadow) {
@@ -174,8 +172,7 @@ func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructure
 	return fmt.Errorf("creating pod %s, %w", key, errForeign)
 }
 
-// isPredecessor reports whether the pod belongs to an earlier ShadowPod of the
-// same name.
+// isPredecessor reports whether the pod belongs to an earlier ShadowPod of the same name.
 func isPredecessor(pod *corev1.Pod, shadow *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == offloading.ShadowPodKind && owner.Name == shadow.GetName() && owner.UID != shadow.GetUID()
@@ -201,8 +198,8 @@ var (
 	errNoSpec   = errors.New("spec.pod is missing or not an object: it must be a pod's spec")
 )
 
-// forge returns the pod that shadow describes. Its spec is the ShadowPod's as
-// it is stored: nothing passes through a Go type that could lose a field.
+// forge returns the pod that shadow describes. Its spec is the stored spec of the ShadowPod, which is not converted to
+// a Go type that could lose a field.
 func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	origin := shadow.GetLabels()[wire.OriginLabel]
 	if origin == "" {
@@ -230,8 +227,8 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	return pod, nil
 }
 
-// withoutToken keeps the API server from mounting a token of this cluster that the consumer has not requested. With such a token, the pods
-// of a consumer would be clients of this cluster's API server.
+// withoutToken disables the API server's default to mount a token of this cluster that the consumer has not requested.
+// With such a token, the pods of a consumer would be clients of this cluster's API server.
 func withoutToken(spec map[string]any) {
 	const field = "automountServiceAccountToken"
 	if spec[field] == nil {
@@ -277,7 +274,8 @@ func podAnnotations(shadow *unstructured.Unstructured, spent []string) map[strin
 	return annotations
 }
 
-// requestedAnnotations returns a copy of the annotations of shadow, without those that the controller writes itself.
+// requestedAnnotations returns a copy of the annotations of shadow, without the annotations that the controller writes
+// itself.
 func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
 	annotations := shadow.GetAnnotations() // a copy
 	for _, ours := range ownAnnotations {
@@ -286,10 +284,9 @@ func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
 	return annotations
 }
 
-// mapAPIServer returns spec with the host aliases of the consumer's API server
-// pointing to where it is reached from here. spec itself is not changed. An
-// address that the consumer has set by value, and so is in its variables, is
-// valid here already.
+// mapAPIServer returns spec with the host aliases of the consumer's API server set to its address as seen from this
+// cluster. spec itself is not changed. An address that the consumer has set by value, and that is therefore in the
+// containers' variables, is already valid here.
 func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[string]any) (map[string]any, error) {
 	aliases, ok := spec["hostAliases"].([]any)
 	if !ok || c.options.APIServerMapper == nil {
@@ -320,7 +317,8 @@ func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[s
 	return spec, nil
 }
 
-// isSetByValue reports whether the variables of a container have the address of an API server. They have a name if the network has reported the address.
+// isSetByValue reports whether a container's environment has the address of an API server. If the network has reported
+// the address, it has a name instead.
 func isSetByValue(spec map[string]any, ip string) bool {
 	for _, field := range []string{"containers", "initContainers"} {
 		for _, container := range containersOf(spec, field) {

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// Kubernetes counts how many pods a budget expects by the scale of what controls them, and allows no eviction where it has none: a
-// provider could not drain its nodes.
+// Kubernetes determines the expected number of pods of a budget from the scale of their controllers. Without a scale it
+// allows no eviction, and a provider could not drain its nodes.
 func TestDisruptionBudgetsCountOffloadedPods(t *testing.T) {
 	for name, spec := range map[string]policyv1.PodDisruptionBudgetSpec{
 		"most":       {MaxUnavailable: ptr.To(intstr.FromInt32(1))},

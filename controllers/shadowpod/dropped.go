@@ -20,11 +20,11 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// droppedReason is of the Event about fields that the API server has dropped.
+// droppedReason is the reason of the Event about fields that the API server has dropped.
 const droppedReason = "FieldsDropped"
 
-// essential are the fields, in the notation of path.Match, without which a pod runs as another one than the consumer has requested, and that API
-// servers drop without an error: those that are older than the field, and those with the feature disabled.
+// essential are the fields, as patterns of path.Match, without which a pod behaves differently from the consumer's
+// request, and that API servers drop without an error if they are older than the field or have the feature disabled.
 var essential = []string{
 	"resources", "hostnameOverride", "hostUsers", "resourceClaims",
 	"initContainers/*/restartPolicy", "initContainers/*/restartPolicyRules", "containers/*/restartPolicy", "containers/*/restartPolicyRules",
@@ -46,8 +46,9 @@ func isEssential(field string) bool {
 	})
 }
 
-// checkFields asks the API server what it would keep of a pod that has essential fields, and returns an error if it would drop one. The pod is then
-// not created: once it is scheduled, it may have run as another one. Pods without such fields cost no request.
+// checkFields sends a dry-run creation for a pod that has essential fields, and returns an error if the API server
+// would drop one. The pod is then not created: once it is scheduled, it may have run differently from the request. Pods
+// without such fields cost no request.
 func (c *Controller) checkFields(ctx context.Context, shadow, pod *unstructured.Unstructured) error {
 	sent, _ := pod.Object["spec"].(map[string]any)
 	if !slices.ContainsFunc(vanished(sent, nil), isEssential) {
@@ -58,7 +59,7 @@ func (c *Controller) checkFields(ctx context.Context, shadow, pod *unstructured.
 		if apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) {
 			return fmt.Errorf("asking which fields of pod %s are supported, %w", client.ObjectKeyFromObject(pod), err)
 		}
-		return nil // so will the creation be refused, which reports it
+		return nil // the creation fails with the same error and reports it
 	}
 	stored, _ := tried.Object["spec"].(map[string]any)
 	dropped := slices.DeleteFunc(vanished(sent, stored), func(field string) bool { return !isEssential(field) })
@@ -72,7 +73,7 @@ func (c *Controller) checkFields(ctx context.Context, shadow, pod *unstructured.
 	return report.Later(fmt.Errorf("creating pod %s: the API server drops %s", key, fieldNames(dropped)), c.invalid.Next(key, generationOf(shadow)))
 }
 
-// reportDropped warns about other fields that the API server has not kept.
+// reportDropped warns about other fields that the API server has dropped.
 func (c *Controller) reportDropped(ctx context.Context, shadow *unstructured.Unstructured, sent map[string]any, created *unstructured.Unstructured) {
 	stored, _ := created.Object["spec"].(map[string]any)
 	if dropped := vanished(sent, stored); len(dropped) > 0 {
@@ -81,7 +82,7 @@ func (c *Controller) reportDropped(ctx context.Context, shadow *unstructured.Uns
 	}
 }
 
-// describeVersion returns the version of the API server, for a message; "" if it is not known.
+// describeVersion returns the version of the API server for a message. It is empty if the version is unknown.
 func (c *Controller) describeVersion(ctx context.Context) string {
 	if c.options.Version == nil {
 		return ""
@@ -101,8 +102,9 @@ func fieldNames(fields []string) string {
 	return strings.Join(names, ", ")
 }
 
-// vanished returns the paths of the fields of sent that stored has not, sorted; a value that has become another one is not among them. Items of lists are
-// found by their names; those without are not compared, since admission may add, remove and sort items.
+// vanished returns the sorted paths of the fields of sent that are missing in stored. Changed values are not included.
+// List items are matched by their names; items without a name are not compared, since admission may add, remove and
+// sort items.
 func vanished(sent, stored map[string]any) (fields []string) {
 	for _, key := range slices.Sorted(maps.Keys(sent)) {
 		value, present := stored[key]
@@ -151,7 +153,7 @@ func namedItems(list any) map[string]map[string]any {
 	return named
 }
 
-// isOmitted reports whether a value of a field means the same as its absence.
+// isOmitted reports whether the value of a field means the same as its absence.
 func isOmitted(field string, value any) bool {
 	return value == nil || field != "hostUsers" && reflect.ValueOf(value).IsZero()
 }

@@ -3,5 +3,5 @@
 
 package shadowpod
 
-// IsUnserved is isUnserved.
+// IsUnserved exports isUnserved for tests.
 var IsUnserved = isUnserved

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// quarantined reports whether an Event says that the object of a ShadowPod is left alone.
+// quarantined reports whether an Event shows that the object of a ShadowPod is not written for a while.
 func quarantined(t *testing.T, namespace, name string) bool {
 	t.Helper()
 	for _, event := range provider.Events(t, namespace, "ShadowPod", name) {
@@ -28,7 +28,8 @@ func quarantined(t *testing.T, namespace, name string) bool {
 	return false
 }
 
-// A client of this cluster deletes a pod as often as it is created. It is left alone, with an Event, until something else is requested.
+// A client of this cluster deletes a pod each time that it is created. The pod is not recreated, and an Event reports
+// this, until the request changes.
 func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -56,8 +57,8 @@ func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	awaitPod(t, shadow, "")
 }
 
-// A client of this cluster reverts a label of a pod that is enforced, because it is in a domain of ours, as often as it is written. The Event
-// names the client and the label. It is still corrected, but only every few seconds.
+// A client of this cluster reverts an enforced label of a pod, whose key is in a domain of ours, each time that it is
+// written. The Event names the client and the label. The label is still corrected, but only every few seconds.
 func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

@@ -20,11 +20,11 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// FinalPhaseFinalizer is on pods that may end by themselves. It keeps one that
-// is deleted until it is known how it ended: see the package comment.
+// FinalPhaseFinalizer is set on pods that may end by themselves. It keeps a deleted pod until its final phase is
+// recorded: see the package comment.
 const FinalPhaseFinalizer = "controllers.refract.io/final-phase"
 
-// finalizers returns those of a pod with the given spec.
+// finalizers returns the finalizers for a pod with the given spec.
 func finalizers(spec map[string]any) []string {
 	policy, _ := spec["restartPolicy"].(string)
 	if policy == "" || policy == string(corev1.RestartPolicyAlways) {
@@ -33,8 +33,8 @@ func finalizers(spec map[string]any) []string {
 	return []string{FinalPhaseFinalizer}
 }
 
-// hasStopped reports whether nothing of a deleted pod runs any more: its kubelet
-// says so by leaving no grace, and so does a forced deletion.
+// hasStopped reports whether no container of a deleted pod runs any more. The kubelet then sets the grace period to 0,
+// and so does a forced deletion.
 func hasStopped(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
 	return pod.DeletionTimestamp != nil && (grace == nil || *grace == 0)
@@ -52,10 +52,10 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	key := client.ObjectKeyFromObject(pod)
-	// By its version: a pod that etcd was restored with has its finalizer again.
+	// Compared by version: a pod that was restored with etcd has its finalizer again.
 	version := string(pod.UID) + "/" + pod.ResourceVersion
 	if last, ok := c.released.Get(key); ok && last == version {
-		return nil // done already: the cache has not caught up
+		return nil // already removed: the cache is not up to date yet
 	}
 	path := jsonpatch.Pointer("metadata", "finalizers", strconv.Itoa(slices.Index(pod.Finalizers, FinalPhaseFinalizer)))
 	var changes jsonpatch.Patch
@@ -67,14 +67,15 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 	}
 	written := partial(corev1.SchemeGroupVersion.WithKind("Pod"), key)
 	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) { // invalid: it is not as cached any more, and will be seen as it is
+	// Invalid means that the pod has changed. An event with its present state will follow.
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) {
 		return fmt.Errorf("releasing pod %s from its finalizer, %w", key, err)
 	}
 	c.released.Set(key, version)
 	return nil
 }
 
-// pod returns the pod of that name from the cache, nil when there is none.
+// pod returns the pod of that name from the cache, or nil if it does not exist.
 func (c *Controller) pod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := c.client.Get(ctx, key, pod)

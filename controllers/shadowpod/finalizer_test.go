@@ -23,14 +23,14 @@ func task(namespace, name string) *unstructured.Unstructured {
 	return set(shadowPod(namespace, name), "Never", "spec", "pod", "restartPolicy")
 }
 
-// bind puts the pod on a node, as a scheduler would: only then is it deleted with grace.
+// bind binds the pod to a node, as a scheduler would: only a bound pod is deleted with a grace period.
 func bind(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	to := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "nowhere"}}
 	require.NoError(t, provider.Client.SubResource("binding").Create(t.Context(), pod, to))
 }
 
-// failLongAgo gives the pod the status of one whose container has failed.
+// failLongAgo sets the status of a pod whose container has failed long ago.
 func failLongAgo(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	provider.PatchStatus(t, pod, `{"status":{"phase":"Failed","containerStatuses":[{"name":"main","image":"i","imageID":"i","ready":false,"restartCount":0,
@@ -49,7 +49,7 @@ func TestAPodThatFinishedAndWasDeletedWhileNobodyLookedNeverRunsAgain(t *testing
 			provider.Delete(t, pod)
 		}, corev1.PodSucceeded},
 		"late": {"Never", func(t *testing.T, pod *corev1.Pod) {
-			if err := provider.Client.Delete(t.Context(), pod); err != nil { // with grace
+			if err := provider.Client.Delete(t.Context(), pod); err != nil { // with a grace period
 				t.Fatal(err)
 			}
 			setPhase(t, pod, corev1.PodSucceeded)
@@ -128,7 +128,7 @@ func TestAPodThatMayFinishComesBackWhenItHasNot(t *testing.T) {
 	one, two := awaitPod(t, seen, ""), awaitPod(t, unseen, "")
 	bind(t, one)
 
-	// As long as its processes have time to end, it may finish.
+	// The pod may still finish during its grace period.
 	require.NoError(t, provider.Client.Delete(t.Context(), one))
 	settle(t, namespace)
 	provider.Get(t, one, namespace, "seen")
@@ -165,14 +165,14 @@ func TestNothingHangsOnTheFinalizer(t *testing.T) {
 	provider.AwaitGone(t, pods["deleted-unseen"])
 
 	provider.Delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	// The rest of the namespace goes when its controller looks again.
+	// The rest of the namespace is deleted when its controller retries.
 	provider.AwaitGone(t, pods["left-in-namespace"])
 	if writes := second.Writes.About("PATCH", namespace, "left-in-namespace"); len(writes) != 1 {
 		t.Errorf("writes = %q, want the release", writes)
 	}
 }
 
-// The label is how the cache finds the pod.
+// The cache finds the pod by the label.
 func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
@@ -189,7 +189,8 @@ func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
 	awaitPod(t, shadow, pod.UID)
 }
 
-// A pod that etcd was restored with has its finalizer again, of which it was released before: it must not hold its namespace forever.
+// After etcd was restored, a pod has its finalizer again that was removed before. It must not block the deletion of its
+// namespace forever.
 func TestAReleasedPodThatHasItsFinalizerAgainIsReleasedAgain(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

@@ -17,7 +17,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// A pod that a LimitRange of the provider makes invalid is created when the LimitRange is gone, though nothing changes at home.
+// A pod that a LimitRange of the provider makes invalid is created when the LimitRange is gone, without a change on the
+// consumer.
 func TestAPodIsValidWithoutALimitRange(t *testing.T) {
 	namespace := extended(t)
 	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
@@ -53,7 +54,8 @@ func TestAPodIsValidWithoutALimitRange(t *testing.T) {
 	}
 }
 
-// A pod whose sidecar would become an ordinary init container, which never ends, is not created; one that loses less is, with a Warning.
+// A pod whose sidecar would become an ordinary init container, which never ends, is not created. A pod that loses less
+// important fields is, with a Warning.
 func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 	namespace := extended(t)
 	always := corev1.ContainerRestartPolicyAlways
@@ -61,7 +63,7 @@ func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 		TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "main", Image: "a"}},
 		InitContainers: []corev1.Container{{Name: "proxy", Image: "a", RestartPolicy: &always}}, NodeSelector: map[string]string{"disk": "fast"},
 	}}
-	// What an API server does that does not know these fields.
+	// An API server that does not have these fields drops them.
 	provider.Mutate(t, namespace, "", "pods", namespace, `
 		(has(object.spec.initContainers) ? [JSONPatch{op: "remove", path: "/spec/initContainers/0/restartPolicy"}] : []) +
 		(has(object.spec.nodeSelector) ? [JSONPatch{op: "remove", path: "/spec/nodeSelector"}] : [])`,
@@ -91,7 +93,8 @@ func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 	}
 }
 
-// The API server of the provider has a feature disabled and drops the field without an error, as an older one does. The Event names the field and the version.
+// The API server of the provider has a feature disabled and drops the field without an error, as an older API server
+// does. The Event names the field and the version.
 func TestAFieldOfADisabledFeature(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

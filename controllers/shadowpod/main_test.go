@@ -22,25 +22,25 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// provider has no scheduler, no nodes, no garbage collector, and nobody who deletes the pods of nodes that are not there: the tests say what becomes
-// of pods.
+// provider has no scheduler, no nodes, no garbage collector, and no controller that deletes the pods of missing nodes:
+// the tests control the state of pods.
 var provider = controllertest.Cluster{
 	ID: "provider",
 	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
-		// As on a provider that is older than the field.
+		// The feature is disabled, as on a provider that is older than the field.
 		ExtraAPIServerArgs:         []string{"--feature-gates=HostnameOverride=false"},
 		ExtraControllerManagerArgs: []string{"--controllers=*,-pod-garbage-collector-controller,-garbage-collector-controller"}},
 }
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// extended makes a namespace that the consumer has offloaded to this cluster.
+// extended creates a namespace that the consumer has offloaded to this cluster.
 func extended(t *testing.T) string {
 	t.Helper()
 	return provider.Extended(t, "consumer")
 }
 
-// shadowPod returns one as a virtual kubelet makes it.
+// shadowPod returns a ShadowPod as a virtual kubelet creates it.
 func shadowPod(namespace, name string) *unstructured.Unstructured {
 	shadow := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{"pod": map[string]any{
@@ -63,7 +63,7 @@ func set(shadow *unstructured.Unstructured, value any, fields ...string) *unstru
 	return shadow
 }
 
-// awaitPod returns the pod of shadow, once there is one other than not.
+// awaitPod waits for the pod of shadow with a UID other than not.
 func awaitPod(t *testing.T, shadow *unstructured.Unstructured, not types.UID) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -95,8 +95,7 @@ func setPhase(t *testing.T, pod *corev1.Pod, phase corev1.PodPhase) {
 	provider.PatchStatus(t, pod, fmt.Sprintf(`{"status":{"phase":%q}}`, phase))
 }
 
-// settle returns when the controllers have dealt with everything that came
-// before: with a ShadowPod that is made now.
+// settle returns when the controllers have processed all earlier changes. It creates a ShadowPod and waits for its pod.
 func settle(t *testing.T, namespace string) {
 	t.Helper()
 	marker := shadowPod(namespace, "settled-"+fmt.Sprint(len(namespaceShadows(t, namespace))))

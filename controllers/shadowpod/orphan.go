@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
-// endOrphan deletes the pod of that name if its ShadowPod is gone, and lets it go: there is nothing left to record in. It returns after which
-// time to call it again, 0 for never.
+// endOrphan deletes the pod of that name if its ShadowPod is gone, and removes its finalizer, since there is no
+// ShadowPod to record its phase in. It returns the delay before the next call, 0 for never.
 func (c *Controller) endOrphan(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	pod, err := c.pod(ctx, key)
 	if err != nil {
@@ -51,13 +51,13 @@ func (c *Controller) endPredecessor(ctx context.Context, pod *corev1.Pod) error 
 	if err := c.gone.Check(ctx, client.ObjectKeyFromObject(pod), owner.UID); err != nil {
 		return err
 	}
-	if _, err := c.deletePod(ctx, pod); err != nil { // the caller tries again in any case
+	if _, err := c.deletePod(ctx, pod); err != nil { // the caller retries in any case
 		return err
 	}
 	return c.release(ctx, pod)
 }
 
-// endDependent deletes the pod of a ShadowPod that is being deleted in the foreground: it waits for the pod.
+// endDependent deletes the pod of a ShadowPod that is being deleted in the foreground, which waits for the pod.
 func (c *Controller) endDependent(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if pod == nil || !metav1.IsControlledBy(pod, shadow) {
 		return 0, nil
@@ -74,7 +74,8 @@ func (c *Controller) endDependent(ctx context.Context, shadow *unstructured.Unst
 	return 0, c.release(ctx, pod)
 }
 
-// deletePod deletes a pod. It has the grace period of its spec to end, or the shorter one that the consumer has asked for meanwhile.
+// deletePod deletes a pod with the grace period of its spec, or the shorter one that the consumer has requested
+// meanwhile.
 func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod) (wait time.Duration, err error) {
 	target := pod.DeepCopy()
 	target.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))

@@ -37,7 +37,7 @@ func awaitEnding(t *testing.T, pod *corev1.Pod) {
 	assert.Equal(t, pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds)
 }
 
-// started creates a ShadowPod and returns its pod, on a node.
+// started creates a ShadowPod and returns its pod, which is bound to a node.
 func started(t *testing.T, shadow *unstructured.Unstructured) *corev1.Pod {
 	t.Helper()
 	provider.Create(t, shadow)
@@ -46,7 +46,7 @@ func started(t *testing.T, shadow *unstructured.Unstructured) *corev1.Pod {
 	return pod
 }
 
-// The garbage collector of this cluster is off: only the controller deletes pods.
+// The garbage collector of this cluster is disabled: only the controller deletes pods.
 func TestAPodIsDeletedWithItsShadowPod(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -67,14 +67,14 @@ func TestAPodIsDeletedWithItsShadowPod(t *testing.T) {
 	assert.Empty(t, pods["task"].Finalizers)
 }
 
-// A pod whose ShadowPod was deleted while no controller ran is found at the start. Pods that do not belong to a ShadowPod stay.
+// A pod whose ShadowPod was deleted while no controller ran is detected at the start. Pods without a ShadowPod stay.
 func TestAnOrphanIsFoundAtTheStart(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
 	orphan, released := shadowPod(namespace, "orphan"), shadowPod(namespace, "released")
 	ended, kept := started(t, orphan), started(t, released)
 	first.Stop(t)
-	provider.Patch(t, kept, `{"metadata":{"ownerReferences":null}}`) // as --cascade=orphan does
+	provider.Patch(t, kept, `{"metadata":{"ownerReferences":null}}`) // --cascade=orphan does the same
 	provider.Delete(t, orphan)
 	provider.Delete(t, released)
 
@@ -85,7 +85,7 @@ func TestAnOrphanIsFoundAtTheStart(t *testing.T) {
 	assert.Nil(t, kept.DeletionTimestamp, "a pod without an owner was deleted")
 }
 
-// A ShadowPod that is created again does not wait for the garbage collector.
+// A recreated ShadowPod does not wait for the garbage collector.
 func TestTheNextShadowPodEndsThePodOfTheLast(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
@@ -100,7 +100,7 @@ func TestTheNextShadowPodEndsThePodOfTheLast(t *testing.T) {
 	assert.True(t, metav1.IsControlledBy(awaitPod(t, next, pod.UID), next))
 }
 
-// outdated is a cache that lacks a ShadowPod, or shows a pod as it was.
+// outdated is a cache that lacks a ShadowPod, or has an earlier version of a pod.
 type outdated struct {
 	client.Client
 	pod *corev1.Pod
@@ -119,7 +119,7 @@ func (o *outdated) Get(ctx context.Context, key client.ObjectKey, object client.
 	return o.Client.Get(ctx, key, object, options...)
 }
 
-// Nothing is deleted in doubt: a cache may lack a ShadowPod that exists, and show an owner that a pod has no more.
+// Nothing is deleted when in doubt: a cache may lack an existing ShadowPod, and may show a former owner of a pod.
 func TestNoPodIsDeletedOnAnOutdatedCache(t *testing.T) {
 	namespace := extended(t)
 	running := provider.StartManager(t)

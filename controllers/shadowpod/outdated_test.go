@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/controllers/shadowpod"
 )
 
-// behind shows one ShadowPod as it was, as a cache does for some seconds after etcd was restored.
+// behind reads an outdated version of one ShadowPod, as a cache does for some seconds after etcd was restored.
 type behind struct {
 	client.Client
 	shown *unstructured.Unstructured
@@ -34,7 +34,8 @@ func (b *behind) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return b.Client.Get(ctx, key, object, options...)
 }
 
-// A pod is not created again for a ShadowPod that only the cache still has: it would start, and be deleted for want of an owner.
+// A pod is not recreated for a ShadowPod that exists only in the cache: it would start, and be deleted because its
+// owner does not exist.
 func TestNoPodForAShadowPodThatIsNoMore(t *testing.T) {
 	namespace := extended(t)
 	cached := &behind{Client: provider.Client}

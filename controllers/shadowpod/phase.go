@@ -20,22 +20,21 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// finish is the end of the pod of one ShadowPod.
+// finish is the final phase of the pod of one ShadowPod.
 type finish struct {
 	shadow types.UID
 	phase  corev1.PodPhase
 }
 
-// recording is a phase that was written on top of a version of a ShadowPod.
+// recording is a phase that was written to a version of a ShadowPod.
 type recording struct {
 	resourceVersion string
 	phase           corev1.PodPhase
 	hash            string
 }
 
-// notice remembers how a pod ended, event by event: by the time its ShadowPod is
-// reconciled, the pod may be gone or its deletion may have begun, and then it
-// would look like one that was stopped and must come back.
+// notice records the final phase of a pod at each event. By the time its ShadowPod is reconciled, the pod may be gone
+// or its deletion may have begun, and it would look like a pod that was stopped and must be recreated.
 func (c *Controller) notice(pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	phase := podend.FinalPhase(pod)
@@ -45,7 +44,7 @@ func (c *Controller) notice(pod *corev1.Pod) {
 	c.finished.Set(client.ObjectKeyFromObject(pod), finish{shadow: owner.UID, phase: phase})
 }
 
-// recordedPhase returns the phase in the status of shadow, "" when there is none.
+// recordedPhase returns the phase in the status of shadow, empty if it has none.
 func recordedPhase(shadow *unstructured.Unstructured) corev1.PodPhase {
 	phase, _, err := unstructured.NestedString(shadow.Object, "status", "phase")
 	if err != nil {
@@ -54,8 +53,7 @@ func recordedPhase(shadow *unstructured.Unstructured) corev1.PodPhase {
 	return corev1.PodPhase(phase)
 }
 
-// worthRecording avoids writes without information for a reader: a ShadowPod
-// without a phase is as good as one whose pod is pending.
+// worthRecording reports whether the phase is information for a reader. No phase means the same as Pending.
 func worthRecording(recorded, phase corev1.PodPhase) bool {
 	switch phase {
 	case recorded, "", corev1.PodUnknown:
@@ -66,7 +64,7 @@ func worthRecording(recorded, phase corev1.PodPhase) bool {
 	return true
 }
 
-// early returns how long the first phase of a young pod need not be recorded yet.
+// early returns the remaining time before the first phase of a young pod must be recorded.
 func (c *Controller) early(shadow *unstructured.Unstructured, pod *corev1.Pod) time.Duration {
 	if recorded := recordedPhase(shadow); recorded != "" && recorded != corev1.PodUnknown || !worthRecording("", pod.Status.Phase) {
 		return 0
@@ -74,7 +72,7 @@ func (c *Controller) early(shadow *unstructured.Unstructured, pod *corev1.Pod) t
 	return max(0, c.options.RecordAfter-c.options.Clock.Since(pod.CreationTimestamp.Time))
 }
 
-// record writes the phase into the status of shadow, and the hash of the spec that the pod has, if that is news.
+// record writes the phase and the hash of the pod's spec to the status of shadow, unless it has both.
 func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructured, phase corev1.PodPhase, hash string) error {
 	if !worthRecording(recordedPhase(shadow), phase) {
 		if phase = recordedPhase(shadow); hash == recordedHash(shadow) || phase == "" || phase == corev1.PodUnknown {
@@ -84,7 +82,7 @@ func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructur
 	key := client.ObjectKeyFromObject(shadow)
 	now := recording{resourceVersion: shadow.GetResourceVersion(), phase: phase, hash: hash}
 	if last, ok := c.recorded.Get(key); ok && last == now {
-		return nil // written already: the cache has not caught up
+		return nil // already written: the cache is not up to date yet
 	}
 	patch, err := phasePatch(shadow, phase, hash).For(shadow.GetUID())
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// Whether a pod failed before its deletion is all that is known when nobody was
-// there to see the one and the other.
+// If no controller ran when a pod failed and was deleted, it is only known whether it failed before its deletion.
 func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	ended := func(exit int32, after time.Duration) corev1.ContainerStatus {
@@ -63,8 +62,7 @@ func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 	}
 }
 
-// The API server checks little of spec.pod: what is invalid is passed on to
-// it, or left alone.
+// The API server validates little of spec.pod. Invalid parts are passed on to it, or ignored.
 func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Containers:     []corev1.Container{{Name: "main", Image: "a"}},
@@ -105,7 +103,7 @@ func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 	}
 }
 
-// mapper pretends that every address of the origin is another one here.
+// mapper maps every address of the origin to another one.
 type mapper struct{}
 
 func (mapper) MapAPIServer(_ context.Context, origin, ip string) (string, error) {
@@ -144,7 +142,7 @@ func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
 	}
 }
 
-// An address that the consumer has set by value, as its variables show, is valid here already.
+// An address that the consumer has set by value, as its variables show, is already valid here.
 func TestForgeKeepsAnAPIServerThatIsSetByValue(t *testing.T) {
 	shadow := kind.New()
 	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})

@@ -45,9 +45,9 @@ const (
 	propertyRound    = 10 * time.Second
 )
 
-// TestUseNeverExceedsTheQuota lets clients with the identity of a consumer create, resize, replace and delete ShadowPods and pods at the same time,
-// while the webhook comes and goes, and then lowers the Quota. The history of the pods, as the API server has stored it, shows that
-// they never grew past the Quota, neither in requests nor in limits.
+// TestUseNeverExceedsTheQuota has clients with the identity of a consumer create, resize, replace and delete ShadowPods
+// and pods concurrently, while the webhook is temporarily unreachable, and then lowers the Quota. The history of the
+// pods, as stored by the API server, shows that they never exceeded the Quota, neither in requests nor in limits.
 func TestUseNeverExceedsTheQuota(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -93,7 +93,7 @@ func TestUseNeverExceedsTheQuota(t *testing.T) {
 	round(1)
 	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"1"}}}`)
 	lowered := ""
-	for i := range 3 { // the first one that hears of it may have been overtaken by a write that was decided before
+	for i := range 3 { // an earlier decision may still be written after the first refusal
 		door.set(false)
 		probe := hungry(namespace, fmt.Sprintf("probe-%d", i), "9")
 		provider.Create(t, probe)
@@ -109,7 +109,7 @@ func TestUseNeverExceedsTheQuota(t *testing.T) {
 	}
 }
 
-// hungry returns a ShadowPod of the consumer that requests so much CPU, and is limited to it.
+// hungry returns a ShadowPod of the consumer with the given CPU as request and limit.
 func hungry(namespace, name, cpu string) *unstructured.Unstructured {
 	amounts := map[string]any{"cpu": cpu, "memory": "1Mi"}
 	return set(asking(namespace, name, propertyConsumer, cpu), []any{map[string]any{"name": "main", "image": "a",
@@ -126,10 +126,10 @@ func consumerClient(t *testing.T) client.Client {
 	return consumer
 }
 
-// turn is one step of a client. What the cluster refuses is no error.
+// turn performs one step of a client. A rejection by the cluster is not an error.
 func turn(ctx context.Context, random *rand.Rand, consumer client.Client, namespace string) {
 	shadow := hungry(namespace, fmt.Sprintf("web-%d", random.IntN(propertyPods)), fmt.Sprintf("%dm", 100*(1+random.IntN(13))))
-	if random.IntN(4) == 0 { // whoever created it is not to be known, which the webhook corrects if it is there
+	if random.IntN(4) == 0 { // the creator is omitted, which the webhook corrects if it is reachable
 		shadow.SetLabels(map[string]string{wire.OriginLabel: propertyConsumer})
 	}
 	switch random.IntN(10) {
@@ -151,7 +151,7 @@ func turn(ctx context.Context, random *rand.Rand, consumer client.Client, namesp
 	}
 }
 
-// door leads to the webhook, unless it is closed.
+// door connects to the webhook, unless it is closed.
 type door struct {
 	open atomic.Bool
 	mu   sync.Mutex
@@ -187,7 +187,7 @@ func (d *door) pass(inside net.Conn, address string) {
 	}
 }
 
-// serveWebhook starts a manager whose webhook the API server asks about the ShadowPods of a namespace, through the door.
+// serveWebhook starts a manager whose webhook is called for the ShadowPods of a namespace, through the door.
 func serveWebhook(t *testing.T, namespace string) *door {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -255,7 +255,7 @@ func (h *history) fail(err error) {
 	h.err = errors.Join(h.err, err)
 }
 
-// record follows the pods of a namespace, and runs them as a kubelet does.
+// record watches the pods of a namespace, and runs them as a kubelet does.
 func record(t *testing.T, namespace string) *history {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(provider.Config())
@@ -300,7 +300,8 @@ func (h *history) add(kind watch.EventType, pod *corev1.Pod) {
 	h.events = append(h.events, e)
 }
 
-// verify fails the test if the pods grew past the limit, or past the lower one after that version. It returns how often they grew, and their largest sum.
+// verify fails the test if the pods grew beyond the limit, or beyond the lower one after that version. It returns the
+// number of increases, and the largest sum.
 func (h *history) verify(t *testing.T, limit, lower resource.Quantity, lowered string) (growths int, most resource.Quantity) {
 	t.Helper()
 	h.mu.Lock()

@@ -25,21 +25,21 @@ import (
 	"github.com/refract-project/refract/controllers/tenancy"
 )
 
-// quotaRetry is how often a pod is reconciled that waits for room in its Quota.
-// Nothing is written as long as there is none.
+// quotaRetry is the period at which a pod that exceeds its Quota is reconciled. Nothing is written while it still
+// exceeds the Quota.
 const quotaRetry = 10 * time.Second
 
-// errOverQuota: the pod has to wait, and the reason was reported.
+// errOverQuota means that the pod has to wait, and that the reason was reported.
 var errOverQuota = errors.New("the pod exceeds a Quota")
 
-// reserveCreation counts the pod of shadow against its Quota, or reports why it must
-// not be created. pod is what will be sent.
+// reserveCreation reserves the pod of shadow in its Quota, or reports why it must not be created. pod is the object to
+// send.
 func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructured.Unstructured) error {
 	if c.options.Quotas == nil {
 		return nil
 	}
 	spec, err := typedSpec(pod.Object["spec"])
-	if err != nil { // what cannot be counted is not created
+	if err != nil { // a pod that cannot be counted is not created
 		return errors.Join(errOverQuota, c.refuse(ctx, shadow, createAction, &tenancy.Refusal{Field: "spec.pod", Rule: err.Error(), Remedy: "use the spec of a pod"}))
 	}
 	spec, err = c.withDefaults(ctx, pod, spec)
@@ -56,8 +56,8 @@ func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructu
 	return nil
 }
 
-// withDefaults returns the spec that the pod will have. A LimitRange adds requests and limits to containers that have none, so the API server is
-// asked about those of a consumer with a Quota.
+// withDefaults returns the spec that the pod will have. A LimitRange adds requests and limits to containers that have
+// none, so a dry-run creation is sent if the consumer has a Quota.
 func (c *Controller) withDefaults(ctx context.Context, pod *unstructured.Unstructured, spec *corev1.PodSpec) (*corev1.PodSpec, error) {
 	if isSized(spec) {
 		return spec, nil
@@ -75,7 +75,7 @@ func (c *Controller) withDefaults(ctx context.Context, pod *unstructured.Unstruc
 	return typedSpec(tried.Object["spec"])
 }
 
-// isSized reports whether each container requests CPU and memory, to which a LimitRange then adds nothing.
+// isSized reports whether each container requests CPU and memory. A LimitRange does not add anything to such a pod.
 func isSized(spec *corev1.PodSpec) bool {
 	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
 		for i := range containers {
@@ -91,7 +91,7 @@ func isSized(spec *corev1.PodSpec) bool {
 	return true
 }
 
-// reserveChange counts what a running pod becomes, or returns why it must not.
+// reserveChange reserves the changed sizes of a running pod, or returns why the change is refused.
 func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, spec map[string]any, last *asked.Record) (*tenancy.Refusal, error) {
 	if c.options.Quotas == nil {
 		return nil, nil
@@ -106,21 +106,21 @@ func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Uns
 	return &refusal.Refusal, nil
 }
 
-// settleQuota ends the reservation of a pod that was created or changed.
+// settleQuota settles the reservation of a pod that was created or changed.
 func (c *Controller) settleQuota(pod *corev1.Pod) {
 	if c.options.Quotas != nil {
 		c.options.Quotas.SettleReservation(pod)
 	}
 }
 
-// releaseQuota ends the reservation of a write that was not carried out.
+// releaseQuota ends the reservation of a write that was not executed.
 func (c *Controller) releaseQuota(key types.NamespacedName) {
 	if c.options.Quotas != nil {
 		c.options.Quotas.ReleaseReservation(key)
 	}
 }
 
-// isDecided reports whether the API server has not carried out the request that failed with err: it refused it.
+// isDecided reports whether the API server has rejected the request that failed with err, so that it was not executed.
 func isDecided(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTimeout(err)
@@ -141,7 +141,7 @@ func typedSpec(fields any) (*corev1.PodSpec, error) {
 	return spec, nil
 }
 
-// returns reports whether the pod of shadow is lost, and its spec is that with which it ran.
+// returns reports whether the pod of shadow is lost, and its spec is the same as when it ran.
 func returns(shadow *unstructured.Unstructured) bool {
 	if phase := recordedPhase(shadow); phase == "" || phase == corev1.PodUnknown {
 		return false
@@ -149,7 +149,8 @@ func returns(shadow *unstructured.Unstructured) bool {
 	return shadow.GetGeneration() <= 1 || recordedHash(shadow) == specHash(shadow)
 }
 
-// recordedHash returns the hash in the status of shadow of the spec that its pod has, or had; "" if the spec was never changed.
+// recordedHash returns the hash of the pod's last spec from the status of shadow. It is empty if the spec was never
+// changed.
 func recordedHash(shadow *unstructured.Unstructured) string {
 	hash, _, err := unstructured.NestedString(shadow.Object, "status", "podSpecHash")
 	if err != nil {
@@ -158,14 +159,15 @@ func recordedHash(shadow *unstructured.Unstructured) string {
 	return hash
 }
 
-// specHash returns a hash of the spec of the pod of shadow without its ephemeral containers, which do not come back with it.
+// specHash returns a hash of the spec of the pod of shadow without its ephemeral containers, which are not recreated
+// with the pod.
 func specHash(shadow *unstructured.Unstructured) string {
 	spec, _ := podSpec(shadow)
 	if _, has := spec[ephemeralContainers]; has {
 		spec = maps.Clone(spec)
 		delete(spec, ephemeralContainers)
 	}
-	text, err := json.Marshal(spec) // sorts the fields
+	text, err := json.Marshal(spec) // json.Marshal sorts the fields
 	if err != nil {
 		return ""
 	}

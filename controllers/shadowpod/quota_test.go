@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/controllers/quota"
 )
 
-// limited makes a consumer with a Quota for its user of the same name, and returns a namespace that it has extended.
+// limited creates a consumer with a Quota for its user of the same name, and returns a namespace that it has offloaded.
 func limited(t *testing.T, consumer string, resources corev1.ResourceList) (namespace string, q *offloading.Quota) {
 	t.Helper()
 	tenant := provider.Namespace(t)
@@ -33,7 +33,7 @@ func limited(t *testing.T, consumer string, resources corev1.ResourceList) (name
 	return provider.Extended(t, consumer), q
 }
 
-// asking returns a ShadowPod of the consumer's user of the same name, that requests so much CPU.
+// asking returns a ShadowPod of the consumer's user of the same name that requests the given CPU.
 func asking(namespace, name, consumer, cpu string) *unstructured.Unstructured {
 	shadow := shadowPod(namespace, name)
 	shadow.SetLabels(map[string]string{wire.OriginLabel: consumer, wire.CreatorUserLabel: consumer})
@@ -62,7 +62,7 @@ func quantities(pairs ...string) corev1.ResourceList {
 	return list
 }
 
-// What exceeds a Quota waits, is told once, and comes when there is room: when another pod is gone, not before.
+// A pod that exceeds a Quota waits. This is reported once, and the pod is created when another pod is gone, not before.
 func TestQuota(t *testing.T) {
 	namespace, q := limited(t, "padua", quantities("cpu", "1"))
 	m := provider.StartManager(t)
@@ -73,14 +73,14 @@ func TestQuota(t *testing.T) {
 	}
 	provider.Create(t, third)
 	awaitRefusal(t, third, "cpu: requested 900m, used 800m, limited 1")
-	controllertest.Eventually(t, "the Event about the third", func() error { // it is written beside
+	controllertest.Eventually(t, "the Event about the third", func() error { // the Event is written asynchronously
 		if events := provider.Events(t, namespace, "ShadowPod", "third"); len(events) != 1 {
 			return fmt.Errorf("the Events are %v, want one", events)
 		}
 		return nil
 	})
 
-	// Another manager comes to the same figure.
+	// Another manager computes the same use.
 	m.Stop(t)
 	provider.StartManager(t)
 	fourth := asking(namespace, "fourth", "padua", "500m")
@@ -90,7 +90,7 @@ func TestQuota(t *testing.T) {
 	provider.Create(t, small)
 	awaitPod(t, small, "")
 
-	// A pod that goes counts until it is gone.
+	// A terminating pod counts until it is gone.
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}}
 	provider.Patch(t, pod, `{"metadata":{"finalizers":["example.com/held"]}}`)
 	provider.Delete(t, first)
@@ -107,12 +107,12 @@ func TestQuota(t *testing.T) {
 	provider.Patch(t, pod, `{"metadata":{"finalizers":null}}`)
 	awaitPod(t, late, "")
 
-	// A larger Quota lets the others in.
+	// A larger Quota admits the others.
 	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"4"}}}`)
 	awaitPod(t, third, "")
 	awaitPod(t, fourth, "")
 
-	// A running pod does not grow past it.
+	// A running pod does not grow beyond it.
 	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"1400m"}}}`)
 	provider.Patch(t, second, `{"spec":{"pod":{"containers":[{"name":"main","image":"a","resources":{"requests":{"cpu":"3"}}}]}}}`)
 	controllertest.Eventually(t, "the Event about the resize", func() error {
@@ -123,7 +123,7 @@ func TestQuota(t *testing.T) {
 	})
 }
 
-// Many pods at once do not get past a Quota between them, and the pods of another consumer do not count.
+// Many concurrent pods cannot exceed a Quota together, and the pods of another consumer do not count.
 func TestQuotaUnderLoad(t *testing.T) {
 	namespace, _ := limited(t, "trapani", quantities("cpu", "100", "pods", "5"))
 	other, _ := limited(t, "agrigento", quantities("pods", "2"))
@@ -160,14 +160,14 @@ func TestQuotaUnderLoad(t *testing.T) {
 	})
 }
 
-// A cordoned Quota admits no new pods, and what must be declared is asked for; a pod that was there and is lost comes back.
+// A cordoned Quota admits no new pods, and required declarations are enforced. A pod that is lost is recreated.
 func TestQuotaRules(t *testing.T) {
 	namespace, q := limited(t, "enna", quantities("cpu", "10", "memory", "10Gi"))
 	provider.Delete(t, q)
 	provider.StartManager(t, func(o *controllers.Options) {
 		o.RecordAfter, o.Quotas = time.Millisecond, quota.Options{Limits: offloading.SoftLimitsEnforcement}
 	})
-	// From before there were Quotas, when nobody noted who created it.
+	// The pod was created before Quotas existed, when the creator was not recorded.
 	old := asking(namespace, "old", "enna", "1")
 	old.SetLabels(map[string]string{wire.OriginLabel: "enna"})
 	provider.Create(t, old)
@@ -187,7 +187,7 @@ func TestQuotaRules(t *testing.T) {
 	provider.Create(t, stranger)
 	awaitRefusal(t, stranger, "has no Quota")
 
-	// It counts, and what nobody is said to have created needs room as well.
+	// It counts, and a pod without a creator must fit, too.
 	provider.Patch(t, q, `{"spec":{"limitsEnforcement":"None"}}`)
 	nobodys := asking(namespace, "nobodys", "enna", "9500m")
 	nobodys.SetLabels(map[string]string{wire.OriginLabel: "enna"})
@@ -212,8 +212,8 @@ func sizes(cpu, image string) string {
 	return fmt.Sprintf(`{"spec":{"pod":{"containers":[{"name":"main","image":%q,"resources":{"requests":{"cpu":%q}}}]}}}`, image, cpu)
 }
 
-// With a cordoned Quota, and where one is required and there is none, a pod that runs may shrink and come back as it is. It does not grow and
-// does not become another one, neither while it runs nor when it is lost.
+// With a cordoned Quota, and without a required Quota, a running pod may shrink and be recreated unchanged. It must not
+// grow or be replaced, neither while it runs nor when it is lost.
 func TestWhatRunsBecomesNothingElse(t *testing.T) {
 	for name, closed := range map[string]func(t *testing.T, q *offloading.Quota){
 		"cordoned":    func(t *testing.T, q *offloading.Quota) { provider.Patch(t, q, `{"spec":{"cordoned":true}}`) },
@@ -230,7 +230,7 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 			pod := awaitPod(t, shadow, "")
 			running(t, pod)
 			awaitPhase(t, shadow, corev1.PodRunning)
-			provider.Patch(t, shadow, sizes("90m", "b")) // a pod that is not of the first generation
+			provider.Patch(t, shadow, sizes("90m", "b")) // the pod then has a later generation than the first
 			awaitPodWith(t, pod, "90m", "b")
 			controllertest.Eventually(t, "the hash of the spec", func() error {
 				provider.Get(t, shadow, namespace, "web")
@@ -252,7 +252,7 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 			awaitPodWith(t, pod, "80m", "b")
 			awaitAdmitted(t, shadow, "smaller")
 
-			// Lost, it comes back as it is, and not as something else.
+			// A lost pod is recreated unchanged, and not with other content.
 			provider.Delete(t, pod)
 			again := awaitPod(t, shadow, pod.UID)
 			provider.Patch(t, again, `{"metadata":{"finalizers":["example.com/held"]}}`)
@@ -298,7 +298,8 @@ func awaitAdmitted(t *testing.T, shadow *unstructured.Unstructured, what string)
 	})
 }
 
-// A change that does not fit into the Quota leaves the pod as it is, and says why. Labels, which no Quota counts, follow all the same.
+// A change that does not fit into the Quota leaves the pod unchanged, with the reason. Labels, which no Quota counts,
+// are still updated.
 func TestRefusedChangesLeaveThePod(t *testing.T) {
 	namespace, q := limited(t, "matera", quantities("cpu", "1"))
 	provider.StartManager(t)
@@ -323,13 +324,14 @@ func TestRefusedChangesLeaveThePod(t *testing.T) {
 		t.Errorf("Events %v, want one that names the resource", events)
 	}
 
-	// There is room, without a change of the ShadowPod.
+	// The Quota is raised without a change of the ShadowPod.
 	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"4"}}}`)
 	awaitPodWith(t, pod, "3", "b")
 	awaitAdmitted(t, shadow, "the Quota was raised")
 }
 
-// Of what the policy of this cluster does not allow, nothing is written: no field of the same generation, and no label later.
+// If the policy of this cluster does not allow a generation, nothing of it is written, neither another field nor a
+// later label.
 func TestRefusedGenerationsAreNotWritten(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -365,7 +367,7 @@ func tolerates(pod *corev1.Pod, key string) bool {
 	return false
 }
 
-// What a LimitRange of this cluster adds counts before the pod is created.
+// The defaults of a LimitRange of this cluster count before the pod is created.
 func TestDefaultsOfANamespaceCount(t *testing.T) {
 	namespace, _ := limited(t, "lecce", quantities("cpu", "1", "memory", "1Gi"))
 	provider.StartManager(t)

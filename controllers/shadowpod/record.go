@@ -18,13 +18,13 @@ import (
 	"github.com/refract-project/refract/controllers/internal/asked"
 )
 
-// baseline is the record of a pod that has none: one of an earlier version, or one from which admission removed the annotation.
+// baseline is the record of a pod without the annotation: the pod is from an earlier version, or admission removed it.
 type baseline struct {
 	pod    types.UID
 	record *asked.Record
 }
 
-// lastAsked returns what was asked of the pod last, nil if that is not known.
+// lastAsked returns the last request for the pod, or nil if it is not known.
 func (c *Controller) lastAsked(pod *corev1.Pod) *asked.Record {
 	if record := asked.Read(pod.Annotations); record != nil {
 		return record
@@ -35,8 +35,8 @@ func (c *Controller) lastAsked(pod *corev1.Pod) *asked.Record {
 	return nil
 }
 
-// ensureBaseline remembers what was asked of a pod without a record, as long as the ShadowPod still asks for that. Its next change is then
-// told from those of others, without a write to each of these pods.
+// ensureBaseline records the request for a pod without a record, while the ShadowPod is unchanged. The next change of
+// the ShadowPod can then be distinguished from changes by others, without a write to each of these pods.
 func (c *Controller) ensureBaseline(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
 	if c.lastAsked(pod) != nil || isOutdated(shadow, pod) {
 		return nil
@@ -54,7 +54,7 @@ func (c *Controller) setBaseline(pod *corev1.Pod, record *asked.Record) {
 	c.baselines.Set(client.ObjectKeyFromObject(pod), baseline{pod.UID, record})
 }
 
-// noteAligned ends the record of a pod in memory once the pod has it, and completes it as long as it does not.
+// noteAligned drops the record in memory once the pod has the annotation. Until then, it updates the record.
 func (c *Controller) noteAligned(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record, scope scope, pending []string) {
 	if asked.Read(pod.Annotations) != nil {
 		c.baselines.Drop(client.ObjectKeyFromObject(pod))
@@ -65,8 +65,8 @@ func (c *Controller) noteAligned(shadow *unstructured.Unstructured, pod *corev1.
 	}
 }
 
-// nextRecord returns what is asked of the pod once the changes within scope are made, nil if that is not known. The sizes of the pending
-// containers are not.
+// nextRecord returns the record of the pod after the changes within scope, or nil if the last request is not known. The
+// sizes of the pending containers are not included.
 func nextRecord(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record, scope scope, pending []string) *asked.Record {
 	if !isOutdated(shadow, pod) {
 		scope = metadataOnly
@@ -92,7 +92,8 @@ func nextRecord(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.
 	return next
 }
 
-// reportUndecided reports the fields of a pod that differ from the ShadowPod, if it is not known which of both was changed.
+// reportUndecided reports the fields that differ between a pod and its ShadowPod if it is unknown which of them was
+// changed.
 func (c *Controller) reportUndecided(shadow *unstructured.Unstructured, pod *corev1.Pod) {
 	spec, _ := podSpec(shadow)
 	nothing := &asked.Record{Metadata: asked.Values{}, Content: asked.Values{}}
@@ -103,7 +104,7 @@ func (c *Controller) reportUndecided(shadow *unstructured.Unstructured, pod *cor
 		"The pod was created by an earlier version, and the ShadowPod was changed while no controller manager ran, so it is not known whether this cluster has changed them. They were left unchanged; delete the pod to recreate it")
 }
 
-// contentValues returns the values of a pod's spec that may be changed as long as it runs.
+// contentValues returns the values of a pod's spec that may be changed while it runs.
 func contentValues(spec map[string]any) asked.Values {
 	values := asked.Values{}
 	for _, field := range containerFields {
@@ -124,7 +125,7 @@ func contentValues(spec map[string]any) asked.Values {
 	return values
 }
 
-// containerFields are the lists of the containers that a pod is made with.
+// containerFields are the lists of the containers that a pod is created with.
 var containerFields = []string{"containers", "initContainers"}
 
 const deadlineField = "activeDeadlineSeconds"
@@ -132,24 +133,24 @@ const deadlineField = "activeDeadlineSeconds"
 func imagePath(field, container string) []string { return []string{field, container, "image"} }
 
 func tolerationPath(toleration any) []string {
-	text, err := json.Marshal(toleration) // sorts the fields
+	text, err := json.Marshal(toleration) // json.Marshal sorts the fields
 	if err != nil {
 		return nil
 	}
 	return []string{"tolerations", string(text)}
 }
 
-// podLevel stands for the list of containers in the path of the pod's own resources.
+// podLevel is used instead of a container list in the path of the pod's own resources.
 const podLevel = "pod"
 
 func sizePath(field, container, list string, resource corev1.ResourceName) []string {
 	return []string{field, container, "resources", list, string(resource)}
 }
 
-// sizedContainer returns the container that a path of sizePath is about.
+// sizedContainer returns the container of a path that sizePath returned.
 func sizedContainer(path []string) string { return path[0] + "/" + path[1] }
 
-// eachSize calls f with each amount of a resource in a pod's spec, and the path of it.
+// eachSize calls f with each amount of a resource in a pod's spec and its path.
 func eachSize(spec map[string]any, f func(amount string, path ...string)) {
 	each := func(field, container string, resources any) {
 		amounts, _ := amountsOf(resources)

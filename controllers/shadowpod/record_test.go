@@ -22,7 +22,8 @@ import (
 
 const mirrored = "mirror.example/registry.example/main:1"
 
-// mutating has the admission of the provider take images from a mirror, raise memory, and set labels, annotations and a deadline.
+// mutating makes the provider's admission use images from a mirror, increase memory, and set labels, annotations and a
+// deadline.
 func mutating(t *testing.T, namespace string) {
 	t.Helper()
 	probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{"app": "probe"}, Annotations: map[string]string{"note": ""}},
@@ -49,7 +50,7 @@ func containers(image, cpu, memory string) string {
 	return fmt.Sprintf(`{"spec":{"pod":{"containers":[{"name":"main","image":%q,"resources":{"requests":{"cpu":%q,"memory":%q}}}]}}}`, image, cpu, memory)
 }
 
-// aligned waits until the pod has what holds demands.
+// aligned waits until the pod fulfills holds.
 func aligned(t *testing.T, pod *corev1.Pod, holds func() bool) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(pod)
@@ -75,8 +76,8 @@ func memoryOf(pod *corev1.Pod) string {
 	return pod.Spec.Containers[0].Resources.Requests.Memory().String()
 }
 
-// What admission, an autoscaler or an administrator of the provider has changed in a pod is left as it is when something else is changed at
-// home, also by a controller that was restarted; what is changed at home arrives, in these fields too.
+// Changes of a pod by admission, an autoscaler or an administrator of the provider stay when another field is changed
+// on the consumer, even after a restart of the controller. Changes on the consumer are applied, in these fields too.
 func TestChangesOfTheProviderOutliveThoseAtHome(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -129,7 +130,7 @@ func TestChangesOfTheProviderOutliveThoseAtHome(t *testing.T) {
 	aligned(t, pod, func() bool { return pod.Spec.Containers[0].Image == "registry.example/main:1" })
 }
 
-// A size that is refused, and asked for again as before, does not take what an autoscaler has set with it.
+// A rejected size that is requested again unchanged does not revert the size that an autoscaler has set.
 func TestARefusedSizeLeavesOthersAlone(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -149,13 +150,14 @@ func TestARefusedSizeLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// older makes of a pod one that an earlier version has created: without a record, and with the labels and annotations of the ShadowPod.
+// older makes a pod look like a pod of an earlier version: without a record, and with the labels and annotations of the
+// ShadowPod.
 func older(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	provider.Patch(t, pod, fmt.Sprintf(`{"metadata":{"labels":{"app":%q},"annotations":{%q:null,"note":"one"}}}`, pod.Name, asked.Annotation))
 }
 
-// A pod of an earlier version gets the changes that are made after the upgrade, and no others.
+// A pod of an earlier version gets only the changes that are made after the upgrade.
 func TestPodsOfAnEarlierVersion(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -204,7 +206,7 @@ func TestPodsOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// A consumer that writes the record into its ShadowPod has no say in that of the pod.
+// A record that a consumer writes into its ShadowPod does not affect the record of the pod.
 func TestTheRecordIsNotTheConsumers(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -222,7 +224,7 @@ func TestTheRecordIsNotTheConsumers(t *testing.T) {
 		t.Errorf("record = %q", pod.Annotations[asked.Annotation])
 	}
 
-	// One that is too large to be written is not replaced by the consumer's, either.
+	// The consumer's record is also ignored if the pod's own record is too large to be written.
 	annotations := map[string]string{asked.Annotation: "v1:.", shadowpod.SpentAnnotation: "debugger"}
 	for i := range int64(5600) {
 		annotations[strconv.FormatInt(i, 36)] = ""

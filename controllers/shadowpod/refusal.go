@@ -24,11 +24,12 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// refusedReason is of the Event and of the condition about a pod that this cluster does not allow.
+// refusedReason is the reason of the Event and of the condition about a pod that this cluster does not allow.
 const refusedReason = "RefusedByProvider"
 
-// judge returns why this cluster does not allow the pod of shadow, nil when it does. Ephemeral containers, which cannot be removed from
-// a pod again, are judged by themselves: one that is not allowed keeps neither a change of the pod back nor its repair.
+// judge returns why this cluster does not allow the pod of shadow, or nil if it is allowed. Ephemeral containers, which
+// cannot be removed from a pod, are judged separately: a refused one prevents neither other changes of the pod nor its
+// recreation.
 func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
 	if refusal := oversized(shadow); refusal != nil {
 		return refusal, nil
@@ -41,7 +42,7 @@ func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructure
 	return c.judgeSpec(ctx, shadow, spec, ok)
 }
 
-// oversized refuses a ShadowPod that was not decoded because it exceeds the limits, nil for any other.
+// oversized returns the refusal of a ShadowPod that was not decoded because it exceeds the limits, nil for any other.
 func oversized(shadow *unstructured.Unstructured) *tenancy.Refusal {
 	excess := dynamicclient.Excess(shadow)
 	if excess == "" {
@@ -74,9 +75,9 @@ func (c *Controller) judgeSpec(ctx context.Context, shadow *unstructured.Unstruc
 	return c.options.Policy.CheckPod(namespace, shadow.GetLabels(), shadow.GetAnnotations(), spec), nil
 }
 
-// refuse reports on the ShadowPod, and by an Event that reaches the consumer's pod, why there is no pod, or why it stays as it is. A change of
-// the ShadowPod brings us back, and so does the next resync, after what the provider allows has changed; until then nothing would
-// be gained by another attempt.
+// refuse reports on the ShadowPod, and by an Event that is reflected to the consumer's pod, why its pod was not created
+// or not changed. A change of the ShadowPod triggers the next attempt, and so does the next resync after the provider's
+// policy has changed; earlier attempts would not succeed.
 func (c *Controller) refuse(ctx context.Context, shadow *unstructured.Unstructured, action string, refusal *tenancy.Refusal) error {
 	message := refusal.Error()
 	if action == updateAction {
@@ -86,7 +87,7 @@ func (c *Controller) refuse(ctx context.Context, shadow *unstructured.Unstructur
 	return c.setAdmitted(ctx, shadow, metav1.ConditionFalse, refusedReason, message)
 }
 
-// admitted takes an earlier refusal back.
+// admitted clears an earlier refusal.
 func (c *Controller) admitted(ctx context.Context, shadow *unstructured.Unstructured) error {
 	if condition := admission(shadow); condition == nil || condition.Status == metav1.ConditionTrue {
 		return nil
@@ -94,7 +95,7 @@ func (c *Controller) admitted(ctx context.Context, shadow *unstructured.Unstruct
 	return c.setAdmitted(ctx, shadow, metav1.ConditionTrue, offloading.ShadowPodAdmitted, "")
 }
 
-// admission returns the condition of shadow, nil when it has none, or none that can be read.
+// admission returns the Admitted condition of shadow, or nil if it is missing or invalid.
 func admission(shadow *unstructured.Unstructured) *metav1.Condition {
 	return meta.FindStatusCondition(conditionsOf(shadow), offloading.ShadowPodAdmitted)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// admitted returns the condition of a ShadowPod: its status and its message.
+// admitted returns the status and the message of the condition Admitted of a ShadowPod.
 func admitted(shadow *unstructured.Unstructured) (status, message string) {
 	conditions, _, _ := unstructured.NestedSlice(shadow.Object, "status", "conditions")
 	for _, item := range conditions {
@@ -32,7 +32,8 @@ func admitted(shadow *unstructured.Unstructured) (status, message string) {
 	return "", ""
 }
 
-// A consumer asks for what no tenant gets: there is no pod, and it is told once which field, which rule, and who can change it.
+// If a consumer requests features that no tenant may use, no pod is created. A single Event names the field, the rule,
+// and who can change it.
 func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -76,7 +77,7 @@ func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 		if podExists(t, namespace, name) {
 			t.Errorf("%s: there is a pod", name)
 		}
-		controllertest.Eventually(t, "the Event about "+name, func() error { // it is written beside
+		controllertest.Eventually(t, "the Event about "+name, func() error { // the Event is written asynchronously
 			if events := provider.Events(t, namespace, "ShadowPod", name); len(events) != 1 || !strings.Contains(fmt.Sprint(events), c.says) {
 				return fmt.Errorf("the Events are %v, want one with %q", events, c.says)
 			}
@@ -88,7 +89,8 @@ func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 	}
 }
 
-// Labels and annotations that components of the provider trust refuse the pod, unless the provider allows them to this consumer.
+// A pod with labels or annotations that components of the provider trust is refused, unless the provider allows them
+// for this consumer.
 func TestRefusesTrustedMetadata(t *testing.T) {
 	namespace, trusting := extended(t), extended(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: trusting}}, `{"metadata":{"annotations":{"tenants.refract.io/allowed-labels":"istio.io/*","tenants.refract.io/allowed-annotations":"iam.amazonaws.com/role"}}}`)
@@ -147,7 +149,8 @@ func TestTokensOnRequest(t *testing.T) {
 	}
 }
 
-// Whose a ShadowPod is, is decided by the namespace: not by what it says itself, nor in a namespace that nobody extended.
+// The namespace determines the owner of a ShadowPod. Its own labels do not, and a namespace that is not offloaded has
+// no owner.
 func TestRefusesOtherOriginsAndNamespaces(t *testing.T) {
 	namespace, foreign := extended(t), provider.Namespace(t)
 	provider.StartManager(t)
@@ -168,7 +171,7 @@ func TestRefusesOtherOriginsAndNamespaces(t *testing.T) {
 	}
 }
 
-// What the provider allows is its own decision: for all consumers, for one, and for a namespace.
+// The provider decides what it allows: for all consumers, for one, and for a namespace.
 func TestAllowsWhatTheProviderAllows(t *testing.T) {
 	allowed, labelled := extended(t), extended(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: labelled}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"baseline"}}}`, tenancy.EnforceLabel))

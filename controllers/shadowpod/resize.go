@@ -15,8 +15,9 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// resizeAtOnce writes all sizes of a pod in one request, as its user did, so that quotas and kubelets judge them together. If isDecided
-// accepts the error, the API server refuses some of the sizes; each must then be written by itself.
+// resizeAtOnce writes all sizes of a pod in one request, as its user did, so that quotas and kubelets judge them
+// together. If isDecided accepts the error, the API server rejects some of the sizes, and each must then be written
+// separately.
 func (c *Controller) resizeAtOnce(ctx context.Context, pod *corev1.Pod, sizes []newSize) (*corev1.Pod, error) {
 	var all jsonpatch.Patch
 	for _, size := range sizes {

@@ -29,7 +29,7 @@ func withCPU(amounts ...string) (containers []any) {
 	return containers
 }
 
-// runningWith creates a ShadowPod of such containers, and has its pod run.
+// runningWith creates a ShadowPod with such containers, and makes its pod run.
 func runningWith(t *testing.T, namespace, name string, amounts ...string) (*unstructured.Unstructured, *corev1.Pod) {
 	t.Helper()
 	shadow := shadowPod(namespace, name)
@@ -44,7 +44,7 @@ func runningWith(t *testing.T, namespace, name string, amounts ...string) (*unst
 	return shadow, pod
 }
 
-// resizeTo changes the sizes of all containers by one write, as a user of the consumer does.
+// resizeTo changes the sizes of all containers with one write, as a user of the consumer does.
 func resizeTo(t *testing.T, shadow *unstructured.Unstructured, amounts ...string) {
 	t.Helper()
 	containers, err := json.Marshal(withCPU(amounts...))
@@ -67,7 +67,7 @@ func awaitCPU(t *testing.T, pod *corev1.Pod, want ...string) {
 	})
 }
 
-// One resize of the consumer is one of the provider, however many containers it has.
+// One resize on the consumer is one write on the provider, regardless of the number of containers.
 func TestAResizeOfManyContainersIsOneWrite(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -80,7 +80,8 @@ func TestAResizeOfManyContainersIsOneWrite(t *testing.T) {
 	}
 }
 
-// One container grows by the amount that another shrinks: written by itself, its size would exceed the limit of the pod.
+// One container grows by the amount that another one shrinks. Written separately, its size would exceed the limit of
+// the pod.
 func TestSizesThatFitTogetherAreNotRefused(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -95,7 +96,7 @@ func TestSizesThatFitTogetherAreNotRefused(t *testing.T) {
 	}
 }
 
-// A size that is refused keeps the others back no longer than one request.
+// A rejected size delays the other sizes by one request only.
 func TestARefusedSizeDoesNotKeepTheOthersBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

@@ -25,9 +25,9 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// alignRunning changes what a plain patch may not: sizes (in-place resize) and
-// ephemeral containers (kubectl debug). The cache holds neither. It returns the containers whose sizes could not be written, with an error, or
-// why the pod must not have what shadow asks for; nothing is changed then.
+// alignRunning applies the changes that need a subresource: sizes (in-place resize) and ephemeral containers (kubectl
+// debug). The cache contains neither. It returns the containers whose sizes could not be written, with an error, or the
+// reason why the change is refused; nothing is changed then.
 func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unstructured, cached *corev1.Pod) (pending []string, refusal *tenancy.Refusal, err error) {
 	spec, ok := podSpec(shadow)
 	if !ok {
@@ -38,7 +38,7 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 		return nil, nil, client.IgnoreNotFound(err)
 	}
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
-		return nil, nil, nil // an event will say so
+		return nil, nil, nil // an event will follow
 	}
 	last := c.lastAsked(pod)
 	sizes := newSizes(spec, pod, last)
@@ -52,7 +52,7 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 	return pending, nil, errors.Join(ephemeral, err)
 }
 
-// resize writes the new sizes, for which there is a reservation, and ends that. It returns the containers whose sizes were not written.
+// resize writes the new sizes and ends their reservation. It returns the containers whose sizes were not written.
 func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, sizes []newSize) (pending []string, err error) {
 	if len(sizes) > 1 {
 		resized, err := c.resizeAtOnce(ctx, pod, sizes)
@@ -91,7 +91,8 @@ func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructur
 	return pending, errors.Join(problems...)
 }
 
-// changedPod returns the pod as the ShadowPod wants it, as far as that matters to a Quota, and whether it becomes another one.
+// changedPod returns the pod with the desired values that a Quota counts, and whether images are replaced, which makes
+// it another pod.
 func changedPod(spec map[string]any, pod *corev1.Pod, last *asked.Record) (changed *corev1.Pod, replaces bool) {
 	changed = pod.DeepCopy()
 	for field, containers := range map[string][]corev1.Container{"containers": changed.Spec.Containers, "initContainers": changed.Spec.InitContainers} {
@@ -128,7 +129,7 @@ func (c *Controller) alignEphemeral(ctx context.Context, shadow *unstructured.Un
 	return err
 }
 
-// patchSubresource returns the pod that was written, nil if none was.
+// patchSubresource returns the written pod, or nil if nothing was written.
 func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, name string, changes jsonpatch.Patch) (*corev1.Pod, error) {
 	if err := c.brake.MayChange(ctx, shadow, updateAction, name, changes); err != nil {
 		return nil, err
@@ -155,8 +156,8 @@ func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.
 	return nil, fmt.Errorf("patching %s of pod %s/%s, %w", name, pod.Namespace, pod.Name, err)
 }
 
-// isUnserved distinguishes a subresource that the API server does not know from a pod
-// that is gone: only the latter is named.
+// isUnserved distinguishes a subresource that the API server does not serve from a pod that is gone: only the latter
+// error has a name.
 func isUnserved(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -166,15 +167,15 @@ func isUnserved(err error) bool {
 	return details == nil || details.Name == ""
 }
 
-// newSize has the sizes of one container, or of the pod.
+// newSize holds the sizes of one container, or of the pod.
 type newSize struct {
 	container string // as sizedContainer returns it
 	patch     jsonpatch.Patch
 }
 
-// newSizes gives each container, and the pod, the amounts that the ShadowPod
-// names and has not named before; others, which the provider may have added or changed, stay. One that is
-// refused keeps no other back.
+// newSizes returns, for each container and for the pod, the amounts that are new in the ShadowPod. Other amounts, which
+// the provider may have added or changed, stay. Each container has its own patch, so that a rejected one does not
+// prevent the others.
 func newSizes(spec map[string]any, pod *corev1.Pod, last *asked.Record) []newSize {
 	if last == nil {
 		return nil
@@ -215,7 +216,7 @@ func containerSizes(field string, spec map[string]any, actual []corev1.Container
 	return all
 }
 
-// withAmounts returns sizes with the limits and requests of desired that were not asked for last.
+// withAmounts returns sizes with the limits and requests of desired that are not in the last request.
 func withAmounts(sizes corev1.ResourceRequirements, desired any, last *asked.Record, field, container string) (corev1.ResourceRequirements, bool) {
 	amounts, ok := amountsOf(desired)
 	if !ok {
@@ -232,7 +233,7 @@ func withAmounts(sizes corev1.ResourceRequirements, desired any, last *asked.Rec
 	return sizes, limits || requests
 }
 
-// overlaid returns present with those of the desired amounts that are new.
+// overlaid returns present with the new amounts of desired.
 func overlaid(present, desired corev1.ResourceList, isNew func(corev1.ResourceName, resource.Quantity) bool) (corev1.ResourceList, bool) {
 	changed := false
 	for name, amount := range desired {
@@ -254,8 +255,8 @@ func overlaid(present, desired corev1.ResourceList, isNew func(corev1.ResourceNa
 // ephemeralContainers is the field of a pod's spec.
 const ephemeralContainers = "ephemeralContainers"
 
-// newEphemeral adds the ephemeral containers that the pod does not have, as they
-// are written in the ShadowPod. None can be changed or taken away.
+// newEphemeral adds the ephemeral containers that the pod does not have, in the ShadowPod's notation. Ephemeral
+// containers cannot be changed or removed.
 func newEphemeral(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 	known := strings.Split(pod.Annotations[SpentAnnotation], ",")
 	for i := range pod.Spec.EphemeralContainers {
@@ -284,7 +285,7 @@ func ephemeralNames(spec map[string]any) (names []string) {
 	return names
 }
 
-// containersOf returns one of a spec's lists of containers; what is none is left out.
+// containersOf returns the containers in a list of a spec. Items of another type are omitted.
 func containersOf(spec map[string]any, field string) (containers []map[string]any) {
 	list, _ := spec[field].([]any)
 	for _, item := range list {

@@ -19,14 +19,14 @@ import (
 	"github.com/refract-project/refract/controllers/shadowpod"
 )
 
-// running has the API server believe that a kubelet runs the pod, which only then may be resized.
+// running makes the pod look as if a kubelet runs it, which is required for a resize.
 func running(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	provider.PatchStatus(t, pod, `{"status":{"phase":"Running","containerStatuses":[{"name":"main","image":"i","imageID":"i","ready":true,"restartCount":0,
 		"state":{"running":{}},"resources":{"requests":{"cpu":"100m"}}}]}}`)
 }
 
-// What kubectl debug and a resize in place do to the consumer's pod is done to the provider's, while it runs.
+// kubectl debug and in-place resizes of the consumer's pod are applied to the provider's pod while it runs.
 func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -64,7 +64,7 @@ func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
 		t.Errorf("writes = %q, want one resize and two of ephemeral containers", writes)
 	}
 
-	// Made again, it runs no debugger that nobody asked for again.
+	// A recreated pod does not run a debug container that was not requested again.
 	first := pod.UID
 	provider.Delete(t, pod)
 	pod = awaitPod(t, shadow, first)
@@ -81,7 +81,7 @@ func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
 	}
 }
 
-// An API server that cannot resize pods is not mistaken for a pod that is gone.
+// An API server that cannot resize pods is distinguished from a pod that is gone.
 func TestSubresourcesThatAreNotServed(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -98,7 +98,7 @@ func TestSubresourcesThatAreNotServed(t *testing.T) {
 	}
 }
 
-// A size that the provider refuses is told, and holds the rest up no longer than that.
+// A size that the provider rejects is reported, and delays the other changes only by that request.
 func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -124,8 +124,8 @@ func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 	})
 }
 
-// What `kubectl debug` asks for by default is more than a tenant gets. It stays in the consumer's pod forever: neither a resize nor the
-// repair of the pod may wait for it.
+// The defaults of `kubectl debug` are not allowed for tenants. The debug container stays in the consumer's pod forever,
+// so neither a resize nor the recreation of the pod may wait for it.
 func TestARefusedDebuggerKeepsNothingBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// withEnv gives the container of shadow so many variables.
+// withEnv adds count variables to the container of shadow.
 func withEnv(shadow *unstructured.Unstructured, count int, value string) *unstructured.Unstructured {
 	env := make([]any, count)
 	for i := range env {
@@ -61,7 +61,7 @@ func TestALargeShadowPodIsRefusedUntilItIsSmaller(t *testing.T) {
 	}
 }
 
-// The cache does not hold what is large: it is read when it is needed.
+// Large content is not in the cache: it is read when it is needed.
 func TestAPodOfALargeSpecIsRecreated(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -84,7 +84,7 @@ func TestAPodOfALargeSpecIsRecreated(t *testing.T) {
 	})
 }
 
-// A ShadowPod that has become too large keeps its running pod as it is, labels and all.
+// If a ShadowPod has become too large, its running pod stays unchanged, including its labels.
 func TestAPodOfAShadowPodThatHasBecomeTooLargeIsLeftAlone(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -101,7 +101,7 @@ func TestAPodOfAShadowPodThatHasBecomeTooLargeIsLeftAlone(t *testing.T) {
 	assert.Equal(t, pod.Annotations, now.Annotations)
 }
 
-// What the cache holds of a ShadowPod that has no pod, and gets none, is little more than its identity.
+// For a ShadowPod without a pod, and for a refused one, the cache holds little more than its identity.
 func TestARefusedShadowPodCostsItsKey(t *testing.T) {
 	compact := transformOf(t)
 	shadow := func(phase, status string, generation int64, bytes int) *unstructured.Unstructured {
@@ -133,7 +133,7 @@ func TestARefusedShadowPodCostsItsKey(t *testing.T) {
 		assert.Equal(t, !tc.held, shadows.LacksMetadata(found), name)
 		assert.Equal(t, "consumer", found.GetLabels()[wire.OriginLabel], name)
 
-		// A change of what is not held is noticed all the same.
+		// A change of content that is not held is still detected.
 		changed := tc.shadow.DeepCopy()
 		changed.SetAnnotations(map[string]string{"note": strings.Repeat("y", len(tc.shadow.GetAnnotations()["note"]))})
 		other, err := compact(changed)

@@ -27,20 +27,19 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// CacheOptions restricts the manager's cache for this controller: of the
-// cluster's pods those that it manages, and of them what it reads.
+// CacheOptions restricts the manager's cache to the pods that this controller manages, and to the fields that it reads.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return kind.CacheOptions(maxKeptBytes, &corev1.Pod{}, wire.ManagedByShadowPod, trim)
 }
 
-// Decoding returns how the objects are decoded that this controller reads.
+// Decoding returns the decoding of the objects that this controller reads.
 func Decoding() onepass.Decoding { return kind.Decoding() }
 
-// maxRefusedBytes is enough for the spec of an ordinary pod that waits for room in its Quota: it is read every few seconds.
+// maxRefusedBytes is sufficient for the spec of an ordinary pod that exceeds its Quota: it is read every few seconds.
 const maxRefusedBytes = 4 << 10
 
-// maxKeptBytes returns up to which size the cache holds the spec of shadow. That of a finished pod is not needed any more, and that of a
-// refused one only if the ShadowPod or this cluster changes.
+// maxKeptBytes returns the maximum size of a ShadowPod's spec in the cache. The spec of a finished pod is no longer
+// needed, and the spec of a refused pod is only needed after the ShadowPod or this cluster changes.
 func maxKeptBytes(shadow *unstructured.Unstructured) int {
 	if podend.Finished(recordedPhase(shadow)) {
 		return 0
@@ -51,8 +50,8 @@ func maxKeptBytes(shadow *unstructured.Unstructured) int {
 	return shadows.MaxKeptBytes
 }
 
-// trim keeps of a pod what this controller reads. Pods are written with
-// patches, so nothing that is missing here is lost on the server.
+// trim keeps the fields of a pod that this controller reads. Pods are written with patches, so the fields that are
+// missing here are not lost on the server.
 func trim(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -64,7 +63,8 @@ func trim(obj any) (any, error) {
 	kept.Spec.InitContainers = trimContainers(pod.Spec.InitContainers)
 	kept.Spec.RestartPolicy = pod.Spec.RestartPolicy
 	kept.Spec.TerminationGracePeriodSeconds = pod.Spec.TerminationGracePeriodSeconds
-	kept.Spec.Overhead, kept.Spec.Resources = pod.Spec.Overhead, pod.Spec.Resources // what it has in use of a Quota
+	// These fields determine its use of a Quota.
+	kept.Spec.Overhead, kept.Spec.Resources = pod.Spec.Overhead, pod.Spec.Resources
 	kept.Spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	kept.Spec.Tolerations = pod.Spec.Tolerations
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
@@ -72,7 +72,7 @@ func trim(obj any) (any, error) {
 	case podend.Finished(pod.Status.Phase):
 		kept.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
 		kept.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
-	case isResizing(pod): // until then it has both in use
+	case isResizing(pod): // during a resize the larger size is in use
 		kept.Status.InitContainerStatuses = trimSizes(pod.Status.InitContainerStatuses)
 		kept.Status.ContainerStatuses = trimSizes(pod.Status.ContainerStatuses)
 		kept.Status.Resources, kept.Status.AllocatedResources = pod.Status.Resources, pod.Status.AllocatedResources
@@ -96,7 +96,7 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// isResizing reports whether a container has more than its spec says, which a node has not taken back yet.
+// isResizing reports whether a container has more resources than its spec, because its node has not released them yet.
 func isResizing(pod *corev1.Pod) bool {
 	sizes := map[string]corev1.ResourceRequirements{}
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
@@ -126,7 +126,7 @@ func isResizing(pod *corev1.Pod) bool {
 	return pod.Spec.Resources != nil && (exceeds(pod.Status.AllocatedResources, level.Requests) || exceeds(actual.Requests, level.Requests) || exceeds(actual.Limits, level.Limits))
 }
 
-// trimSizes keeps the resources that the containers have.
+// trimSizes keeps the actual resources of the containers.
 func trimSizes(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	kept := make([]corev1.ContainerStatus, 0, len(statuses))
 	for i := range statuses {
@@ -152,8 +152,8 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// refusedIn returns the ShadowPods in the namespace of a LimitRange whose pods the API server found invalid: the LimitRange sets resources of new
-// pods. What was refused is tried again at once.
+// refusedIn returns the ShadowPods in the namespace of a LimitRange whose pods the API server rejected as invalid,
+// because the LimitRange sets resources of new pods. They are retried at once.
 func (c *Controller) refusedIn(_ context.Context, limits client.Object) (requests []reconcile.Request) {
 	for _, key := range c.invalid.In(limits.GetNamespace()) {
 		c.refused.Drop(key)
@@ -162,11 +162,9 @@ func (c *Controller) refusedIn(_ context.Context, limits client.Object) (request
 	return requests
 }
 
-// podHandler turns events of a pod into requests for the ShadowPod of its
-// name. At the start every ShadowPod is reconciled anyway, and a pod of a ShadowPod
-// may be all that is left. Later creations are our own, but
-// what happened to the pod since may come with them: a watch that was
-// interrupted says only what it has come to.
+// podHandler maps events of a pod to requests for the ShadowPod of its name. At the start every ShadowPod is reconciled
+// anyway, but a pod may exist without its ShadowPod. Later creations are our own, but may include later changes of the
+// pod: an interrupted watch reports only the latest state.
 func (c *Controller) podHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
@@ -195,11 +193,10 @@ func requestFor(obj client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
 }
 
-// podChanged compares what trim left; resourceVersions and the records of who
-// wrote what differ in every event.
+// podChanged compares the fields that trim keeps. resourceVersions and managed fields differ in every event.
 func podChanged(before, now *corev1.Pod) bool {
 	if before.Status.Phase != now.Status.Phase || (before.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) {
-		return true // which most changes are, and needs no look at the rest
+		return true // the most frequent change
 	}
 	a, b := *before, *now
 	for _, pod := range []*corev1.Pod{&a, &b} {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A watch that was interrupted shows pods for the first time as they have become meanwhile.
+// An interrupted watch first shows pods in their present state.
 func TestPodsThatAreFirstSeenRunningAreLookedAt(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{})
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A consumer chooses what a refusal quotes. An Event and a condition must still take it, with the remedy.
+// A consumer chooses the values that a refusal quotes. The refusal, with the remedy, must still fit into an Event and a
+// condition.
 func TestRefusalsAreShort(t *testing.T) {
 	p, err := NewPolicy(Options{})
 	require.NoError(t, err)
@@ -26,7 +27,7 @@ func TestRefusalsAreShort(t *testing.T) {
 	}
 }
 
-// The key that is trusted is named, with the setting that allows it, and what else the object has does not matter.
+// The refusal names the trusted key and the setting that allows it. Other metadata of the object does not matter.
 func TestTrustedMetadata(t *testing.T) {
 	p, err := NewPolicy(Options{})
 	require.NoError(t, err)
@@ -55,7 +56,7 @@ func TestTrustedMetadata(t *testing.T) {
 	}
 }
 
-// A limit that cannot be read allows nothing, and denied keys are dropped all the same.
+// An invalid limit allows nothing, and denied keys are still dropped.
 func TestInvalidLimits(t *testing.T) {
 	p, err := NewPolicy(Options{})
 	require.NoError(t, err)

@@ -26,8 +26,8 @@ func isOfRefractctl(object client.Object) bool {
 	return object.GetLabels()[managedByLabel] == wire.ManagedByRefractctl
 }
 
-// bindings returns the RoleBindings with which refractctl admits a consumer to its tenant namespace. The first one grants access to the consumer's
-// controllers, and always exists; the second one allows renewals of its certificate.
+// bindings returns the RoleBindings by which refractctl admits a consumer to its tenant namespace. The first one grants
+// access to the consumer's controllers, and always exists; the second one allows renewals of its certificate.
 func (c *Controller) bindings(namespace, consumer string) []*rbacv1.RoleBinding {
 	peer := rbac.Peer(c.options.RolePrefix, consumer)
 	var all []*rbacv1.RoleBinding
@@ -39,7 +39,7 @@ func (c *Controller) bindings(namespace, consumer string) []*rbacv1.RoleBinding 
 	return all
 }
 
-// ownerOf returns the Tenant that a RoleBinding is deleted with, nil if there is none.
+// ownerOf returns the Tenant that owns a RoleBinding, or nil if it has no such owner.
 func ownerOf(binding *rbacv1.RoleBinding) *metav1.OwnerReference {
 	for i := range binding.OwnerReferences {
 		if owner := &binding.OwnerReferences[i]; owner.APIVersion == auth.GroupVersion.String() && owner.Kind == auth.TenantKind {
@@ -49,22 +49,23 @@ func ownerOf(binding *rbacv1.RoleBinding) *metav1.OwnerReference {
 	return nil
 }
 
-// revokeOrphans removes the subjects of RoleBindings whose Tenant is gone. The garbage collector deletes them, but later.
+// revokeOrphans removes the subjects of RoleBindings whose Tenant is gone. The garbage collector deletes the
+// RoleBindings later.
 func (c *Controller) revokeOrphans(ctx context.Context, namespace, consumer string, owner *metav1.OwnerReference) error {
 	tenants := &auth.TenantList{}
 	if err := c.live.List(ctx, tenants, client.InNamespace(namespace)); err != nil {
 		return fmt.Errorf("listing the Tenants in namespace %s, %w", namespace, err)
 	}
 	if len(tenants.Items) > 0 {
-		return nil // the cache does not have it yet
+		return nil // the cache does not have the Tenant yet
 	}
 	gone := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: owner.Name, UID: owner.UID}, Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer)}}
 	_, err := c.setAccess(ctx, gone, false)
 	return err
 }
 
-// setAccess gives the RoleBindings of a consumer their subjects, or removes these, and has the RoleBindings deleted with the Tenant. It reports whether
-// refractctl has admitted the consumer.
+// setAccess adds the subjects to the RoleBindings of a consumer, or removes them, and makes the Tenant an owner of the
+// RoleBindings. It reports whether refractctl has admitted the consumer.
 func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitted bool) (bound bool, err error) {
 	owned := false
 	for at, desired := range c.bindings(tenant.Namespace, string(tenant.Spec.ClusterID)) {
@@ -86,8 +87,8 @@ func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitte
 	return bound, nil
 }
 
-// isCurrent reports whether a Tenant stays as long as a RoleBinding does. The Tenant of a former RoleBinding is about to be deleted, and the present one
-// must not be deleted with it.
+// isCurrent reports whether a Tenant belongs to the present RoleBinding. The Tenant of a former RoleBinding is about to
+// be deleted, and the present RoleBinding must not be deleted with it.
 func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
 	for _, owner := range tenant.OwnerReferences {
 		if owner.Kind == "RoleBinding" && owner.UID != binding.UID {
@@ -97,7 +98,8 @@ func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
 	return true
 }
 
-// setSubjects restores the subjects of a RoleBinding that has none, or removes all of them, and has it deleted with its Tenant if it is owned.
+// setSubjects restores the subjects of a RoleBinding that has none, or removes all of them, and makes the Tenant its
+// owner if owned is true.
 func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, present *rbacv1.RoleBinding, subjects []rbacv1.Subject, admitted, owned bool) error {
 	changed, reason, note := present.DeepCopy(), "", ""
 	switch {
@@ -121,7 +123,7 @@ func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, prese
 	return nil
 }
 
-// withOwner returns owners with one of a kind replaced or added.
+// withOwner returns owners with the owner reference added, or replaced if owners has one of the same kind.
 func withOwner(owners []metav1.OwnerReference, owner metav1.OwnerReference) []metav1.OwnerReference {
 	for i := range owners {
 		if owners[i].APIVersion == owner.APIVersion && owners[i].Kind == owner.Kind {

@@ -1,21 +1,23 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenantaccess gives, on a provider, a Tenant to each consumer that refractctl has admitted, and enforces its spec.tenantCondition.
+// Package tenantaccess creates, on a provider, a Tenant for each consumer that refractctl has admitted, and enforces
+// its spec.tenantCondition.
 //
-// Consumers that peer with Liqo's protocol create their Tenant themselves (package authentication). Others are admitted by refractctl, with RoleBindings
-// in their tenant namespace. The controller creates a Tenant for these, so that liqoctl and refractctl cordon, drain and activate every consumer
-// in the same way:
+// Consumers that peer with Liqo's protocol create their Tenant themselves (package authentication). Other consumers are
+// admitted by refractctl, with RoleBindings in their tenant namespace. The controller creates a Tenant for them, so
+// that liqoctl and refractctl cordon, drain and activate every consumer in the same way:
 //
 //	Active    the RoleBindings have their subjects, and the Quota of the consumer is not cordoned
 //	Cordoned  the Quota is cordoned: no new pods
-//	Drained   the Quota is cordoned, the RoleBindings have no subjects, and the NamespaceMaps are deleted, and with them the remote namespaces
+//	Drained   the Quota is cordoned, the RoleBindings have no subjects, NamespaceMaps and remote namespaces are deleted
 //
-// Tenant and RoleBindings own each other. If the RoleBinding is deleted (refractctl unpeer), so is the Tenant, and a consumer whose Tenant is
-// deleted loses its access, as with Liqo. refractctl peer admits it again. ResourceSlices of such a consumer stay when it is drained, because it
-// cannot create them itself.
+// Tenant and RoleBindings own each other. If the RoleBinding is deleted (refractctl unpeer), so is the Tenant, and a
+// consumer whose Tenant is deleted loses its access, as in Liqo. refractctl peer admits it again. The ResourceSlices of
+// such a consumer are kept when it is drained, because it cannot create them itself.
 //
-// The controller never creates a RoleBinding: it only removes the subjects of those that refractctl has created, and restores them.
+// The controller never creates a RoleBinding: it only removes and restores the subjects of RoleBindings that refractctl
+// has created.
 package tenantaccess
 
 import (
@@ -49,7 +51,7 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// RolePrefix stands before the names of the ClusterRoles of this installation; empty is rbac.DefaultPrefix.
+	// RolePrefix is the prefix of the names of this installation's ClusterRoles; empty is rbac.DefaultPrefix.
 	RolePrefix string
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
@@ -68,7 +70,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "tenantaccess" }
 
 const (
@@ -100,7 +102,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case at >= 0:
 		return reconcile.Result{}, c.enforce(ctx, &tenants.Items[at])
 	case len(tenants.Items) > 0:
-		return reconcile.Result{}, nil // it peers with Liqo's protocol
+		return reconcile.Result{}, nil // the consumer peers with Liqo's protocol
 	}
 	return reconcile.Result{}, c.create(ctx, namespace.Name, consumer)
 }
@@ -111,8 +113,8 @@ func isEnforced(object client.Object) bool {
 	return ok && tenant.IsOfRefractctl()
 }
 
-// create the Tenant of a consumer that has access, in the condition that the consumer is in. All that it depends on is read from the API server: a
-// peering may have ended a moment ago.
+// create creates the Tenant of a consumer that has access, with the consumer's present condition. All reads are
+// uncached, because a peering may have ended a moment ago.
 func (c *Controller) create(ctx context.Context, namespace, consumer string) error {
 	binding := &rbacv1.RoleBinding{}
 	key := client.ObjectKey{Namespace: namespace, Name: c.bindings(namespace, consumer)[0].Name}
@@ -139,7 +141,7 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 			Namespace: namespace, Name: consumer, Labels: map[string]string{wire.RemoteClusterIDLabel: consumer, wire.AdmittedByLabel: wire.AdmittedByRefractctl},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding", Name: binding.Name, UID: binding.UID}},
 		},
-		// There is no key that the consumer would have to prove.
+		// The consumer has no key to prove.
 		Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer), AuthzPolicy: ptr.To(auth.TolerateNoHandshake), TenantCondition: condition},
 	}
 	if err := c.client.Create(ctx, tenant); err != nil {
@@ -152,7 +154,7 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	return nil
 }
 
-// enforce the condition of a Tenant.
+// enforce enforces the condition of a Tenant.
 func (c *Controller) enforce(ctx context.Context, tenant *auth.Tenant) error {
 	drained := tenant.Spec.TenantCondition == auth.TenantDrained
 	if drained || tenant.DeletionTimestamp != nil {
@@ -161,7 +163,7 @@ func (c *Controller) enforce(ctx context.Context, tenant *auth.Tenant) error {
 		}
 	}
 	if tenant.DeletionTimestamp != nil {
-		_, err := c.setAccess(ctx, tenant, false) // as the garbage collector does later
+		_, err := c.setAccess(ctx, tenant, false) // the garbage collector would revoke the access later
 		return err
 	}
 	// The Quota is cordoned first, so that a consumer whose access cannot be revoked creates nothing more.
@@ -214,7 +216,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Watches(&auth.Tenant{}, toNamespace, builder.WithPredicates(changed)).
 		Watches(&rbacv1.RoleBinding{}, toNamespace, builder.WithPredicates(predicate.NewPredicateFuncs(isOfRefractctl))).
 		Watches(&offloading.Quota{}, toNamespace, builder.WithPredicates(changed)).
-		// A consumer that is being drained may still have created one.
+		// A consumer that is being drained may still have created a NamespaceMap.
 		Watches(&offloading.NamespaceMap{}, toNamespace, builder.WithPredicates(changed, predicate.NewPredicateFuncs(isReplicated))).
 		Complete(report.Failures(c, c.options.Failed))
 }

@@ -37,7 +37,7 @@ type consumer struct {
 	id, namespace string
 }
 
-// admit creates what refractctl peer creates at the provider, with a label that says who has.
+// admit creates the objects that refractctl peer creates on the provider, with a label that names their creator.
 func admit(t *testing.T, id, managedBy string, cordoned *bool) consumer {
 	t.Helper()
 	c := consumer{id: id, namespace: wire.TenantNamespace(id)}
@@ -75,7 +75,7 @@ func (c consumer) quota(t *testing.T) *offloading.Quota {
 	return quota
 }
 
-// may asks the API server whether the consumer may send a NamespaceMap with its certificate, and with its token.
+// may reports whether the consumer may create a NamespaceMap with its certificate, and with its token.
 func (c consumer) may(t *testing.T) (certificate, token bool) {
 	t.Helper()
 	ask := func(user string, groups ...string) bool {
@@ -128,7 +128,7 @@ func start(t *testing.T) *controllertest.Manager {
 	return provider.StartManager(t, func(o *controllers.Options) { o.TenantAccess.Enabled = true })
 }
 
-// A consumer that joined before this controller existed gets a Tenant, whose condition is obeyed.
+// A consumer that joined before this controller existed gets a Tenant, whose condition is enforced.
 func TestTenantsAreObeyed(t *testing.T) {
 	rome := admit(t, "rome", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -196,7 +196,8 @@ func TestADeletedTenantEndsTheAccess(t *testing.T) {
 	provider.AwaitGone(t, turin.tenant())
 }
 
-// A consumer that is admitted again before the garbage collector has deleted the Tenant of its former access keeps the new one.
+// A consumer that is admitted again before the garbage collector has deleted the Tenant of its former access keeps the
+// new access.
 func TestAnImmediateReturnKeepsItsAccess(t *testing.T) {
 	lucca := admit(t, "lucca", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -219,7 +220,7 @@ func TestAnImmediateReturnKeepsItsAccess(t *testing.T) {
 	}
 }
 
-// What refractctl has not admitted has no Tenant of ours, and what an administrator has cordoned stays so.
+// A consumer that refractctl has not admitted gets no Tenant, and the cordon of an administrator stays.
 func TestOthersAreLeftAlone(t *testing.T) {
 	declared := admit(t, "bari", "Helm", nil)
 	liqo := admit(t, "pisa", wire.ManagedByRefractctl, nil)
@@ -252,7 +253,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	last.awaitCordon(t, true)
 }
 
-// The controller manager cannot grant access that refractctl has not granted, whatever its code does.
+// The controller manager cannot grant access that refractctl has not granted: the policies deny it.
 func TestTheManagerRestoresOnlyWhatRefractctlHasGranted(t *testing.T) {
 	siena := admit(t, "siena", wire.ManagedByRefractctl, nil)
 	elsewhere := provider.Namespace(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// quotaOf returns the Quota that refractctl has created for a consumer, nil if there is none.
+// quotaOf returns the Quota that refractctl has created for a consumer, or nil if it does not exist.
 func (c *Controller) quotaOf(ctx context.Context, namespace, consumer string) (*offloading.Quota, error) {
 	quotas := &offloading.QuotaList{}
 	if err := c.client.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
@@ -32,7 +32,8 @@ func (c *Controller) quotaOf(ctx context.Context, namespace, consumer string) (*
 	return nil, nil //nolint:nilnil // as documented
 }
 
-// setCordon cordons the Quota of a consumer, or takes back that it did: a Quota that an administrator has cordoned stays so.
+// setCordon cordons the Quota of a consumer, or reverts its own cordon: a Quota that an administrator has cordoned
+// stays cordoned.
 func (c *Controller) setCordon(ctx context.Context, tenant *auth.Tenant, cordoned bool) error {
 	consumer := string(tenant.Spec.ClusterID)
 	quota, err := c.quotaOf(ctx, tenant.Namespace, consumer)
@@ -64,13 +65,13 @@ func (c *Controller) setCordon(ctx context.Context, tenant *auth.Tenant, cordone
 	return nil
 }
 
-// isReplicated reports whether a consumer has sent an object.
+// isReplicated reports whether an object was sent by a consumer.
 func isReplicated(object client.Object) bool {
 	return object.GetLabels()[wire.ReplicatedLabel] == "true"
 }
 
-// deleteMaps deletes the NamespaceMaps of a drained consumer, and with them its remote namespaces and their data: a claim must not keep its pods
-// running. refractctl drain tenant looks for such claims before it drains a consumer.
+// deleteMaps deletes the NamespaceMaps of a drained consumer, and with them its remote namespaces and their data: a
+// claim must not keep its pods running. refractctl drain tenant checks for such claims before it drains a consumer.
 func (c *Controller) deleteMaps(ctx context.Context, tenant *auth.Tenant) error {
 	maps := &offloading.NamespaceMapList{}
 	if err := c.client.List(ctx, maps, client.InNamespace(tenant.Namespace), client.MatchingLabels{wire.ReplicatedLabel: "true"}); err != nil {

@@ -4,10 +4,10 @@
 // Package virtualnode runs the virtual kubelets of virtual nodes, and removes virtual nodes without losing their
 // workloads.
 //
-// The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and
-// follows both. The creator of the VirtualNode, such as refractctl or the chart, also creates its ServiceAccount and permissions.
-// This controller grants none: where the ServiceAccount is missing, as after liqoctl create virtualnode, it deploys nothing, and says in the
-// conditions who creates it.
+// The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and follows
+// both. The creator of the VirtualNode, such as refractctl or the chart, also creates its ServiceAccount and
+// permissions. This controller grants none: if the ServiceAccount is missing, for example after liqoctl create
+// virtualnode, it deploys nothing and reports in the conditions how to create it.
 //
 // A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it is removed:
 // when the VirtualNode is deleted, or its createNode is set to false. The node is cordoned and its pods are evicted,
@@ -17,8 +17,8 @@
 // step is one reconciliation that derives its progress from the cluster, so it continues after a restart. No step
 // blocks: a pod that cannot be evicted does not delay other virtual nodes.
 //
-// A provider that is lost for good is declared dead on its ForeignCluster. The controller then waits for nothing
-// there.
+// A provider that is lost permanently is declared dead on its ForeignCluster. The controller then does not wait for
+// anything there.
 package virtualnode
 
 import (
@@ -56,13 +56,14 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many VirtualNodes are reconciled at once.
+	// Workers is the number of VirtualNodes that are reconciled concurrently.
 	Workers int
-	// Installation has the common settings of the Deployments of virtual kubelets.
+	// Installation holds the common settings of the Deployments of virtual kubelets.
 	Installation Installation
-	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that name none; if empty, another controller runs virtual kubelets.
+	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that do not name one. If it is empty, another controller
+	// runs virtual kubelets.
 	DefaultTemplate types.NamespacedName
-	// DrainTimeout is after which time a drain that is not over is reported as stuck; 0 never does.
+	// DrainTimeout is the time after which an unfinished drain is reported as stuck; 0 means never.
 	DrainTimeout time.Duration
 	// Clock returns the time.
 	Clock clock.PassiveClock
@@ -73,10 +74,10 @@ type Options struct {
 // Controller runs, drains and removes virtual nodes.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // the pods of a node, and what must not be missed because a cache is late
+	live    client.Reader // uncached: pods of a node, and objects for which a stale cache would do harm
 	report  *report.Reporter
 	options Options
-	// refusals counts how often a virtual kubelet could not be deployed.
+	// refusals counts the failed deployments of virtual kubelets.
 	refusals report.Refusals
 }
 
@@ -85,23 +86,26 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "virtualnode" }
 
-// How often a virtual node is looked at while pods are awaited, whose end no watch reports: each time lists them. Most drains are short.
+// Minimum and maximum period at which a virtual node is reconciled while it waits for pods, whose deletion is not
+// watched. Each reconciliation lists the pods. Most drains are short.
 const (
 	soon   = 250 * time.Millisecond
 	seldom = 2 * time.Second
-	// accountRetry is how often a missing ServiceAccount is looked for, which this process may list, but not watch.
+	// accountRetry is the period at which a missing ServiceAccount is looked up: this process may list ServiceAccounts,
+	// but not watch them.
 	accountRetry = 10 * time.Second
 )
 
-// again returns after which time to look, for something that was begun at the given time: a quarter of how long it has taken.
+// again returns the delay before the next check of an operation that began at the given time: a quarter of its
+// duration.
 func (c *Controller) again(begun time.Time) time.Duration {
 	return min(max(c.options.Clock.Since(begun)/4, soon), seldom)
 }
 
-// Reconcile takes the next step of a drain or a removal.
+// Reconcile deploys the virtual kubelet, and takes the next step of a drain or a removal.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	if err := c.client.Get(ctx, request.NamespacedName, vn); err != nil {
@@ -125,7 +129,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Clear(request.NamespacedName)
 		c.refusals.Drop(request.NamespacedName)
 	}
-	if failed == nil && wrong != nil && again == 0 { // a quota or an admission policy may be the cause, and change
+	if failed == nil && wrong != nil && again == 0 { // A quota or an admission policy may be the cause, and may change.
 		if again = wrong.retry; again == 0 {
 			again = c.refusals.Next(request.NamespacedName, strconv.FormatInt(vn.Generation, 10))
 		}
@@ -133,7 +137,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, errors.Join(err, failed)
 }
 
-// serve has the Node in service, drains it, or removes it.
+// serve keeps the Node in service, drains it, or removes it.
 func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Duration, err error) {
 	if v.CreateNode() && !v.toBeDrained() {
 		return 0, c.endDrain(ctx, v)
@@ -151,19 +155,19 @@ func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Dura
 		"The node is drained; refractctl uncordon virtualnode "+v.Name+" makes it schedulable again"))
 }
 
-// virtualNode is a VirtualNode and what is known about it.
+// virtualNode is a VirtualNode with the related objects.
 type virtualNode struct {
 	*offloading.VirtualNode
-	// node is nil if there is none, or it has another owner.
+	// node is nil if it does not exist or has another owner.
 	node *corev1.Node
-	// taken: there is a Node of that name, which has another owner.
+	// taken is true if the Node of that name has another owner.
 	taken bool
-	// duplicate is the namespace of an older VirtualNode of the same name, "" if there is none.
+	// duplicate is the namespace of an older VirtualNode of the same name. It is empty if the name is unique.
 	duplicate string
-	// template configures the virtual kubelet, nil if there is none of that name.
+	// template configures the virtual kubelet. It is nil if it does not exist.
 	template     *offloading.VkOptionsTemplate
 	templateName types.NamespacedName
-	// cluster is the provider, nil while there is no ForeignCluster.
+	// cluster is the provider. It is nil while the ForeignCluster does not exist.
 	cluster *core.ForeignCluster
 }
 
@@ -179,10 +183,11 @@ func (v *virtualNode) toBeDrained() bool { return v.Annotations[wire.DrainAnnota
 
 func (v *virtualNode) provider() string { return v.Spec.ClusterID.String() }
 
-// dead reports whether an administrator has given the provider up.
+// dead reports whether an administrator has declared the provider dead.
 func (v *virtualNode) dead() bool { return peers.IsDead(v.cluster) }
 
-// gather finds out how things are. It reads the Node past the cache: what is decided by it cannot be taken back.
+// gather reads the related objects. The Node is read uncached, because the decisions that depend on it cannot be
+// undone.
 func (c *Controller) gather(ctx context.Context, v *virtualNode) (err error) {
 	all := &offloading.VirtualNodeList{}
 	if err := c.client.List(ctx, all); err != nil {
@@ -211,7 +216,7 @@ func (c *Controller) gather(ctx context.Context, v *virtualNode) (err error) {
 	return err
 }
 
-// older reports whether a VirtualNode was there before another one.
+// older reports whether a VirtualNode was created before another one.
 func older(a, b *offloading.VirtualNode) bool {
 	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.Namespace < b.Namespace
@@ -238,7 +243,8 @@ func (c *Controller) findTemplate(ctx context.Context, v *virtualNode) error {
 	return nil
 }
 
-// endDrain removes the conditions of a drain. For the client that has withdrawn the request, this means that the Node is no longer cordoned.
+// endDrain removes the conditions of a drain. To the client that has withdrawn the request, this means that the Node is
+// no longer cordoned.
 func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	if before := conditionOf(v.VirtualNode, offloading.NodeConditionType); before == nil || before.Status != offloading.DrainingConditionStatus {
 		return nil
@@ -249,7 +255,7 @@ func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.RunningConditionStatus, uncordonedReason, "The node is no longer being drained"))
 }
 
-// runsKubelets reports whether this controller, and no other, runs virtual kubelets.
+// runsKubelets reports whether this controller, rather than another one, runs virtual kubelets.
 func (c *Controller) runsKubelets() bool {
 	return c.options.DefaultTemplate != (types.NamespacedName{})
 }
@@ -259,7 +265,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(vn client.Object) bool { return controllerutil.ContainsFinalizer(vn, wire.VirtualNodeFinalizer) }
 }
 
-// CacheOptions restricts the manager's cache for this controller: of the Deployments those of virtual kubelets.
+// CacheOptions restricts the Deployments in the manager's cache to the virtual kubelets'.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.Deployment{}: {Label: labels.SelectorFromSet(labels.Set{wire.ComponentLabel: wire.VirtualKubeletComponent})},
@@ -284,7 +290,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: kubelet.GetNamespace(), Name: kubelet.GetLabels()[wire.VirtualNodeLabel]}}}
 	})
 	building := builder.ControllerManagedBy(mgr)
-	if c.runsKubelets() { // otherwise it may lack the permission to watch these
+	// Another installation may not have the permission to watch these.
+	if c.runsKubelets() {
 		building = building.Watches(&offloading.VkOptionsTemplate{}, all).Watches(&appsv1.Deployment{}, ofKubelet)
 	}
 	return building.
@@ -300,7 +307,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 func (c *Controller) matching(ctx context.Context, matches func(*offloading.VirtualNode) bool) (requests []reconcile.Request) {
 	list := &offloading.VirtualNodeList{}
 	if err := c.client.List(ctx, list); err != nil {
-		return nil // the cache has it, or nothing runs yet
+		return nil // the cache returns it, or nothing runs yet
 	}
 	for i := range list.Items {
 		if matches(&list.Items[i]) {

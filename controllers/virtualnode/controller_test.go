@@ -42,7 +42,8 @@ var consumer = controllertest.Cluster{ID: "rome", Options: testenv.Options{CRDPa
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
-// virtualNode creates one of a provider, its Node, and the Deployment of its virtual kubelet. The virtual kubelet is played by end.
+// virtualNode creates a VirtualNode of a provider, its Node, and the Deployment of its virtual kubelet. end acts as the
+// virtual kubelet.
 func virtualNode(t *testing.T, provider, name string) *offloading.VirtualNode {
 	t.Helper()
 	tenant := wire.TenantNamespace(provider)
@@ -75,7 +76,7 @@ func virtualNode(t *testing.T, provider, name string) *offloading.VirtualNode {
 	return vn
 }
 
-// access returns what was made for the virtual kubelet of a node to run with.
+// access returns the names of the ServiceAccount, roles and bindings of a node's virtual kubelet.
 func access(t *testing.T, node string) (names []string) {
 	t.Helper()
 	for _, list := range []client.ObjectList{&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &corev1.ServiceAccountList{}} {
@@ -88,7 +89,8 @@ func access(t *testing.T, node string) (names []string) {
 	return names
 }
 
-// besides creates what refractctl makes for the virtual kubelet of a node besides its permissions, with an owner.
+// besides creates the objects that refractctl creates for a node's virtual kubelet in addition to its permissions, with
+// an owner.
 func besides(t *testing.T, vn, owner *offloading.VirtualNode) []client.Object {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: vn.Namespace, Name: "vk-" + vn.Name, OwnerReferences: []metav1.OwnerReference{
@@ -114,7 +116,7 @@ func pod(t *testing.T, namespace, name, node string) *corev1.Pod {
 	return created
 }
 
-// daemon returns the pod of a DaemonSet that tolerates everything, on the node.
+// daemon returns the pod of a DaemonSet that tolerates all taints, on the node.
 func daemon(t *testing.T, namespace, node string) *corev1.Pod {
 	t.Helper()
 	labels := map[string]string{"app": "daemon"}
@@ -141,7 +143,7 @@ func daemon(t *testing.T, namespace, node string) *corev1.Pod {
 	return found
 }
 
-// budget keeps a pod from being evicted.
+// budget prevents the eviction of a pod.
 func budget(t *testing.T, pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 	t.Helper()
 	created := &policyv1.PodDisruptionBudget{
@@ -171,7 +173,7 @@ func awaitEvicted(t *testing.T, pods ...*corev1.Pod) {
 	}
 }
 
-// end plays the virtual kubelet whose pods have ended on the provider.
+// end deletes pods that have ended on the provider, as the virtual kubelet does.
 func end(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
@@ -209,8 +211,8 @@ func deployment(vn *offloading.VirtualNode) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: "vk-" + vn.Name}}
 }
 
-// A virtual node goes when its pods have ended, disruption budgets included, and its virtual kubelet after them. Meanwhile another
-// one of the same provider is removed, and the node of another stays.
+// A virtual node is removed when its pods have ended, with respect to disruption budgets, followed by its virtual
+// kubelet. Meanwhile another one of the same provider is removed, and the node of a third one stays.
 func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn, other, stays := virtualNode(t, "milan", "milan"), virtualNode(t, "milan", "milan-2"), virtualNode(t, "milan", "milan-3")
@@ -253,7 +255,8 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	awaitEvicted(t, held)
 	end(t, held)
 	consumer.AwaitGone(t, node("milan"))
-	consumer.Get(t, deployment(vn), vn.Namespace, "vk-milan") // which ends that pod on the provider, once Kubernetes has deleted it here
+	// The virtual kubelet ends the pod on the provider after Kubernetes has deleted it here.
+	consumer.Get(t, deployment(vn), vn.Namespace, "vk-milan")
 	consumer.Delete(t, daemon)
 	consumer.AwaitGone(t, deployment(vn))
 	consumer.AwaitGone(t, vn)
@@ -283,13 +286,13 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	consumer.Get(t, deployment(stays), stays.Namespace, "vk-milan-3")
 }
 
-// mapping creates the NamespaceMap of a provider that has a remote namespace.
+// mapping creates the NamespaceMap of a provider with a remote namespace.
 func mapping(t *testing.T, provider, namespace string) *offloading.NamespaceMap {
 	t.Helper()
 	created := &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(provider), Name: provider, Labels: map[string]string{
 			wire.RemoteClusterIDLabel: provider, wire.RemoteIDLabel: provider, wire.ReplicationLabel: "true"},
-			Finalizers: []string{"example.com/provider"}}, // until the provider has deleted its namespaces
+			Finalizers: []string{"example.com/provider"}}, // removed when the provider has deleted its namespaces
 		Spec: offloading.NamespaceMapSpec{DesiredMapping: map[string]string{namespace: namespace + "-rome"}},
 	}
 	consumer.Create(t, created)
@@ -297,7 +300,7 @@ func mapping(t *testing.T, provider, namespace string) *offloading.NamespaceMap 
 	return created
 }
 
-// volume creates one whose data is on the provider.
+// volume creates a PersistentVolume whose data is on the provider.
 func volume(t *testing.T, provider, name string) *corev1.PersistentVolume {
 	t.Helper()
 	created := &corev1.PersistentVolume{
@@ -321,7 +324,8 @@ func release(t *testing.T, volume *corev1.PersistentVolume) {
 	_ = consumer.Client.Delete(t.Context(), volume)
 }
 
-// With its last virtual node a provider loses the remote namespaces, unless data lies there. Another virtual node keeps them.
+// With the last virtual node of a provider, the remote namespaces are removed, unless they have data. Another virtual
+// node keeps them.
 func TestTheLastVirtualNodeTakesTheNamespacesBack(t *testing.T) {
 	shop := consumer.Namespace(t)
 	first, last := virtualNode(t, "turin", "turin"), virtualNode(t, "turin", "turin-2")
@@ -351,7 +355,8 @@ func TestTheLastVirtualNodeTakesTheNamespacesBack(t *testing.T) {
 	consumer.AwaitGone(t, last)
 }
 
-// With the confirmation of the last virtual node the NamespaceMap goes, and takes it over. Volumes that are retained hold it in any case.
+// If the deletion is confirmed on the last virtual node, the NamespaceMap gets the confirmation and is deleted.
+// Retained volumes prevent this in any case.
 func TestTheLastVirtualNodeTakesConfirmedData(t *testing.T) {
 	shop := consumer.Namespace(t)
 	last := virtualNode(t, "prato", "prato")
@@ -387,7 +392,8 @@ func TestTheLastVirtualNodeTakesConfirmedData(t *testing.T) {
 	consumer.AwaitGone(t, last)
 }
 
-// Nothing is awaited from a provider that was given up: neither the end of pods, nor that data is moved. What it has is listed.
+// Nothing is awaited from a dead provider: neither the end of pods nor the migration of data. The remaining objects are
+// listed.
 func TestAProviderThatIsGivenUp(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "bari", "bari")
@@ -409,7 +415,7 @@ func TestAProviderThatIsGivenUp(t *testing.T) {
 		}
 		return nil
 	})
-	consumer.Patch(t, requested, `{"metadata":{"finalizers":null}}`) // which the replicator would do
+	consumer.Patch(t, requested, `{"metadata":{"finalizers":null}}`) // the replicator would remove it
 	consumer.AwaitGone(t, vn)
 	consumer.AwaitGone(t, deployment(vn))
 	consumer.AwaitGone(t, node("bari"))
@@ -419,7 +425,7 @@ func TestAProviderThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// A drain that an administrator asks for ends in a node without pods, which can be put back into service.
+// A drain on request removes the pods of a node, which can be put back into service.
 func TestDrainOnRequest(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "genoa", "genoa")
@@ -430,7 +436,7 @@ func TestDrainOnRequest(t *testing.T) {
 	consumer.Patch(t, vn, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DrainAnnotation))
 	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "DrainTimedOut", "blocked by a PodDisruptionBudget")
 	consumer.AwaitEvent(t, vn.Namespace, "VirtualNode", "genoa", "DrainTimedOut")
-	for range 2 { // reconciliations meanwhile
+	for range 2 { // reconciliations occur meanwhile
 		before := deployment(vn)
 		consumer.Get(t, before, vn.Namespace, "vk-genoa")
 		consumer.Delete(t, before)
@@ -454,7 +460,7 @@ func TestDrainOnRequest(t *testing.T) {
 	consumer.Get(t, deployment(vn), vn.Namespace, "vk-genoa")
 }
 
-// A node that only bears the name of a VirtualNode is none of its business.
+// A node with another owner that has the name of a VirtualNode is left unchanged.
 func TestNodesOfOthersAreLeftAlone(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "pisa", "pisa")
@@ -477,7 +483,7 @@ func TestNodesOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Nothing is written to a VirtualNode that is as it should be.
+// A VirtualNode in the desired state is not written.
 func TestARestartWritesNothing(t *testing.T) {
 	vn := virtualNode(t, "siena", "siena")
 	first := consumer.StartManager(t)

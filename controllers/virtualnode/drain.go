@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/internal/poddrain"
 )
 
-// Reasons of conditions and Events, and the action of the latter.
+// Reasons of conditions and Events, and the action of the Events.
 const (
 	drainingReason   = "Draining"
 	drainedReason    = "Drained"
@@ -31,10 +31,11 @@ const (
 	drainAction = "Drain"
 )
 
-// evictionsAtOnce bounds one round, so that it ends before its deadline; the next one follows.
+// evictionsAtOnce limits the evictions of one round, so that it ends before its deadline. The next round follows.
 const evictionsAtOnce = 200
 
-// drain cordons the node and evicts its pods. It reports whether none is left, and says on the VirtualNode which are.
+// drain cordons the node and evicts its pods. It reports whether no pods are left, and shows the remaining ones on the
+// VirtualNode.
 func (c *Controller) drain(ctx context.Context, v *virtualNode) (drained bool, err error) {
 	if v.node == nil {
 		return true, nil
@@ -56,9 +57,9 @@ func (c *Controller) drain(ctx context.Context, v *virtualNode) (drained bool, e
 	return false, c.showDrain(ctx, v, round)
 }
 
-// beginDrain says that the node is being drained before anything is done to it. The write fails if the VirtualNode has changed, because the
-// request may have been withdrawn. Whoever withdraws one can therefore see whether a drain is in flight, which would cordon the Node once
-// more: only while the condition says so (see endDrain).
+// beginDrain writes the Draining condition before the node is changed. The write fails if the VirtualNode has changed,
+// because the request may have been withdrawn. A client that withdraws its request can therefore see in the condition
+// whether a drain is in progress that may cordon the Node once more (see endDrain).
 func (c *Controller) beginDrain(ctx context.Context, v *virtualNode) error {
 	before := conditionOf(v.VirtualNode, offloading.NodeConditionType)
 	if v.DeletionTimestamp != nil || before != nil && before.Status == offloading.DrainingConditionStatus {
@@ -94,11 +95,11 @@ func (c *Controller) podsOf(ctx context.Context, node string) ([]metav1.PartialO
 	return slices.DeleteFunc(bound, func(pod metav1.PartialObjectMetadata) bool { return !poddrain.Evicts(&pod) }), err
 }
 
-// round is what became of the pods of a node.
+// round is the result of one round of evictions on a node.
 type round struct {
 	left, ending int
-	held         []string // by a disruption budget, with what the API server says
-	refused      error    // of the first pod that cannot be evicted for another reason
+	held         []string // pods blocked by a disruption budget, with the API server's message
+	refused      error    // error of the first pod that cannot be evicted for another reason
 }
 
 func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetadata) (*round, error) {
@@ -117,7 +118,8 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 		key := client.ObjectKeyFromObject(pod).String()
 		err := c.client.SubResource("eviction").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, eviction)
 		switch {
-		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is going, or another one by now
+		// The pod is terminating, gone or was replaced.
+		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			done.ending++
 		case apierrors.IsTooManyRequests(err):
 			done.held = append(done.held, key+": "+err.Error())
@@ -130,7 +132,7 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 	return done, nil
 }
 
-// showDrain reports the progress of a drain, and what blocks it.
+// showDrain reports the progress of a drain and its obstacles.
 func (c *Controller) showDrain(ctx context.Context, v *virtualNode, done *round) error {
 	message := fmt.Sprintf("%s left on the node, %d terminating", count(done.left, "pod"), done.ending)
 	if len(done.held) > 0 {
@@ -151,7 +153,7 @@ func (c *Controller) showDrain(ctx context.Context, v *virtualNode, done *round)
 	if err := c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, reason, message)); err != nil {
 		return err
 	}
-	return done.refused // it is counted, and retried
+	return done.refused // the error is counted and retried
 }
 
 // drainingSince returns when the drain began.
@@ -162,7 +164,7 @@ func (c *Controller) drainingSince(v *virtualNode) time.Time {
 	return c.options.Clock.Now()
 }
 
-// count is "1 pod", or "2 pods".
+// count returns a number with its noun, such as "1 pod" or "2 pods".
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -24,15 +24,15 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// Installation has the common settings of the Deployments of virtual kubelets.
+// Installation holds the common settings of the Deployments of virtual kubelets.
 type Installation struct {
-	// ClusterID of this cluster.
+	// ClusterID is the ID of this cluster.
 	ClusterID string
-	// Namespace of the installation.
+	// Namespace is the namespace of the installation.
 	Namespace string
 }
 
-// Name and ports of the container, and where it finds files.
+// Name, ports and paths of the container.
 const (
 	containerName    = "virtual-kubelet"
 	kubeletPort      = 10250
@@ -40,9 +40,10 @@ const (
 	pluginsMountPath = "/plugins"
 )
 
-// Forge returns the Deployment of a virtual kubelet: that of the VkOptionsTemplate, patched with spec.template of the VirtualNode.
-// Its arguments are those that Liqo sets for its virtual kubelets, so that either may be run; flags that only one of them knows are
-// in spec.extraArgs of the VkOptionsTemplate. The node's own flags come last and take precedence.
+// Forge returns the Deployment of a virtual kubelet: the Deployment of the VkOptionsTemplate, patched with
+// spec.template of the VirtualNode. It uses the arguments that Liqo sets for its virtual kubelets, so that either image
+// may be run. Flags that only one of them supports are in spec.extraArgs of the VkOptionsTemplate. The node's own flags
+// come last and take precedence.
 func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, in Installation) (*appsv1.Deployment, error) {
 	made := forge(vn, template, in)
 	if vn.Spec.Template != nil {
@@ -67,7 +68,7 @@ func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 	return made, nil
 }
 
-// effective returns the two settings that a VirtualNode may leave to the template.
+// effective returns the two settings that the template provides if the VirtualNode does not set them.
 func effective(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) (createNode, checkNetwork bool) {
 	createNode, disabled := template.Spec.CreateNode, template.Spec.DisableNetworkCheck
 	if vn.Spec.CreateNode != nil {
@@ -96,7 +97,7 @@ func forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{container(vn, template, in)},
-		// The serving certificate, and the cache of compiled modules.
+		// The volume holds the serving certificate and the cache of compiled modules.
 		Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 	}
 	if replicas > 1 {
@@ -115,7 +116,7 @@ func forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
-			// The next one stands by before the previous one releases the lease.
+			// The next replica stands by before the previous one releases the lease.
 			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
 				MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: template.Spec.ExtraAnnotations}, Spec: pod},
@@ -161,18 +162,18 @@ func fromField(name, path string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
 }
 
-// readyPeriodSeconds is how often a virtual kubelet is asked whether it is ready: a rollout waits for the answer.
+// readyPeriodSeconds is the period of the readiness probe, which delays each rollout.
 const readyPeriodSeconds = 2
 
 func probe(path string) *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("health")}}}
 }
 
-// reflectors are the kinds whose reflection a template configures, in the order of the arguments. They are those of reflection.DefaultKinds,
-// which runs in another process: test/kinds_test.go compares them.
+// reflectors are the kinds whose reflection a template configures, in the order of the arguments. They must match
+// reflection.DefaultKinds, which runs in another process: test/kinds_test.go compares them.
 var reflectors = []struct {
 	kind  string
-	typed bool // the user chooses the policy; the others have rules of their own, and no such flag
+	typed bool // users choose the policy; the other kinds have fixed rules and no such flag
 }{
 	{"pod", false}, {"service", true}, {"endpointslice", false}, {"ingress", true}, {"configmap", true}, {"secret", true}, {"serviceaccount", false},
 	{"persistentvolumeclaim", false}, {"event", true}, {"networkpolicy", true}, {"poddisruptionbudget", true},
@@ -217,7 +218,7 @@ func arguments(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplat
 	return append(args, spec.ExtraArgs...)
 }
 
-// classes enables what the provider offers classes of.
+// classes returns the flags for the kinds of classes that the provider offers.
 func classes(vn *offloading.VirtualNode) (args []string) {
 	storage := chosen(vn.Spec.StorageClasses, func(c offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
 	ingress := chosen(vn.Spec.IngressClasses, func(c offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
@@ -234,7 +235,7 @@ func classes(vn *offloading.VirtualNode) (args []string) {
 	return args
 }
 
-// chosen returns the default class, or the first, "" of none.
+// chosen returns the name of the default class, or else of the first. It is empty if the list is empty.
 func chosen[T any](list []T, describe func(T) (name string, byDefault bool)) (first string) {
 	for _, class := range list {
 		name, byDefault := describe(class)
@@ -266,7 +267,7 @@ func valueOf(args []string, flag string) (value string) {
 	return value
 }
 
-// withFlags returns args with these flags in place of what they say of the same ones.
+// withFlags returns args with these flags, without other values of the same flags.
 func withFlags(args, flags []string) []string {
 	kept := slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
 		name, _, _ := strings.Cut(arg, "=")
@@ -294,7 +295,7 @@ func containerOf(deployment *appsv1.Deployment) *corev1.Container {
 	return nil
 }
 
-// override merges what users, or Liqo's webhook, have written into spec.template. Name, namespace and selector stay.
+// override merges spec.template, which users or Liqo's webhook have written. Name, namespace and selector stay.
 func override(made *appsv1.Deployment, with *offloading.DeploymentTemplate) (*appsv1.Deployment, error) {
 	original, err := json.Marshal(made)
 	if err != nil {
@@ -308,7 +309,7 @@ func override(made *appsv1.Deployment, with *offloading.DeploymentTemplate) (*ap
 	if err := json.Unmarshal(text, &patch); err != nil {
 		return nil, fmt.Errorf("decoding spec.template, %w", err)
 	}
-	withoutNulls(patch) // fields that are not set are written so, and would delete
+	withoutNulls(patch) // Unset fields are encoded as null, which would delete them.
 	if text, err = json.Marshal(patch); err != nil {
 		return nil, fmt.Errorf("encoding spec.template, %w", err)
 	}
@@ -344,7 +345,7 @@ func withoutNulls(value any) {
 	}
 }
 
-// effectivePatch returns the offloadingPatch with the template's keys that are not reflected.
+// effectivePatch returns the offloadingPatch extended by the template's keys that are not reflected.
 func effectivePatch(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) *offloading.OffloadingPatch {
 	patch := &offloading.OffloadingPatch{}
 	if vn.Spec.OffloadingPatch != nil {

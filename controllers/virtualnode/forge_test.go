@@ -70,7 +70,7 @@ func TestADeploymentIsMadeOfTemplateAndVirtualNode(t *testing.T) {
 	assert.Subset(t, made.Spec.Template.Spec.Containers[0].Args, []string{"--disable-ip-reflection", "--foreign-cidrs=10.1.0.0/16,10.2.0.0/16"})
 }
 
-// What a VirtualNode says of its own Deployment counts, but not whose it is.
+// spec.template of a VirtualNode overrides its Deployment, except for the identity.
 func TestAVirtualNodeOverridesItsTemplate(t *testing.T) {
 	vn, template := given()
 	vn.Spec.Template = &offloading.DeploymentTemplate{

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// Reasons of conditions and Events, and the action of the latter.
+// Reasons of conditions and Events, and the action of the Events.
 const (
 	createdReason         = "VkCreated" // as in Liqo
 	updatedReason         = "VkUpdated"
@@ -44,12 +44,12 @@ const (
 // problem prevents the deployment of a virtual kubelet until its cause is corrected.
 type problem struct {
 	reason, message string
-	// retry is the delay before the next attempt; 0 lets it grow.
+	// retry is the delay before the next attempt; 0 means exponential backoff.
 	retry time.Duration
 }
 
-// run creates or updates the Deployment of the virtual kubelet, and shows whether it works. It returns the problem that somebody has to solve
-// first, nil without one.
+// run creates or updates the Deployment of the virtual kubelet, and shows whether it runs. It returns the problem that
+// a user has to solve first, or nil.
 func (c *Controller) run(ctx context.Context, v *virtualNode) (wrong *problem, err error) {
 	if !c.runsKubelets() {
 		return nil, nil
@@ -73,7 +73,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if v.template == nil {
 		return &problem{reason: noTemplateReason, message: fmt.Sprintf("VkOptionsTemplate %s not found: create it, or set spec.vkOptionsTemplateRef to an existing one", v.templateName)}, nil
 	}
-	// Before the virtual kubelet runs: what is to stay here must not cross until it is known.
+	// The patch is published before the virtual kubelet runs. Otherwise excluded keys could be reflected.
 	if err := c.publishPatch(ctx, v); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if err != nil {
 		return &problem{reason: invalidTemplateReason, message: err.Error()}, nil
 	}
-	if !v.CreateNode() && v.node != nil { // the virtual kubelet ends its pods
+	if !v.CreateNode() && v.node != nil { // the virtual kubelet terminates its pods
 		container := containerOf(desired)
 		container.Args = withFlags(container.Args, []string{"--create-node=true"})
 	}
@@ -117,8 +117,8 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	return nil, c.showKubelet(ctx, v, current)
 }
 
-// hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without it the pods of its Deployment would be refused, and tried
-// again ever more rarely.
+// hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without it the pods of its Deployment
+// would be rejected and retried with increasing back-off.
 func (c *Controller) hasAccount(ctx context.Context, desired *appsv1.Deployment) (bool, error) {
 	accounts := &metav1.PartialObjectMetadataList{}
 	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccountList"))
@@ -128,7 +128,7 @@ func (c *Controller) hasAccount(ctx context.Context, desired *appsv1.Deployment)
 	return len(accounts.Items) > 0, nil
 }
 
-// withoutAccount returns the problem of a missing ServiceAccount, which this controller cannot create with its permissions.
+// withoutAccount returns the problem of a missing ServiceAccount, which this controller may not create.
 func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
 	if name := desired.Spec.Template.Spec.ServiceAccountName; name != v.Name {
 		return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s, which spec.template of this VirtualNode names, does not exist: create it", v.Namespace, name), retry: accountRetry}
@@ -137,7 +137,8 @@ func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
 		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetry}
 }
 
-// seal notes in the Deployment what was asked for, so that what is taken out of it is noticed, and whose it is.
+// seal adds the owner and a hash of the desired spec to the Deployment. The hash reveals fields that are no longer
+// desired.
 func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
 	text, err := json.Marshal(desired.Spec)
 	if err != nil {
@@ -153,7 +154,7 @@ func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
 	return nil
 }
 
-// isCurrent reports whether a Deployment has all that is desired, and whether what is desired has not changed.
+// isCurrent reports whether a Deployment has all desired fields, and the desired spec is unchanged.
 func isCurrent(current, desired *appsv1.Deployment) bool {
 	return metav1.GetControllerOf(current) != nil && metav1.GetControllerOf(current).UID == metav1.GetControllerOf(desired).UID &&
 		contains(current.Annotations, desired.Annotations) && contains(current.Labels, desired.Labels) &&
@@ -169,7 +170,7 @@ func contains(all, some map[string]string) bool {
 	return true
 }
 
-// update replaces the spec. Labels and annotations of others stay.
+// update replaces the spec. Other owners' labels and annotations stay.
 func (c *Controller) update(ctx context.Context, v *virtualNode, current, desired *appsv1.Deployment) error {
 	next := current.DeepCopy()
 	next.Spec, next.OwnerReferences = desired.Spec, desired.OwnerReferences
@@ -189,7 +190,7 @@ func (c *Controller) update(ctx context.Context, v *virtualNode, current, desire
 	return nil
 }
 
-// publishPatch writes what virtual kubelets go by.
+// publishPatch writes the effective offloadingPatch, which virtual kubelets follow, to the status.
 func (c *Controller) publishPatch(ctx context.Context, v *virtualNode) error {
 	patch := effectivePatch(v.VirtualNode, v.template)
 	if equality.Semantic.DeepEqual(v.Status.EffectiveOffloadingPatch, patch) {
@@ -204,12 +205,12 @@ func (c *Controller) publishPatch(ctx context.Context, v *virtualNode) error {
 	return nil
 }
 
-// showKubelet says whether the virtual kubelet runs, and if not, why, as far as its pods say it.
+// showKubelet shows whether the virtual kubelet runs and, if it does not, the reason from its pods.
 func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *appsv1.Deployment) error {
 	if current.Status.AvailableReplicas > 0 && current.Status.ObservedGeneration == current.Generation {
 		return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.RunningConditionStatus, availableReason, "Deployment "+current.Name+" is available"))
 	}
-	if current.Status.AvailableReplicas > 0 { // an older version works until the new one does
+	if current.Status.AvailableReplicas > 0 { // an older version serves until the new one is available
 		return nil
 	}
 	message := "Waiting for Deployment " + current.Name + " to become available"
@@ -223,7 +224,8 @@ func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *a
 	return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, progressingReason, message))
 }
 
-// whyNot returns why a virtual kubelet does not run, by the status of its pods or, without pods, of its Deployment; "" if neither has a reason.
+// whyNot returns the reason why a virtual kubelet does not run, from the status of its pods or, without pods, of its
+// Deployment. It is empty if neither has a reason.
 func (c *Controller) whyNot(ctx context.Context, v *virtualNode, deployment *appsv1.Deployment) (string, error) {
 	pods := &corev1.PodList{}
 	ofKubelet := client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: v.Name}

@@ -43,7 +43,7 @@ const accountLabel = "test.example.com/without-account"
 
 func withoutAccount(vn *offloading.VirtualNode) { vn.Labels[accountLabel] = "true" }
 
-// bare creates a VirtualNode and nothing else.
+// bare creates a VirtualNode without other objects.
 func bare(t *testing.T, provider, name string, change ...func(*offloading.VirtualNode)) *offloading.VirtualNode {
 	t.Helper()
 	tenant := wire.TenantNamespace(provider)
@@ -64,7 +64,7 @@ func bare(t *testing.T, provider, name string, change ...func(*offloading.Virtua
 	return vn
 }
 
-// awaitDeployment waits until the Deployment of the virtual kubelet is as it should be.
+// awaitDeployment waits until the Deployment of the virtual kubelet fulfills is.
 func awaitDeployment(t *testing.T, vn *offloading.VirtualNode, what string, is func(*appsv1.Deployment) bool) *appsv1.Deployment {
 	t.Helper()
 	current := deployment(vn)
@@ -95,7 +95,7 @@ func kubeletPods(t *testing.T, vn *offloading.VirtualNode) []corev1.Pod {
 	return pods.Items
 }
 
-// A virtual kubelet is deployed as its template says it, follows it, and is repaired; its condition says whether it works.
+// A virtual kubelet is deployed from its template, follows it, and is restored. Its condition shows whether it runs.
 func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	options, byDefault := template(t, "follows")
 	first := consumer.StartManager(t, byDefault)
@@ -141,7 +141,8 @@ func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	awaitDeployment(t, vn, "stayed", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 }
 
-// The denial of a policy is no fault of the template: it is reported as what it is, and the Deployment follows once the policy allows it.
+// The denial of a policy is not a problem of the template: it is reported as a denial, and the Deployment follows once
+// the policy allows it.
 func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
 	_, byDefault := template(t, "denied")
 	namespace := "liqo-tenant-volterra"
@@ -166,7 +167,7 @@ func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
 	assert.NotEmpty(t, manager.Writes.Denied())
 }
 
-// What cannot be deployed is a condition that says why, and an Event. Nothing else is touched.
+// If a virtual kubelet cannot be deployed, a condition and an Event have the reason. Nothing else is changed.
 func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	_, byDefault := template(t, "cannot")
 	consumer.StartManager(t, byDefault)
@@ -202,8 +203,8 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	consumer.Get(t, deployment(taken), taken.Namespace, "vk-parma-taken")
 }
 
-// A virtual node of liqoctl or GitOps gets its virtual kubelet as soon as its ServiceAccount exists. The condition has the reason why the Deployment
-// has no pods.
+// A virtual node of liqoctl or GitOps gets its virtual kubelet as soon as its ServiceAccount exists. The condition has
+// the reason why the Deployment has no pods.
 func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	_, byDefault := template(t, "later")
 	consumer.StartManager(t, byDefault)
@@ -215,7 +216,8 @@ func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "FailedCreate: exceeded quota: pods")
 }
 
-// Of two VirtualNodes of one name the older one has the node; when the other one goes, nothing of the node's goes with it.
+// If two VirtualNodes have the same name, the older one has the node. When the other one is removed, no objects of the
+// node are.
 func TestDuplicateVirtualNodes(t *testing.T) {
 	_, byDefault := template(t, "duplicate")
 	older := virtualNode(t, "trento", "same")
@@ -240,7 +242,7 @@ func TestDuplicateVirtualNodes(t *testing.T) {
 	}
 }
 
-// A virtual kubelet keeps its node until that is drained.
+// A virtual kubelet keeps its node until the node is drained.
 func TestTheNodeGoesBeforeItIsSwitchedOff(t *testing.T) {
 	_, byDefault := template(t, "switched")
 	consumer.StartManager(t, byDefault)

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers/virtualnode"
 )
 
-// A VirtualNode whose deletion was undone, by a backup that was restored, is not drained while the cache does not know.
+// If the deletion of a VirtualNode was undone by restoring a backup, it is not drained while the cache is outdated.
 func TestAVirtualNodeThatIsNotDeletedAnyMore(t *testing.T) {
 	vn := virtualNode(t, "cesena", "cesena")
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":["`+wire.VirtualNodeFinalizer+`"]}}`)
@@ -34,7 +34,8 @@ func TestAVirtualNodeThatIsNotDeletedAnyMore(t *testing.T) {
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":null}}`)
 }
 
-// A drain that was withdrawn does not cordon the Node while the cache still has the request: refractctl uncordon may just have uncordoned it.
+// A withdrawn drain does not cordon the Node while the cache still has the request: refractctl uncordon may just have
+// uncordoned it.
 func TestAWithdrawnDrain(t *testing.T) {
 	vn := virtualNode(t, "rimini", "rimini")
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":["`+wire.VirtualNodeFinalizer+`"],"annotations":{"`+wire.DrainAnnotation+`":"true"}}}`)

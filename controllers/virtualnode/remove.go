@@ -32,7 +32,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// Reasons of conditions and Events, and the action of the latter.
+// Reasons of conditions and Events, and the action of the Events.
 const (
 	removingReason = "Removing"
 	removedReason  = "NodeRemoved"
@@ -42,7 +42,7 @@ const (
 	removeAction = "Remove"
 )
 
-// remove takes a virtual node away whose VirtualNode is deleted.
+// remove removes a virtual node whose VirtualNode is deleted.
 func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(v.VirtualNode, wire.VirtualNodeFinalizer) {
 		return reconcile.Result{}, nil
@@ -60,7 +60,8 @@ func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Resu
 	return reconcile.Result{}, finalizer.Ensure(ctx, c.client, v.VirtualNode, wire.VirtualNodeFinalizer, false)
 }
 
-// leave drains the node, unless the provider is dead: no pod ends there any more, and Kubernetes deletes those of a node that is gone.
+// leave drains the node, unless the provider is dead: pods no longer terminate there, and Kubernetes deletes the pods
+// of a deleted node.
 func (c *Controller) leave(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if !v.dead() {
 		return c.drain(ctx, v)
@@ -74,7 +75,7 @@ func (c *Controller) leave(ctx context.Context, v *virtualNode) (done bool, err 
 	return true, c.listLeftovers(ctx, v)
 }
 
-// listLeftovers says on the ForeignCluster, which stays, what a dead provider still has of ours.
+// listLeftovers reports, on the ForeignCluster, which stays, our objects that a dead provider still has.
 func (c *Controller) listLeftovers(ctx context.Context, v *virtualNode) error {
 	pods, err := c.podsOf(ctx, v.Name)
 	if err != nil {
@@ -109,8 +110,8 @@ func remoteNamespaces(mapping *offloading.NamespaceMap) []string {
 	return names
 }
 
-// withdraw deletes the NamespaceMap with the last virtual node of a provider, and so all remote namespaces there. It does not as long
-// as one of them has data, which PersistentVolumes of users represent.
+// withdraw deletes the NamespaceMap with the last virtual node of a provider, and thereby all remote namespaces there.
+// It waits while one of them has data, which PersistentVolumes of users represent.
 func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if last, err := c.isLast(ctx, v); err != nil || !last {
 		return err == nil, err
@@ -137,7 +138,8 @@ func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, e
 	return false, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
 }
 
-// holdsData reports whether data lies on the provider that would be lost with its namespaces, and says so.
+// holdsData reports whether the provider has data that would be lost with its namespaces, and shows this on the
+// VirtualNode.
 func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error) {
 	if v.dead() {
 		return false, nil
@@ -163,7 +165,7 @@ func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error
 // confirmsDeletion reports whether the data on the provider may be deleted with the virtual node.
 func (v *virtualNode) confirmsDeletion() bool { return remotedata.IsConfirmed(v.VirtualNode) }
 
-// confirmDeletion passes the confirmation on to the NamespaceMap, with which the remote namespaces go.
+// confirmDeletion copies the confirmation to the NamespaceMap, whose deletion removes the remote namespaces.
 func (c *Controller) confirmDeletion(ctx context.Context, v *virtualNode, mapping *offloading.NamespaceMap) error {
 	if !v.confirmsDeletion() || remotedata.IsConfirmed(mapping) {
 		return nil
@@ -176,13 +178,13 @@ func (c *Controller) confirmDeletion(ctx context.Context, v *virtualNode, mappin
 	return nil
 }
 
-// volumes returns the PersistentVolumes that represent data of the provider.
+// volumes returns the PersistentVolumes that represent data on the provider.
 func (c *Controller) volumes(ctx context.Context, v *virtualNode) (remotedata.Volumes, error) {
 	volumes, err := remotedata.List(ctx, c.live)
 	return volumes.On(v.provider()), err
 }
 
-// isLast reports whether no other virtual node of the provider stays.
+// isLast reports whether the provider has no other virtual node that stays.
 func (c *Controller) isLast(ctx context.Context, v *virtualNode) (bool, error) {
 	all := &offloading.VirtualNodeList{}
 	if err := c.live.List(ctx, all); err != nil {
@@ -193,7 +195,7 @@ func (c *Controller) isLast(ctx context.Context, v *virtualNode) (bool, error) {
 	}), nil
 }
 
-// mapping returns the NamespaceMap that goes to the provider, nil without one.
+// mapping returns the NamespaceMap for the provider, or nil if it does not exist.
 func (c *Controller) mapping(ctx context.Context, v *virtualNode) (*offloading.NamespaceMap, error) {
 	list := &offloading.NamespaceMapList{}
 	if err := c.live.List(ctx, list, client.InNamespace(v.Namespace), client.MatchingLabels{wire.RemoteIDLabel: v.provider()}); err != nil {
@@ -207,7 +209,8 @@ func (c *Controller) mapping(ctx context.Context, v *virtualNode) (*offloading.N
 	return nil, nil
 }
 
-// removeNodeStep deletes the Node while the virtual kubelet still runs, so that it ends what Kubernetes deletes with the Node.
+// removeNodeStep deletes the Node while the virtual kubelet still runs, so that it terminates the pods that Kubernetes
+// deletes with the Node.
 func (c *Controller) removeNodeStep(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if v.node != nil {
 		return false, c.removeNode(ctx, v)
@@ -258,12 +261,13 @@ func (c *Controller) removeKubelet(ctx context.Context, v *virtualNode) (done bo
 	return false, c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.DeletingConditionStatus, removingReason, message))
 }
 
-// kubeletName is the name of the Deployment of a virtual kubelet, as in Liqo.
+// kubeletName returns the name of the Deployment of a virtual kubelet, as in Liqo.
 func kubeletName(virtualNode string) string { return "vk-" + virtualNode }
 
-// removeBesides deletes what refractctl has made for the virtual kubelet besides its permissions, as far as the VirtualNode owns it: the disruption budget, the
-// NetworkPolicy, and the credentials if they are for this virtual node alone. The garbage collector would be late, or is away. What a Role of an earlier
-// version does not permit is left to it.
+// removeBesides deletes the objects that refractctl has created for the virtual kubelet in addition to its permissions,
+// if the VirtualNode owns them: the disruption budget, the NetworkPolicy, and credentials that belong to this virtual
+// node only. The garbage collector would delete them later, or may be down. Objects that a Role of an earlier version
+// does not allow to delete are left to it.
 func (c *Controller) removeBesides(ctx context.Context, v *virtualNode) (done bool, err error) {
 	besides := []*metav1.PartialObjectMetadata{
 		besideOf(v, policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), kubeletName(v.Name)),
@@ -295,17 +299,17 @@ func besideOf(v *virtualNode, kind schema.GroupVersionKind, name string) *metav1
 	return object
 }
 
-// isOwnedBy reports whether an object has this owner and no other.
+// isOwnedBy reports whether an object has this owner only.
 func isOwnedBy(object client.Object, uid types.UID) bool {
 	owners := object.GetOwnerReferences()
 	return len(owners) == 1 && owners[0].UID == uid
 }
 
-// removeAccess deletes the ServiceAccount of the virtual kubelet, with its roles and their bindings, as far as they were made for this
-// virtual node.
+// removeAccess deletes the ServiceAccount of the virtual kubelet, with its roles and their bindings, if they were
+// created for this virtual node.
 func (c *Controller) removeAccess(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if v.duplicate != "" {
-		return true, nil // it is that of the other one
+		return true, nil // it belongs to the other VirtualNode
 	}
 	for _, kind := range []schema.GroupVersionKind{
 		rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),

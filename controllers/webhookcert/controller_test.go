@@ -38,7 +38,7 @@ var cluster = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
 
-// start starts a replica and returns where it serves webhooks.
+// start starts a replica and returns the address of its webhooks.
 func start(t *testing.T) (address string, m *controllertest.Manager) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,14 +66,14 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 	one, first := start(t)
 	two, _ := start(t)
 
-	// As with a first installation: the configuration may come last.
+	// In a first installation the configuration may be created last.
 	cluster.Create(t, configuration)
 	t.Cleanup(func() { remove(t, configuration) })
 	authority := awaitTrust(t, nil)
 	served := serves(t, one, authority)
 	serves(t, two, authority)
 
-	// As with an upgrade by a tool that does not know of the authority.
+	// In an upgrade, a tool may remove the authority.
 	cluster.Patch(t, configuration, `{"metadata":{"annotations":{"upgraded":"yes"}}}`)
 	require.NoError(t, cluster.Client.Patch(t.Context(), configuration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/1/clientConfig/caBundle"}]`))))
 	if again := awaitTrust(t, nil); string(again) != string(authority) {
@@ -87,7 +87,7 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 	}
 	serves(t, two, renewed)
 
-	// Nothing but what is named was written, and that by a patch.
+	// Only the named configuration was written, with patches.
 	if writes := first.Writes.About("admissionregistration"); len(writes) == 0 || len(writes) != len(first.Writes.About("PATCH", "mutatingwebhookconfigurations/"+rbac.WebhookName)) {
 		t.Errorf("writes = %q", writes)
 	}
@@ -102,8 +102,7 @@ func remove(t *testing.T, object client.Object) {
 	assert.NoErrorf(t, cluster.Client.Delete(context.WithoutCancel(t.Context()), object), "deleting %s", object.GetName())
 }
 
-// awaitTrust returns the authority that all webhooks of the configuration
-// trust, once it is another than before.
+// awaitTrust returns the authority that all webhooks of the configuration trust, once it differs from before.
 func awaitTrust(t *testing.T, before []byte) []byte {
 	t.Helper()
 	var trusted []byte
@@ -119,8 +118,7 @@ func awaitTrust(t *testing.T, before []byte) []byte {
 	return trusted
 }
 
-// serves waits until address shows a certificate of the authority, for each of
-// the names by which API servers call it.
+// serves waits until address presents a certificate of the authority, for each name that API servers use.
 func serves(t *testing.T, address string, authority []byte) *x509.Certificate {
 	t.Helper()
 	pool := x509.NewCertPool()

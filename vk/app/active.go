@@ -32,29 +32,29 @@ import (
 	"github.com/refract-project/refract/vk/resources"
 )
 
-// active is the virtual kubelet of the replica that leads, or stands by to do so.
+// active is the virtual kubelet of a replica that leads or stands by.
 type active struct {
 	*kubelet
 	provider   *connection.Connection
-	kubeconfig []byte // of the provider, when it comes from a Secret
+	kubeconfig []byte // kubeconfig of the provider if it comes from a Secret
 	tenant     string // namespace of this cluster on the provider
 	plugins    *plugins
 	reflection *reflection.Manager
 	metrics    *cmdutil.Registrations
 
-	group *errgroup.Group // of everything that runs, from start on
+	group *errgroup.Group // all running parts, from start on
 	ctx   context.Context //nolint:containedctx // of the group
-	stop  func()          // ends it
+	stop  func()          // cancels ctx
 
-	// These are there when this replica leads.
+	// Set when this replica leads.
 	leads     atomic.Bool
 	pinger    *pinger.Pinger
 	resources *resources.Follower
-	node      *node.Controller // nil without --create-node
+	node      *node.Controller // nil unless --create-node is set
 }
 
-// activate builds what both a replica that leads and one that stands by run, and starts nothing. It waits for the kubeconfig of
-// the provider, not for the provider.
+// activate builds the parts that run both on the leader and on standby replicas, and starts none. It waits for the
+// kubeconfig of the provider, but not for the provider.
 func (k *kubelet) activate(ctx context.Context, standBy bool) (_ *active, err error) {
 	a := &active{kubelet: k, metrics: cmdutil.NewRegistrations(metrics.Registry)}
 	defer func() {
@@ -82,7 +82,7 @@ func (k *kubelet) activate(ctx context.Context, standBy bool) (_ *active, err er
 	return a, nil
 }
 
-// takeOver builds what only the replica that leads runs.
+// takeOver builds the parts that run on the leader only.
 func (a *active) takeOver(ctx context.Context) (err error) {
 	if a.resources, err = a.newResources(); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (a *active) newReflection(ctx context.Context, standBy bool) (*reflection.M
 	})
 }
 
-// newResources follows ReflectedResources at run time.
+// newResources returns the follower of ReflectedResources.
 func (a *active) newResources() (*resources.Follower, error) {
 	return resources.New(resources.Options{
 		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.HomeClusterID, RemoteClusterID: a.ForeignClusterID,
@@ -182,12 +182,11 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 	})
 }
 
-// shutdownGrace is what everything together gets to end. What is not done by then
-// writes nothing any more: it is a watch of an API server that does not answer,
-// which waits, deaf, for its next attempt.
+// shutdownGrace limits the shutdown of all parts together. Parts that still run after it are watches of an unresponsive
+// API server, which wait for their next attempt and ignore the context. They write nothing.
 const shutdownGrace = 5 * time.Second
 
-// start what a replica runs whether it leads or stands by, until ctx ends or a part fails for good.
+// start starts the parts that run on the leader and on standby replicas, until ctx ends or a part fails permanently.
 func (a *active) start(ctx context.Context) {
 	ctx, a.stop = context.WithCancel(ctx)
 	a.group, ctx = errgroup.WithContext(ctx)
@@ -203,7 +202,8 @@ func (a *active) start(ctx context.Context) {
 	}
 }
 
-// run the rest too, until leading ends or a part fails for good, and wait for the end of everything.
+// run starts the parts of the leader, too. It returns when leading has ended or a part has failed permanently, and all
+// parts have returned.
 func (a *active) run(leading context.Context) error {
 	defer context.AfterFunc(leading, a.stop)()
 	ctx, group := a.ctx, a.group
@@ -231,14 +231,14 @@ func (a *active) run(leading context.Context) error {
 	return a.end()
 }
 
-// end waits for the end of everything that was started.
+// end stops all parts that were started and waits for them.
 func (a *active) end() error {
 	defer a.stop()
 	defer a.metrics.Close()
 	return a.wait(a.ctx, a.group)
 }
 
-// wait until all of group has ended, or has had its time to.
+// wait returns when all of group has returned, or shutdownGrace after ctx has ended.
 func (a *active) wait(ctx context.Context, group *errgroup.Group) error {
 	ended := make(chan error, 1)
 	go func() { ended <- group.Wait() }()
@@ -249,7 +249,7 @@ func (a *active) wait(ctx context.Context, group *errgroup.Group) error {
 	}
 	logger := log.FromContext(ctx)
 	logger.Info("Not waiting any longer for watches that wait for their next attempt", "after", shutdownGrace.String())
-	go func() { // this replica may lead again before they have ended
+	go func() { // this replica may lead again before they return
 		<-ended
 		if err := a.close(context.WithoutCancel(ctx)); err != nil {
 			logger.Error(err, "The plugins of this term were not closed")
@@ -261,7 +261,7 @@ func (a *active) wait(ctx context.Context, group *errgroup.Group) error {
 	return nil
 }
 
-// close frees what no goroutine uses any more.
+// close frees the resources that no goroutine uses any more.
 func (a *active) close(ctx context.Context) error {
 	if a.metrics != nil {
 		a.metrics.Close()
@@ -272,22 +272,22 @@ func (a *active) close(ctx context.Context) error {
 	return a.plugins.close(ctx)
 }
 
-// after ctx has ended, and then some.
+// after returns a channel that is closed when grace has passed since the end of ctx.
 func after(ctx context.Context, grace time.Duration) <-chan struct{} {
 	late := make(chan struct{})
 	context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
 	return late
 }
 
-// sharedHolder is how the identities of the replicas of one node begin, by which they hold the lease. No node has a name with that character.
+// sharedHolder returns the prefix of the identities by which the replicas of a node hold the shared lease. A node's
+// name cannot contain its last character.
 func sharedHolder(nodeName string) string { return nodeName + "_" }
 
-// competeForShared lets this process reflect what all virtual nodes of the
-// provider share while it holds the lease. Losing it is no reason to end: the
-// process goes on with its own pods and competes again.
+// competeForShared lets this process reflect the objects that all virtual nodes of the provider share, while it holds
+// the lease. Losing the lease does not end the process, which continues with its own pods and competes again.
 func (a *active) competeForShared(ctx context.Context) error {
 	election := a.election(wire.SharedLease, sharedHolder(a.NodeName)+a.identity())
-	// This replica has the lease of the node, so no other one of the same node leads.
+	// This replica holds the lease of the node, so no other replica of this node leads.
 	election.StandBy = func(string) { a.reflection.SetLeading(false) }
 	election.Gone = func(holder string) bool { return strings.HasPrefix(holder, sharedHolder(a.NodeName)) }
 	for ctx.Err() == nil {
@@ -323,7 +323,7 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 	}), nil
 }
 
-// unreachable says, as a sentence, why the provider counts as down.
+// unreachable returns why the provider counts as unreachable, as a sentence.
 func (a *active) unreachable() error {
 	if err := a.pinger.Unreachable(); err != nil {
 		return fmt.Errorf("it %w", err)
@@ -331,7 +331,7 @@ func (a *active) unreachable() error {
 	return nil
 }
 
-// ready returns what is still missing.
+// ready returns an error that describes the first part that is not ready.
 func (a *active) ready() error {
 	if !a.reflection.Synced() {
 		return errors.New("the caches of this cluster are not read yet")

@@ -19,8 +19,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// testAdmissionStands adds a toleration to the offloadingPatch of the VirtualNode, which changes the ShadowPods of all pods: the running ones keep the image
-// that the provider's admission gave them. The namespace shop is extended.
+// testAdmissionStands adds a toleration to the offloadingPatch of the VirtualNode, which changes the ShadowPods of all
+// pods. The running pods keep the image that the provider's admission gave them. The namespace shop must be offloaded.
 func testAdmissionStands(ctx context.Context, t *testing.T, l *lab.Lab) {
 	admission := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}

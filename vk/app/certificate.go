@@ -37,7 +37,7 @@ func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CACon
 	return published, nil
 }
 
-// certificate returns what callers of the kubelet API are shown.
+// certificate returns the serving certificate of the kubelet API.
 func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource, error) {
 	if a.TlsCertFile != "" {
 		source, err := kubeletapi.CertificateFromFiles(ctx, a.TlsCertFile, a.TlsKeyFile)
@@ -61,7 +61,7 @@ func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource,
 	return kubeletapi.Either(reported(source, warn), selfSigned), nil
 }
 
-// noCertificateReason of the Events about handshakes that fail.
+// noCertificateReason is the reason of Events about failed handshakes.
 const noCertificateReason = "NoServingCertificate"
 
 func (a *active) warnCertificate(ctx context.Context, consequence string) func(error) {
@@ -71,8 +71,8 @@ func (a *active) warnCertificate(ctx context.Context, consequence string) func(e
 	}
 }
 
-// reported reports why there is no certificate when the first caller has asked for it,
-// which does not see it, and again when the reason changes.
+// reported returns source with error reports. report is called when a caller first gets no certificate, because the
+// caller does not see the cause, and again when the error changes.
 func reported(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex
 	said := ""

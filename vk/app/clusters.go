@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// kubeconfigRetry while the provider's kubeconfig is not there yet.
+	// kubeconfigRetry is the delay between attempts while the provider's kubeconfig does not exist yet.
 	kubeconfigRetry = 5 * time.Second
 	// unknownVersion is shown when the API server does not report its version.
 	unknownVersion = "v1.25.0"
 )
 
-// connect opens the way to the provider, without asking it for anything. It waits
-// for a Secret that is usable; kubeconfig is nil without one.
+// connect returns a client configuration for the provider, without sending it a request. It waits for a usable Secret.
+// kubeconfig is nil if the flags name a file.
 func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
 	if k.ForeignKubeconfig != "" {
 		provider, err = k.ConnectByFile()
@@ -46,10 +46,10 @@ func (k *kubelet) secret() connection.Secret {
 	return connection.Secret{Client: k.client, Namespace: k.TenantNamespace, Name: k.ForeignSecret}
 }
 
-// unusableKubeconfigReason of the Events about the way to the provider.
+// unusableKubeconfigReason is the reason of Events about the kubeconfig of the provider.
 const unusableKubeconfigReason = "UnusableKubeconfig"
 
-// warnKubeconfig returns a function that reports an unusable kubeconfig, and what is done meanwhile.
+// warnKubeconfig returns a function that reports an unusable kubeconfig, and how the process continues meanwhile.
 func (k *kubelet) warnKubeconfig(ctx context.Context, meanwhile string) func(error) {
 	return func(err error) {
 		log.FromContext(ctx).Error(err, "The kubeconfig of the provider is invalid", "secret", k.ForeignSecret, "meanwhile", meanwhile)
@@ -57,7 +57,7 @@ func (k *kubelet) warnKubeconfig(ctx context.Context, meanwhile string) func(err
 	}
 }
 
-// renew puts new credentials to use while everything runs.
+// renew returns a function that switches to new credentials without a restart.
 func (a *active) renew(ctx context.Context) func([]byte) error {
 	return func(kubeconfig []byte) error {
 		config, err := connection.Parse(kubeconfig)
@@ -72,7 +72,7 @@ func (a *active) renew(ctx context.Context) func([]byte) error {
 	}
 }
 
-// serverVersion of this cluster, which the node reports as the kubelet's.
+// serverVersion returns the version of this cluster's API server, which the node reports as the kubelet's.
 func (a *active) serverVersion(ctx context.Context) string {
 	version, err := a.client.Discovery().ServerVersion()
 	if err != nil {
@@ -82,7 +82,7 @@ func (a *active) serverVersion(ctx context.Context) string {
 	return version.GitVersion
 }
 
-// noTranslationReason of the Event about IPs that may not be read.
+// noTranslationReason is the reason of the Event about IP resources that may not be read.
 const noTranslationReason = "AddressesNotTranslated"
 
 // mayFollowIPs reports whether this cluster has IP resources that may be read.

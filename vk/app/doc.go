@@ -6,6 +6,5 @@
 //
 //	NewCommand ─▶ run: servers, election ─▶ activate, start: plugins, reflection ─▶ run: node, kubelet API, … until the lease or the process ends
 //
-// While another replica leads, this one also activates and starts (standby): its reflection fills its caches and does
-// nothing else.
+// While another replica leads, this one also activates and starts (standby), but its reflection only fills its caches.
 package app

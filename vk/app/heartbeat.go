@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/vk/heartbeat"
 )
 
-// sendHeartbeats lets the provider know that this cluster lives, until ctx ends.
+// sendHeartbeats sends heartbeats to the provider until ctx ends.
 func (a *active) sendHeartbeats(ctx context.Context) {
 	provider, err := kubernetes.NewForConfig(a.provider.Config())
 	if err != nil {
@@ -31,7 +31,8 @@ func (a *active) sendHeartbeats(ctx context.Context) {
 	})
 }
 
-// remoteTenantNamespace is what the Secret with the kubeconfig says, else the name that it has by default.
+// remoteTenantNamespace returns the namespace from the annotation of the Secret with the kubeconfig, or else the
+// default name.
 func (a *active) remoteTenantNamespace(ctx context.Context) string {
 	if a.kubeconfig != nil {
 		secret, err := a.client.CoreV1().Secrets(a.TenantNamespace).Get(ctx, a.ForeignSecret, metav1.GetOptions{})

@@ -30,7 +30,7 @@ import (
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// testUnusableKubeconfig leaves everything as it was, and no kubelet.
+// testUnusableKubeconfig restores the kubeconfig and stops the kubelet at its end.
 func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	good := replaceKubeconfig(ctx, t, l, []byte("nonsense: ["))
 	require.NoError(t, l.StartKubelet(ctx))
@@ -40,14 +40,14 @@ func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	forget(ctx, t, l)
 }
 
-// forget the kubelet and its node.
+// forget stops the kubelet and deletes its node.
 func forget(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
 	require.NoError(t, l.StopKubelet(ctx))
 	require.NoError(t, l.Consumer.Client.CoreV1().Nodes().Delete(ctx, lab.NodeName, metav1.DeleteOptions{}))
 }
 
-// replaceKubeconfig in the Secret that opens the provider; it returns the former.
+// replaceKubeconfig replaces the provider's kubeconfig in the Secret and returns the former one.
 func replaceKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab, kubeconfig []byte) (former []byte) {
 	t.Helper()
 	secrets := l.Consumer.Client.CoreV1().Secrets(lab.TenantNamespace)
@@ -88,7 +88,7 @@ func awaitNotReady(ctx context.Context, t *testing.T, l *lab.Lab, text string) {
 	}))
 }
 
-// testWrongCluster has the provider say that it is another cluster than the one that the virtual node is for.
+// testWrongCluster makes the provider report another cluster ID than the virtual node's.
 func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 	leases := l.Provider.Client.CoordinationV1().Leases(wire.TenantNamespace(lab.ConsumerID))
 	say := func(id string) {
@@ -96,7 +96,7 @@ func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 		_, err := leases.Patch(ctx, wire.HeartbeatLease, types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	l.KillProviderManager() // which would correct it
+	l.KillProviderManager() // It would correct the ID.
 	require.NoError(t, l.StopKubelet(ctx))
 	say("elsewhere")
 	require.NoError(t, l.StartKubelet(ctx))
@@ -106,7 +106,7 @@ func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.StartProviderManager(ctx))
 }
 
-// testDeadProvider starts while the provider does not answer, and ends so.
+// testDeadProvider starts the kubelet while the provider does not respond, and stops it in the same state.
 func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.Provider.StopAPIServer())
 	require.NoError(t, l.StartKubelet(ctx))
@@ -126,7 +126,8 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 	forget(ctx, t, l)
 }
 
-// TestConsumerAPIServerIsAway has this cluster's API server away for longer than any lease lasts, while a pod runs on the provider.
+// TestConsumerAPIServerIsAway stops this cluster's API server for longer than any lease lasts, while a pod runs on the
+// provider.
 func TestConsumerAPIServerIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()

@@ -29,18 +29,18 @@ const (
 	pluginLeaksReason       = "PluginLeaks"
 )
 
-// plugins are the chains of this process and where they come from.
+// plugins holds the plugin chains of this process and their sources.
 type plugins struct {
 	host     *host.Host
 	registry *host.Registry
 	chains   *source.Chains
-	dir      *source.Dir // nil without --plugin-dir
-	compiled string      // folders below --plugin-cache-dir; empty without it
+	dir      *source.Dir // nil unless --plugin-dir is set
+	compiled string      // subfolder of --plugin-cache-dir, empty without that flag
 	lastGood string
 }
 
-// loadPlugins compiles the default plugins and those of --plugin-dir, so that
-// the first object that crosses is mutated by all of them.
+// loadPlugins compiles the default plugins and the modules in --plugin-dir before the first object is reflected, so
+// that all of them mutate it.
 func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	p := &plugins{}
 	config := host.NewConfig().WithLogger(slog.Default()).WithLeakReporter(k.reportLeak)
@@ -75,14 +75,13 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	return p, p.dir.Sync(ctx)
 }
 
-// pluginReporter reports on plugins where operators look: in the log and, as
-// Events, on the VirtualNode.
+// pluginReporter returns a function that reports the states of plugins in the log and by Events on the VirtualNode.
 func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) {
 	logger := log.FromContext(ctx)
 	return func(s source.Status, removed bool) {
 		details := []any{"plugin", s.Name, "file", s.Path, "version", s.Version, "digest", s.Digest, "kinds", s.Kinds}
 		switch {
-		case removed && s.State == source.Ignored: // it did nothing
+		case removed && s.State == source.Ignored: // an ignored file had no effect
 		case removed:
 			logger.Info("A plugin was removed", details...)
 			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s was removed", s.Name))
@@ -107,7 +106,8 @@ func (k *kubelet) reportLeak(plugin string, err error) {
 }
 
 var (
-	// pluginInfo shows which version of each plugin runs: a rollout of plugins can be followed over all virtual kubelets.
+	// pluginInfo reports the running version of each plugin, so that a rollout can be followed over all virtual
+	// kubelets.
 	pluginInfo = prometheus.NewDesc("refract_plugin_info", "1 for each plugin that is loaded, with the version and the digest of its module.", []string{"plugin", "version", "digest"}, nil)
 
 	pluginLeaks = prometheus.NewDesc("refract_plugin_leaks_total", "Calls of a plugin that failed in an instance that had run before and succeeded in a fresh one.", []string{"plugin"}, nil)
@@ -128,7 +128,7 @@ func (p *plugins) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
-	collected := map[[3]string]bool{} // a series that came twice would fail the whole scrape
+	collected := map[[3]string]bool{} // a duplicate series would fail the whole scrape
 	leaks := map[string]int64{}
 	for _, plugin := range p.chains.Plugins() {
 		leaks[plugin.Name()] += plugin.Leaks()
@@ -153,7 +153,7 @@ func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// countFiles counts the files by state, all states included: an alert on a missing series never fires.
+// countFiles counts the files by state. It includes states without files: an alert on a missing series never fires.
 func countFiles(statuses []source.Status) map[string]int {
 	counts := map[string]int{string(source.Loaded): 0, string(source.Failed): 0, string(source.Ignored): 0, "Warning": 0}
 	for _, s := range statuses {
@@ -182,7 +182,7 @@ func (p *plugins) close(ctx context.Context) error {
 	return errors.Join(err, p.host.Close(ctx))
 }
 
-// chainNames returns those of the kinds that are reflected by default.
+// chainNames returns the names of the chains of all kinds that are reflected by default.
 func chainNames() (names []string) {
 	for _, kind := range reflection.DefaultKinds() {
 		if !kind.Chain.None {

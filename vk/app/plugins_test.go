@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// leaking is a plugin for Services whose second call in an instance fails.
+// leaking returns a plugin for Services whose second call in an instance fails.
 func leaking(t *testing.T) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"leaky","version":"1.2","kinds":["Service"],"hooks":["outgoing"],"writes":["metadata.labels"]}`, "",
@@ -33,7 +33,7 @@ func leaking(t *testing.T) []byte {
 	return wasm
 }
 
-// series gathers the samples of a collector, by name and labels.
+// series returns the samples of a collector, by name and labels.
 func series(t *testing.T, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -53,8 +53,8 @@ func series(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// TestPluginsAreReported: what is used, ignored, refused or leaks is an Event and a metric, and the process starts in spite of a cache
-// that cannot be used.
+// TestPluginsAreReported checks that plugins that are used, ignored, refused or leak are reported by an Event and a
+// metric, and that the process starts in spite of an unusable cache.
 func TestPluginsAreReported(t *testing.T) {
 	dir, cache := t.TempDir(), filepath.Join(t.TempDir(), "cache")
 	require.NoError(t, os.WriteFile(cache, nil, 0o600)) // a file where the folder should be

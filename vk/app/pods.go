@@ -15,14 +15,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// podSource shows the kubelet API the pods that the reflection has cached.
+// podSource serves the reflection's cached pods to the kubelet API.
 type podSource struct{ manager *reflection.Manager }
 
 func (s podSource) Pods() []*corev1.Pod {
 	return typedAll(reflection.Pods(s.manager), ctrl.Log.WithName("pods"))
 }
 
-// typedAll leaves out what cannot be read, and says so: one such pod does not hide the others.
+// typedAll converts the pods. Invalid pods are logged and omitted, so that one of them does not hide the others.
 func typedAll(objects []*unstructured.Unstructured, log logr.Logger) []*corev1.Pod {
 	pods := make([]*corev1.Pod, 0, len(objects))
 	for _, object := range objects {
@@ -53,7 +53,7 @@ func typed(object *unstructured.Unstructured) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// namespaceMapper shows the kubelet API which namespaces are offloaded.
+// namespaceMapper maps offloaded namespaces to their remote namespaces for the kubelet API.
 type namespaceMapper struct{ manager *reflection.Manager }
 
 func (m namespaceMapper) Remote(local string) (string, bool) { return m.manager.RemoteNamespace(local) }

@@ -26,8 +26,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// start returns joined clusters with the chart's admission policies, which may deny nothing and end with the test. When it fails our processes
-// tell what they did.
+// start returns joined clusters with the chart's admission policies, which must not deny anything, and stops them after
+// the test. If the test fails, the logs of our processes are printed.
 func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 	t.Helper()
 	opts.Log = t.Logf
@@ -48,11 +48,11 @@ func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 	return l
 }
 
-// TestProcess runs the command as it is shipped, with the shipped roles.
+// TestProcess runs the command with the shipped roles.
 func TestProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	// As a controller of a later Liqo would start it, with flags that this version does not know.
+	// A controller of a later Liqo may set flags that this version does not have.
 	l := start(ctx, t, lab.Options{KubeletArgs: []string{"--role-prefix=acme", "--ignore-unknown-flags", "--later-feature", "on", "--later-limit=3"}})
 	t.Run("a kubeconfig that is not usable is told and waited for", func(t *testing.T) { testUnusableKubeconfig(ctx, t, l) })
 	t.Run("a dead provider gives a node that is not ready", func(t *testing.T) { testDeadProvider(ctx, t, l) })
@@ -120,7 +120,7 @@ func TestProcess(t *testing.T) {
 	t.Run("without the election what is shared is reflected at once", func(t *testing.T) { testWithoutElection(ctx, t, l) })
 }
 
-// testKnownAlive awaits the condition APIServerStatus of a ForeignCluster, for the reason given.
+// testKnownAlive waits until a ForeignCluster has the condition APIServerStatus with the reason.
 func testKnownAlive(ctx context.Context, t *testing.T, side *lab.Side, id, reason string) {
 	t.Helper()
 	require.NoError(t, testenv.Wait(func() error {
@@ -139,8 +139,8 @@ func testKnownAlive(ctx context.Context, t *testing.T, side *lab.Side, id, reaso
 	}))
 }
 
-// testWithoutElection has the only virtual node of a provider reflect what several would share. In the mode Legacy, that is the
-// tokens of service accounts, too. The namespace shop is extended.
+// testWithoutElection runs the only virtual node of a provider, which reflects the objects that several virtual nodes
+// would share. In the mode Legacy, these include the tokens of service accounts. The namespace shop must be offloaded.
 func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.StopKubelet(ctx))
 	l.SetKubeletArgs("--vk-lease-enabled=false", "--enable-apiserver-support", "--apiserver-support-mode=Legacy")
@@ -188,7 +188,7 @@ func expectEvent(ctx context.Context, t *testing.T, l *lab.Lab, reason, words st
 	}))
 }
 
-// extend makes a namespace that extends to the provider.
+// extend creates a namespace that is offloaded to the provider.
 func extend(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	t.Helper()
 	_, err := l.Consumer.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
@@ -201,7 +201,7 @@ func extend(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	require.NoError(t, err)
 }
 
-// offload offloads a namespace, and waits until pods can be made in it.
+// offload offloads a namespace, and waits until pods can be created in it.
 func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	t.Helper()
 	extend(ctx, t, l, namespace)
@@ -213,7 +213,7 @@ func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	}))
 }
 
-// testWithdrawnAtOnce takes namespaces back at every moment of their being extended.
+// testWithdrawnAtOnce withdraws namespaces at different times while they are being offloaded.
 func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 	for i := range 16 {
 		name := fmt.Sprintf("brief-%d", i)
@@ -233,7 +233,7 @@ func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 		}
 		return "", nil
 	}))
-	// The provider may learn of a request, and of its end, later than that.
+	// The provider may receive a request, and its end, later.
 	for quiet := time.Now(); time.Since(quiet) < 2*time.Second; {
 		require.NoError(t, l.Wait(ctx, "the provider to have none of them", func(ctx context.Context) (string, error) {
 			remoteNamespaces, err := l.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})

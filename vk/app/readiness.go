@@ -9,22 +9,22 @@ import (
 	"sync"
 )
 
-// readiness of a replica: what keeps it from its duty, which is to work or, while
-// another replica leads, to stand by. Safe for concurrent use.
+// readiness is the state of a replica for its readiness probe: the reason why it cannot work or, while another replica
+// leads, stand by. It is safe for concurrent use.
 type readiness struct {
 	mu      sync.Mutex
 	missing string
 	active  *active
 }
 
-// waitFor returns what is missing; "" for nothing.
+// waitFor sets the missing requirement. An empty text means that the replica is ready.
 func (r *readiness) waitFor(missing string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.missing = missing
 }
 
-// set makes it that of a replica that works.
+// set derives the readiness from an active replica from now on.
 func (r *readiness) set(a *active) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

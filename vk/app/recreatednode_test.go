@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// testRecreatedNode deletes the Node while the pod of testPod runs. The Node is created again with another UID and owns its Lease, the pod stays,
-// and its status still follows the provider.
+// testRecreatedNode deletes the Node while the pod of testPod runs. The Node is recreated with another UID and owns its
+// Lease, the pod stays, and its status still follows the provider.
 func testRecreatedNode(ctx context.Context, t *testing.T, l *lab.Lab) {
 	home, away := l.Consumer.Client, l.Provider.Client.CoreV1().Pods("shop-home")
 	local, err := home.CoreV1().Pods("shop").Get(ctx, "web", metav1.GetOptions{})
@@ -40,7 +40,7 @@ func testRecreatedNode(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}))
 	require.NoError(t, l.AwaitNodeReady(ctx))
 
-	// The provider's pod is lost meanwhile: its next one is shown by the pod that was there before.
+	// The provider's pod is lost meanwhile. The existing local pod shows the status of its successor.
 	require.NoError(t, away.Delete(ctx, "web", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	require.NoError(t, l.Wait(ctx, "the status of the next pod", func(ctx context.Context) (string, error) {
 		pod, err := home.CoreV1().Pods("shop").Get(ctx, "web", metav1.GetOptions{})

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// reporter informs operators, by Events on the VirtualNode, about what is wrong with the
-// way to the provider, with the node and with plugins. It never blocks.
+// reporter reports problems of the connection to the provider, of the node and of plugins by Events on the VirtualNode.
+// It never blocks.
 type reporter struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
@@ -36,10 +36,10 @@ func newReporter(o *options.Options, client kubernetes.Interface) *reporter {
 	}
 }
 
-// warn of something to be repaired.
+// warn reports a problem that needs a repair.
 func (r *reporter) warn(reason, message string) { r.say(corev1.EventTypeWarning, reason, message) }
 
-// note something that is as it should be.
+// note reports normal operation.
 func (r *reporter) note(reason, message string) { r.say(corev1.EventTypeNormal, reason, message) }
 
 func (r *reporter) say(eventType, reason, message string) {

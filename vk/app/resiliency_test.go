@@ -22,20 +22,20 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// resilient are pods of each restart policy, whose containers obey SIGTERM or are killed.
+// resilient has pods of each restart policy, whose containers obey SIGTERM or are killed.
 type resilient struct {
 	t      *testing.T
 	l      *lab.Lab
-	remote string // namespace
+	remote string // remote namespace
 	pods   map[string]types.UID
-	rounds int32 // how often they were stopped so far
+	rounds int32 // number of times that the pods were stopped
 
 	mu       sync.Mutex
-	finished []string // what the consumer was shown and must never see
+	finished []string // final phases that the consumer has seen, which must never happen
 }
 
-// testResiliency stops pods on the provider in every way that Kubernetes does: each comes back, and to the consumer none of
-// them ends. (Liqo: remote pod resiliency.)
+// testResiliency stops pods on the provider in all ways that Kubernetes does. Each pod is recreated, and the consumer
+// never sees a final phase. (Liqo: remote pod resiliency.)
 func testResiliency(ctx context.Context, t *testing.T, l *lab.Lab) {
 	r := &resilient{t: t, l: l, pods: map[string]types.UID{}}
 	pods := l.Consumer.Client.CoreV1().Pods("shop")
@@ -100,7 +100,7 @@ func (r *resilient) evict(ctx context.Context, name string) error {
 	return r.provider().EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: r.remote, Name: name}})
 }
 
-// preempt is what a scheduler does for a pod of a higher priority: it says why, and deletes.
+// preempt sets the reason and deletes a pod, as a scheduler does for a pod of a higher priority.
 func (r *resilient) preempt(ctx context.Context, name string) error {
 	pod, err := r.provider().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -115,7 +115,7 @@ func (r *resilient) preempt(ctx context.Context, name string) error {
 	return r.provider().Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-// watch notes every end that the consumer is shown.
+// watch records every final phase that the consumer sees.
 func (r *resilient) watch(ctx context.Context) {
 	watch, err := r.l.Consumer.Client.CoreV1().Pods("shop").Watch(ctx, metav1.ListOptions{LabelSelector: "test=resilient"})
 	require.NoError(r.t, err)
@@ -131,7 +131,7 @@ func (r *resilient) watch(ctx context.Context) {
 	}()
 }
 
-// stop ends all pods on the provider and waits for those that come after them.
+// stop stops all pods on the provider and waits for their successors.
 func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, name string) error) {
 	r.t.Helper()
 	for name := range r.pods {
@@ -175,7 +175,7 @@ func (r *resilient) run(ctx context.Context) {
 	}
 }
 
-// TestResiliency runs the processes as they are shipped, on nodes that end pods as kubelets do.
+// TestResiliency runs the processes on nodes that end pods as kubelets do.
 func TestResiliency(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()

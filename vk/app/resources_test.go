@@ -26,7 +26,8 @@ var (
 	widgets     = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 )
 
-// testResource has a kind reflected that the virtual kubelet has never heard of, without a restart. The namespace shop is extended.
+// testResource reflects a kind that the virtual kubelet does not know at its start, without a restart. The namespace
+// shop must be offloaded.
 func testResource(ctx context.Context, t *testing.T, l *lab.Lab) {
 	for _, side := range []*lab.Side{l.Consumer, l.Provider} {
 		create(ctx, t, side, definitions, "", `
@@ -65,7 +66,7 @@ spec: {group: example.org, version: v1, resource: widgets}`)
 	}))
 }
 
-// awaitStatus waits until the status of the ReflectedResource has the words.
+// awaitStatus waits until the status of the ReflectedResource contains the words.
 func awaitStatus(ctx context.Context, t *testing.T, l *lab.Lab, words string) {
 	t.Helper()
 	require.NoError(t, l.Wait(ctx, "the ReflectedResource to say "+words, func(ctx context.Context) (string, error) {

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// restored is a pair of clusters of which one is put back to a backup.
+// restored is a pair of clusters, one of which is restored from a backup.
 type restored struct {
 	ctx context.Context
 	t   *testing.T
@@ -30,9 +30,9 @@ type restored struct {
 
 const restoredNamespace = "shop-" + lab.ConsumerID
 
-// TestEtcdIsRestored puts each cluster back to a backup of its etcd, while all of our processes run and reach it through a load
-// balancer. What was lost is made good within seconds, nothing of anybody else is deleted, and no pod of the other cluster
-// is made again.
+// TestEtcdIsRestored restores each cluster from a backup of its etcd, while all of our processes run and reach it
+// through a load balancer. Lost objects are recreated within seconds, no objects of others are deleted, and no pod of
+// the other cluster is recreated.
 func TestEtcdIsRestored(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
@@ -109,14 +109,14 @@ func (r *restored) consumer() {
 	r.says(l.Provider, restoredNamespace, map[string]string{"fresh": "now"})
 }
 
-// age writes as much as happens in a cluster between a backup and the day on which it is needed.
+// age writes as many objects as a cluster would between a backup and its restoration.
 func (r *restored) age(side *lab.Side) {
 	for i := range 400 {
 		r.write(side, metav1.NamespaceDefault, "clock", fmt.Sprint(i))
 	}
 }
 
-// write makes a ConfigMap with that content.
+// write creates a ConfigMap with that content.
 func (r *restored) write(side *lab.Side, namespace, name, content string) {
 	r.t.Helper()
 	maps := side.Client.CoreV1().ConfigMaps(namespace)
@@ -133,7 +133,8 @@ func (r *restored) delete(side *lab.Side, namespace, name string) {
 	require.NoError(r.t, side.Client.CoreV1().ConfigMaps(namespace).Delete(r.ctx, name, metav1.DeleteOptions{}))
 }
 
-// is says what is wrong with a ConfigMap; content "" means that there is to be none.
+// is describes the difference of a ConfigMap from the content. An empty content means that the ConfigMap must not
+// exist.
 func (r *restored) is(side *lab.Side, namespace, name, content string) string {
 	object, err := side.Client.CoreV1().ConfigMaps(namespace).Get(r.ctx, name, metav1.GetOptions{})
 	switch {
@@ -156,7 +157,7 @@ func (r *restored) says(side *lab.Side, namespace string, contents map[string]st
 	}
 }
 
-// pod makes a pod on the virtual node.
+// pod creates a pod on the virtual node.
 func (r *restored) pod(name string) {
 	r.t.Helper()
 	_, err := r.l.Consumer.Client.CoreV1().Pods("shop").Create(r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
@@ -165,7 +166,7 @@ func (r *restored) pod(name string) {
 	require.NoError(r.t, err)
 }
 
-// pods waits until both clusters have these pods, and no others.
+// pods waits until both clusters have exactly these pods.
 func (r *restored) pods(names ...string) {
 	r.t.Helper()
 	for side, namespace := range map[*lab.Side]string{r.l.Consumer: "shop", r.l.Provider: restoredNamespace} {
@@ -194,7 +195,7 @@ func (r *restored) pods(names ...string) {
 	}
 }
 
-// runs waits until the consumer sees the pods ready.
+// runs waits until the pods are ready on the consumer.
 func (r *restored) runs(names ...string) {
 	r.t.Helper()
 	for _, name := range names {

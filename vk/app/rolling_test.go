@@ -22,7 +22,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// awaitWebhook waits until the webhook is asked about the pods of a namespace: without its toleration they do not stay on a virtual node.
+// awaitWebhook waits until the webhook is called for the pods of a namespace: without its toleration they do not stay
+// on a virtual node.
 func awaitWebhook(ctx context.Context, t *testing.T, l *lab.Lab, name string) {
 	t.Helper()
 	require.NoError(t, l.Wait(ctx, "the webhook to be asked about the namespace", func(ctx context.Context) (string, error) {
@@ -34,9 +35,9 @@ func awaitWebhook(ctx context.Context, t *testing.T, l *lab.Lab, name string) {
 	}))
 }
 
-// TestRollingUpdate replaces the replicas of the controller manager and of the virtual kubelet one after the other, as a Deployment does,
-// while pods, ConfigMaps and namespaces come all the time. Every pod passes the webhook, every ConfigMap is reflected, and every namespace is
-// extended.
+// TestRollingUpdate replaces the replicas of the controller manager and of the virtual kubelet one after the other, as
+// a Deployment does, while pods, ConfigMaps and namespaces are created continuously. Every pod passes the webhook,
+// every ConfigMap is reflected, and every namespace is offloaded.
 func TestRollingUpdate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
@@ -68,7 +69,7 @@ func TestRollingUpdate(t *testing.T) {
 				Spec:       corev1.PodSpec{NodeSelector: map[string]string{"nowhere": "true"}, Containers: []corev1.Container{{Name: "c", Image: "image"}}},
 			}, metav1.CreateOptions{})
 			if r.err == nil && !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == wire.VirtualNodeTaint }) {
-				r.missed = append(r.missed, pod.Name) // the API server went on without the webhook
+				r.missed = append(r.missed, pod.Name) // the API server did not call the webhook
 			}
 			if created.Add(1)%10 == 0 && r.err == nil {
 				name := fmt.Sprintf("settings-%d", r.pods)
@@ -92,7 +93,7 @@ func TestRollingUpdate(t *testing.T) {
 			{l.StopConsumerManager, startFirst},
 			{l.StopSecondManager, l.StartSecondManager},
 		} {
-			l.Webhook.Direct(both[1-replica]) // new connections; those that there are lead here still
+			l.Webhook.Direct(both[1-replica]) // existing connections still lead to this replica
 			before := created.Load()
 			require.NoError(t, l.Wait(ctx, "pods through the other replica", func(context.Context) (string, error) {
 				if n := created.Load() - before; n < 20 {

@@ -27,8 +27,7 @@ import (
 	"github.com/refract-project/refract/vk/node"
 )
 
-// run returns when ctx ends and everything has been shut down, or when this
-// replica can no longer be the active one.
+// run returns when ctx has ended and everything was shut down, or when this replica can no longer be the active one.
 func run(ctx context.Context, o *options.Options) (err error) {
 	log.Log.Info("Starting", "version", cmdutil.Version(), "node", o.NodeName, "provider", o.ForeignClusterID)
 	denials, process := admission.NewDenials(), cmdutil.NewRegistrations(metrics.Registry)
@@ -51,7 +50,7 @@ func run(ctx context.Context, o *options.Options) (err error) {
 		log.Log.Info("Ignoring unknown flags", "flags", unknown)
 		k.report.warn(unknownFlagsReason, "Unknown flags are ignored: "+unknown+". Remove them, or upgrade the virtual kubelet")
 	}
-	// Before the election: a replica that cannot serve must not lead.
+	// The port is opened before the election: a replica that cannot serve must not lead.
 	if k.listener, err = listen(o); err != nil {
 		return err
 	}
@@ -75,7 +74,7 @@ func run(ctx context.Context, o *options.Options) (err error) {
 	return nil
 }
 
-// errEnded stops the servers of a process whose work has ended well.
+// errEnded stops the servers after the work of the process has ended without an error.
 var errEnded = errors.New("ended")
 
 // kubelet is this process.
@@ -83,13 +82,13 @@ type kubelet struct {
 	*options.Options
 	local    *rest.Config
 	client   kubernetes.Interface
-	elector  kubernetes.Interface // for leases alone
-	listener lastingListener      // of the kubelet API
+	elector  kubernetes.Interface // client for leases only
+	listener lastingListener      // listener of the kubelet API
 	report   *reporter
 	ready    readiness
 }
 
-// listen for the kubelet API.
+// listen opens the port of the kubelet API.
 func listen(o *options.Options) (lastingListener, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.ListenAddress, strconv.Itoa(int(o.ListenPort))))
 	if err != nil {
@@ -98,23 +97,22 @@ func listen(o *options.Options) (lastingListener, error) {
 	return lastingListener{listener.(*net.TCPListener)}, nil
 }
 
-// lastingListener keeps its port while this replica does not lead: the port is part of its identity.
+// lastingListener keeps its port while this replica does not lead, because the port is part of its identity.
 type lastingListener struct{ *net.TCPListener }
 
-// lend it to a server, which closes what it is given.
+// lend returns the listener for a server, which closes its listener when it stops.
 func (l lastingListener) lend() net.Listener {
-	_ = l.SetDeadline(time.Time{}) // fails as Accept will
+	_ = l.SetDeadline(time.Time{}) // an error recurs in Accept
 	return lentListener(l)
 }
 
 type lentListener struct{ *net.TCPListener }
 
-// Close only ends Accept.
+// Close makes Accept return, but does not close the port.
 func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
-// identity of this replica in elections: the pod, so that a container that starts
-// again goes on at once. On a machine without pods, where several may run, the
-// port distinguishes them.
+// identity returns the identity of this replica in elections. It is the name of the pod, so that a restarted container
+// continues at once. On a machine without pods, where several replicas may run, the port distinguishes them.
 func (k *kubelet) identity() string {
 	if k.PodName != "" {
 		return k.PodName
@@ -126,7 +124,7 @@ func (k *kubelet) identity() string {
 	return fmt.Sprintf("%s_%d", host, k.port())
 }
 
-// port of the kubelet API.
+// port returns the port of the kubelet API.
 func (k *kubelet) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
 func (k *kubelet) election(name, identity string) node.Election {
@@ -136,7 +134,7 @@ func (k *kubelet) election(name, identity string) node.Election {
 	}
 }
 
-// serveOperations starts metrics, probes and profiles, whether this replica leads or not.
+// serveOperations starts the servers for metrics, probes and profiles, whether or not this replica leads.
 func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) error {
 	for _, endpoint := range []struct {
 		enabled       bool
@@ -160,17 +158,18 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 	return nil
 }
 
-// processMetrics serves the metrics of this process: at --metrics-address, and to those who may read the metrics of the node.
+// processMetrics returns the handler of this process's metrics, which are served at --metrics-address and to clients
+// that may read the metrics of the node.
 func processMetrics() http.Handler {
 	return cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())
 }
 
-// profilingAddress is out of reach of other pods: profiles show secrets.
+// profilingAddress cannot be reached from other pods, because profiles contain secrets.
 const profilingAddress = "127.0.0.1:6060"
 
-// compete for the lease and lead, again and again until ctx ends. A lease that is lost, because this cluster's API server was
-// away for longer than it lasts, does not end the process: a container that exits is
-// restarted with an increasing back-off.
+// compete acquires the lease and leads, repeatedly until ctx ends. If the lease is lost, because this cluster's API
+// server was unreachable for longer than its duration, the process continues: a container that exits is restarted with
+// increasing back-off.
 func (k *kubelet) compete(ctx context.Context) error {
 	election := k.election(k.NodeName, k.identity())
 	for ctx.Err() == nil {
@@ -186,10 +185,10 @@ func (k *kubelet) compete(ctx context.Context) error {
 	return nil
 }
 
-// activateRetry while an API server refuses what is asked at the start.
+// activateRetry is the delay after an API server has rejected a request at the start.
 const activateRetry = 2 * time.Second
 
-// lead runs the virtual kubelet until ctx ends: prepared, or another one when that is nil.
+// lead runs the virtual kubelet until ctx ends. It uses prepared, or a new one if prepared is nil.
 func (k *kubelet) lead(ctx context.Context, prepared *active) error {
 	defer func() {
 		k.ready.set(nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A single import of these doubles the program, which is resident to a large part: see RATIONALE.md, "Why does the kubelet ask
-// for client certificates?".
+// A single import of these packages doubles the size of the program, most of which stays in memory: see RATIONALE.md,
+// "Why does the kubelet ask for client certificates?".
 func TestNothingLargeIsLinked(t *testing.T) {
 	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	require.NoError(t, err)

@@ -11,19 +11,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// standby prepares, while another replica leads, what this one needs to take over at once: the connection to the provider, compiled plugins, and
-// caches. Safe for concurrent use.
+// standby prepares a fast takeover while another replica leads: the connection to the provider, compiled plugins and
+// caches. It is safe for concurrent use.
 type standby struct {
 	k     *kubelet
 	start sync.Once
-	ended chan struct{} // closed when nothing is being prepared any more; nil before start
+	ended chan struct{} // closed when the preparation has ended, nil before start
 
 	ctx    context.Context //nolint:containedctx // of everything that is prepared
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
 	prepared *active
-	over     bool // it is not needed any more
+	over     bool // the preparation is no longer needed
 }
 
 func (k *kubelet) newStandby(ctx context.Context) *standby {
@@ -32,7 +32,7 @@ func (k *kubelet) newStandby(ctx context.Context) *standby {
 	return s
 }
 
-// begin to prepare, when another replica is seen to lead.
+// begin starts the preparation. It is called when another replica is seen to lead.
 func (s *standby) begin() {
 	s.start.Do(func() {
 		s.ended = make(chan struct{})
@@ -43,7 +43,7 @@ func (s *standby) begin() {
 	})
 }
 
-// prepare until it is no longer needed. Failures are retried.
+// prepare runs until the preparation is no longer needed. Failures are retried.
 func (s *standby) prepare() {
 	logger := log.FromContext(s.ctx)
 	for s.ctx.Err() == nil {
@@ -72,7 +72,7 @@ func (s *standby) prepare() {
 	}
 }
 
-// offer the prepared work to the leader.
+// offer makes the prepared work available to the leader.
 func (s *standby) offer(a *active) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *standby) offer(a *active) bool {
 	return true
 }
 
-// withdraw what has failed, or is not needed; false when it was taken.
+// withdraw takes back work that failed or is not needed. It returns false if the leader has taken it.
 func (s *standby) withdraw(a *active) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *standby) withdraw(a *active) bool {
 	return true
 }
 
-// take what is prepared, nil for nothing; no more is prepared then.
+// take returns the prepared work, or nil if nothing is prepared, and ends the preparation.
 func (s *standby) take() *active {
 	s.mu.Lock()
 	a := s.prepared
@@ -106,15 +106,15 @@ func (s *standby) take() *active {
 		return a
 	}
 	s.end()
-	if a != nil { // it failed a moment ago
+	if a != nil { // the prepared work failed a moment ago
 		log.FromContext(s.ctx).Error(a.end(), "The standby caches cannot be used, starting without them")
 	}
 	return nil
 }
 
-// end everything that was prepared and not taken, and wait for it.
+// end stops the prepared work that was not taken, and waits for its end.
 func (s *standby) end() {
 	s.cancel()
-	s.begin() // to close ended
+	s.begin() // closes s.ended if the preparation never began
 	<-s.ended
 }

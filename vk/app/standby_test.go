@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// TestStandbyTakesOver stops the replica that leads while another one stands by with warm caches: that goes on with what there is, and writes
-// none of it again.
+// TestStandbyTakesOver stops the leader while another replica stands by with warm caches. That replica continues with
+// the existing objects and does not write any of them again.
 func TestStandbyTakesOver(t *testing.T) {
 	const many = 150
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// supports returns what offloaded pods have of this cluster's API server. (Liqo: API server support.)
+// supports returns how offloaded pods get tokens for this cluster's API server (Liqo: API server support).
 func (a *active) supports(ctx context.Context) (string, error) {
 	logger := log.FromContext(ctx)
 	switch {
@@ -42,7 +42,7 @@ func (a *active) supports(ctx context.Context) (string, error) {
 	return mode, nil
 }
 
-// supportBy is the mode for an API server that serves these resources of v1.
+// supportBy returns the mode for an API server that serves these resources of v1.
 func supportBy(served *metav1.APIResourceList) string {
 	if slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "serviceaccounts/token" }) {
 		return reflection.SupportTokenAPI
@@ -50,8 +50,8 @@ func supportBy(served *metav1.APIResourceList) string {
 	return reflection.SupportLegacy
 }
 
-// serviceDomain returns the domain of this cluster's DNS according to the issuer of its tokens, which is by default the name of the API server's Service; ""
-// if the issuer has another name.
+// serviceDomain returns the DNS domain of this cluster according to the issuer of its tokens, which is by default the
+// name of the API server's Service. It is empty if the issuer has another name.
 func (a *active) serviceDomain(ctx context.Context) (string, error) {
 	body, err := a.client.Discovery().RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func (a *active) serviceDomain(ctx context.Context) (string, error) {
 	return domainOf(discovery.Issuer), nil
 }
 
-// domainOf returns the domain of an issuer that is the Service of the API server, "" for any other.
+// domainOf returns the domain of an issuer that is the Service of the API server. It is empty for any other issuer.
 func domainOf(issuer string) string {
 	location, err := url.Parse(issuer)
 	if err != nil {
@@ -79,8 +79,8 @@ func domainOf(issuer string) string {
 	return domain
 }
 
-// apiServer is where offloaded pods find this cluster's API server. Unless the user or the network says so they do not:
-// its name is that of the provider's own on the provider.
+// apiServer returns the address at which offloaded pods reach this cluster's API server. Without flags and without the
+// network's address they cannot reach it: on the provider, its name is the name of the provider's API server.
 func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServer {
 	server := reflection.APIServer{Host: a.HomeAPIServerHost, Port: a.HomeAPIServerPort}
 	if server.Host == "" && server.Port == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// What this cluster's API server serves decides how offloaded pods get tokens, unless a flag does.
+// The resources of this cluster's API server decide how offloaded pods get tokens, unless a flag does.
 func TestSupportMode(t *testing.T) {
 	for want, names := range map[string][]string{
 		reflection.SupportTokenAPI: {"pods", "serviceaccounts", "serviceaccounts/token"},
@@ -49,7 +49,8 @@ func TestSupportMode(t *testing.T) {
 	}
 }
 
-// The issuer of tokens is the Service of the API server in the domain of the cluster, unless it is configured otherwise.
+// The issuer of tokens is the Service of the API server in the domain of the cluster, unless it is configured
+// otherwise.
 func TestDomainOfTheIssuer(t *testing.T) {
 	for issuer, want := range map[string]string{
 		"https://kubernetes.default.svc.cluster.local": "cluster.local", "https://kubernetes.default.svc.rome.example:6443": "rome.example", "https://kubernetes.default.svc": "",

@@ -15,9 +15,9 @@ import (
 // unknownFlagsReason is the reason of the Event about flags that are ignored.
 const unknownFlagsReason = "UnknownFlags"
 
-// Tolerate returns the arguments without unknown flags, and records these in options.IgnoredFlags,
-// if the arguments ask for that with options.IgnoreUnknown: controllers of another implementation may have written them, in a
-// later version. Otherwise an unknown or misspelt flag is an error.
+// Tolerate returns the arguments without unknown flags, and records these in options.IgnoredFlags, if the arguments
+// contain options.IgnoreUnknown: controllers of another implementation may have written flags of a later version.
+// Otherwise an unknown or misspelt flag is an error.
 func Tolerate(command *cobra.Command, args []string) []string {
 	asked := func(arg string) bool {
 		return arg == "--"+options.IgnoreUnknown || arg == "--"+options.IgnoreUnknown+"=true"
@@ -35,7 +35,7 @@ func Tolerate(command *cobra.Command, args []string) []string {
 		}
 		ignored = append(ignored, "--"+name)
 		if !hasValue && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
-			i++ // its value
+			i++ // skips its value
 		}
 	}
 	if len(ignored) == 0 {

@@ -29,7 +29,7 @@ func testAccess(t *testing.T, s *suite) {
 	} {
 		s.grant(user, rules)
 	}
-	stranger, err := s.provider.ConfigFor("reader", "system:masters") // of another cluster's authority
+	stranger, err := s.provider.ConfigFor("reader", "system:masters") // signed by another cluster's authority
 	require.NoError(t, err)
 	token, err := s.consumer.ServiceAccountConfig(t.Context(), "tenant", "default")
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func testAccess(t *testing.T, s *suite) {
 		{"watcher", "/containerLogs/shop/web/app", http.StatusOK, "logs of shop-remote/web/app"},
 		{"watcher", "/containerLogs/shop-remote/theirs/app", http.StatusNotFound, "not bound to node milan"},
 		{"watcher", exec, http.StatusForbidden, `verb "create"`},
-		{"runner", exec, http.StatusBadRequest, "pgrade"}, // allowed; the provider wants an upgrade
+		{"runner", exec, http.StatusBadRequest, "pgrade"}, // allowed; the provider requires an upgrade
 		{"runner", "/pods", http.StatusForbidden, ""},
 		{"scraper", "/metrics", http.StatusOK, "process_start_time_seconds"},
 		{"scraper", "/metrics/resource", http.StatusOK, "resource_scrape_error 1"},
@@ -112,7 +112,8 @@ func (s *suite) get(config *rest.Config, path string) (int, string) {
 	s.Helper()
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(s, err)
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // behind the API server's proxy it would lead elsewhere
+	// Behind the API server's proxy, a redirect would lead to another path.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Get("https://" + s.address + path)
 	require.NoError(s, err)
 	defer response.Body.Close()

@@ -22,7 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gone is a connection whose peer has written its output and exited: writes fail, and the output can be read only after one has.
+// gone is a connection whose peer has written its output and exited: writes fail, and the output can only be read after
+// a failed write.
 type gone struct {
 	output            io.Reader
 	refused, closed   chan struct{}
@@ -45,7 +46,7 @@ func (g *gone) Read(p []byte) (int, error) {
 	select {
 	case <-g.closed:
 		return 0, os.ErrClosed
-	case <-time.After(50 * time.Millisecond): // long enough for a proxy that gives up to close it
+	case <-time.After(50 * time.Millisecond): // long enough for a proxy that gives up to close the connection
 	}
 	return g.output.Read(p)
 }
@@ -59,7 +60,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// All output of a command that has ended is delivered, even if the caller is still sending input.
+// All output of a finished command is delivered, even if the caller is still sending input.
 func TestNothingIsLostOfAStreamThatHasEnded(t *testing.T) {
 	output, provider := "the last line, and the exit code", &url.URL{Scheme: "https", Host: "milan"}
 	s := New(Config{NodeName: "milan", Remote: Remote{URL: provider, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -16,7 +16,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// somePods are those of a node.
+// somePods are the pods of a node.
 type somePods struct {
 	runningPods
 	pods []*corev1.Pod
@@ -24,7 +24,7 @@ type somePods struct {
 
 func (s somePods) Pods() []*corev1.Pod { return s.pods }
 
-// Cores become seconds of cpu time, with the times of the provider: who divides gets the cores again.
+// Cores are converted to seconds of CPU time, with the times of the provider: the quotient is the number of cores.
 func TestResourceMetrics(t *testing.T) {
 	answer := ""
 	s := provider(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
@@ -57,7 +57,8 @@ func TestResourceMetrics(t *testing.T) {
 	measured(1000, "500m", "1Ki")
 	wants("container_cpu_usage_seconds_total"+labels+" 10 1000000", "container_start_time_seconds"+labels+" 980 1000000",
 		"container_memory_working_set_bytes"+labels+" 1024 1000000", "node_cpu_usage_seconds_total 10 1000000", "node_memory_working_set_bytes 1024 1000000")
-	wants("container_cpu_usage_seconds_total" + labels + " 10 1000000") // asked again before the provider has measured
+	// Scraped again before the provider has measured again.
+	wants("container_cpu_usage_seconds_total" + labels + " 10 1000000")
 	measured(1015, "2", "2Ki")
 	wants("container_cpu_usage_seconds_total"+labels+" 40 1015000", "container_memory_working_set_bytes"+labels+" 2048 1015000",
 		`pod_cpu_usage_seconds_total{namespace="shop",pod="web"} 40 1015000`, "node_cpu_usage_seconds_total 40 1015000")
@@ -78,7 +79,8 @@ func TestResourceMetrics(t *testing.T) {
 	wants("node_memory_working_set_bytes 0 5000000", "resource_scrape_error 0")
 }
 
-// A provider without metrics is a scrape error, not a node without usage. If no pod is running, the usage of the node is zero.
+// A provider without metrics is a scrape error, not a node without usage. If no pod is running, the usage of the node
+// is zero.
 func TestProviderWithoutMetricsIsAScrapeError(t *testing.T) {
 	pod := func(namespace, name string, phase corev1.PodPhase) *corev1.Pod {
 		pod := onePod{}.Pods()[0].DeepCopy()

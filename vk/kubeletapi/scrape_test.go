@@ -32,7 +32,7 @@ func (p boundPods) Pod(namespace, name string) (*corev1.Pod, bool) {
 	return nil, false
 }
 
-// kubeletMetrics asks for a path of s and returns the answer.
+// kubeletMetrics returns the response of s for a path.
 func kubeletMetrics(t *testing.T, s *Server, path string) string {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -43,7 +43,8 @@ func kubeletMetrics(t *testing.T, s *Server, path string) string {
 	return recorder.Body.String()
 }
 
-// What the provider's kubelets say of pods of this node is passed on as it is, and nothing else that a provider may answer.
+// The metrics of the provider's kubelets for pods of this node are forwarded unchanged. All other metrics in the
+// provider's response are dropped.
 func TestScrapedMetricsAreThoseOfOurPods(t *testing.T) {
 	const ours = `container_fs_usage_bytes{container="app",device="/dev/vda",id="/kubepods/x",image="nginx",name="4",namespace="shop",pod="web"} 8192 1690000000000`
 	answers := map[string]string{
@@ -82,7 +83,7 @@ func TestScrapedMetricsAreThoseOfOurPods(t *testing.T) {
 	}
 }
 
-// All that a kubelet serves about a pod arrives, to the letter.
+// All metrics that a kubelet serves about a pod are forwarded unchanged.
 func TestMetricsOfAKubeletArePassedOn(t *testing.T) {
 	for file, families := range map[string]string{"cadvisor.txt": "container_", "probes.txt": "prober_probe_"} {
 		served, err := os.ReadFile("testdata/" + file)
@@ -97,7 +98,7 @@ func TestMetricsOfAKubeletArePassedOn(t *testing.T) {
 	}
 }
 
-// A provider forges no series of other jobs, targets, times or families.
+// A provider cannot forge series of other jobs, targets, times or families.
 func TestForgedSamplesAreDropped(t *testing.T) {
 	now := time.Unix(5000, 0)
 	s := provider(t, nil)
@@ -105,13 +106,14 @@ func TestForgedSamplesAreDropped(t *testing.T) {
 	s.config.Pods = boundPods{}
 	const of = `namespace="shop",pod="web"`
 	for line, passes := range map[string]bool{
-		`container_a{` + of + `} 1`:                                                                 true,
-		`{"container_a",` + of + `} 1`:                                                              false,
-		`up{` + of + `,job="node-exporter"} 0`:                                                      false,
-		`up{` + of + `} 0`:                                                                          false,
-		`ALERTS{` + of + `,alertname="Watchdog"} 1`:                                                 false,
-		`apiserver_request_total{` + of + `} 1`:                                                     false,
-		`prober_probe_total{` + of + `} 1`:                                                          false, // by the other path
+		`container_a{` + of + `} 1`:                 true,
+		`{"container_a",` + of + `} 1`:              false,
+		`up{` + of + `,job="node-exporter"} 0`:      false,
+		`up{` + of + `} 0`:                          false,
+		`ALERTS{` + of + `,alertname="Watchdog"} 1`: false,
+		`apiserver_request_total{` + of + `} 1`:     false,
+		// Served at the other path.
+		`prober_probe_total{` + of + `} 1`:                                                          false,
 		`container_a{` + of + `,job="apiserver"} 1`:                                                 false,
 		`container_a{` + of + `,instance="10.0.0.1:6443"} 1`:                                        false,
 		`container_a{` + of + `,node="worker-1"} 1`:                                                 false,
@@ -133,7 +135,8 @@ func TestForgedSamplesAreDropped(t *testing.T) {
 	}
 }
 
-// A provider that scrapes nothing for others, or does not let us ask, leaves what its metrics API measures, by cAdvisor's names.
+// If a provider scrapes nothing for consumers, or denies access, the values of its metrics API are served under
+// cAdvisor's names.
 func TestMetricsOfCAdvisorWithoutAnAgent(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusServiceUnavailable} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -162,7 +165,7 @@ func TestMetricsOfCAdvisorWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// A line without an end does not fill the memory, and ends the answer.
+// A line without an end does not fill the memory, and ends the response.
 func TestScrapedLinesAreBounded(t *testing.T) {
 	s := provider(t, nil)
 	s.config.Pods = boundPods{}

@@ -49,7 +49,7 @@ func TestNothingMeasuredIsNoUsage(t *testing.T) {
 	}
 }
 
-// onePod is shop/web, as a list.
+// onePod is a list with the pod shop/web.
 type onePod struct{ runningPods }
 
 func (onePod) Pods() []*corev1.Pod {
@@ -60,7 +60,7 @@ func (onePod) Pods() []*corev1.Pod {
 	}}
 }
 
-// A provider names pods of others, and containers that nobody has.
+// The provider's response has pods of others, and containers that do not exist.
 func TestSummaryHoldsPodsOfThisNodeOnly(t *testing.T) {
 	usage := `"timestamp":"2026-01-01T00:00:00Z","containers":[{"name":"app","usage":{"cpu":"1m","memory":"1Ki"}},{"name":"made-up","usage":{"cpu":"5","memory":"1Gi"}},{"name":"app","usage":{"cpu":"7"}}]`
 	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -78,7 +78,7 @@ func TestSummaryHoldsPodsOfThisNodeOnly(t *testing.T) {
 	}
 }
 
-// What was read before the answer breaks off is shown.
+// If the response breaks off, the part that was read is shown.
 func TestSummaryOfHalfAnAnswer(t *testing.T) {
 	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"items":[{"metadata":{"name":"web"},"timestamp":"2026-01-01T00:00:00Z","containers":[]},{"meta`)

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// kubectl against the consumer, by one of the two streaming protocols.
+// kubectl runs kubectl with one of the two streaming protocols on the consumer.
 func (s *suite) kubectl(ctx context.Context, stdin, protocol string, args ...string) (stdout, stderr string, code int) {
 	s.Helper()
 	path, err := testenv.Kubectl()
@@ -34,7 +34,7 @@ func (s *suite) kubectl(ctx context.Context, stdin, protocol string, args ...str
 	c.Env = append(c.Environ(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
 	var out, problems bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(stdin), &out, &problems
-	_ = c.Run() // the exit code tells
+	_ = c.Run() // the exit code is the result
 	return out.String(), problems.String(), c.ProcessState.ExitCode()
 }
 
@@ -110,7 +110,7 @@ func (s *suite) portForward(ctx context.Context, pod, protocol string) {
 	}
 }
 
-// followLogs reads the first line while the log is still open, and leaves.
+// followLogs reads the first line while the log is still open, and closes the connection.
 func (s *suite) followLogs() {
 	ctx, leave := context.WithTimeout(s.Context(), 2*time.Minute)
 	defer leave()

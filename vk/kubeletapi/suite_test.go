@@ -29,9 +29,9 @@ import (
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-// suite: the pod shop/web of the consumer is shop-remote/web of the provider. It
-// is bound to the node "milan", which says that it speaks WebSocket, as the pod
-// shop/old is bound to "turin", which does not; one server stands for both.
+// suite has a consumer and a provider. The pod shop/web of the consumer is shop-remote/web of the provider. It is bound
+// to the node "milan", which declares support for WebSockets. The pod shop/old is bound to "turin", which does not. One
+// server is used for both nodes.
 type suite struct {
 	*testing.T
 	consumer, provider *testenv.Cluster
@@ -39,7 +39,7 @@ type suite struct {
 	address            string
 }
 
-// TestServer shares two clusters: most of its time is theirs.
+// TestServer shares two clusters between its subtests, because starting clusters takes most of its time.
 func TestServer(t *testing.T) {
 	s := newSuite(t)
 	t.Run("callers are authenticated and authorized", func(t *testing.T) { testAccess(t, s.in(t)) })
@@ -77,7 +77,7 @@ func newSuite(t *testing.T) *suite {
 	return s
 }
 
-// in is the suite within a subtest.
+// in returns the suite for a subtest.
 func (s *suite) in(t *testing.T) *suite {
 	inner := *s
 	inner.T = t
@@ -113,7 +113,7 @@ func (s *suite) await(what string, holds func(context.Context) error) {
 	}
 }
 
-// serve a kubelet that the API server of the cluster trusts.
+// serve starts a kubelet that the API server of the cluster trusts.
 func (s *suite) serve(cluster *testenv.Cluster, handler http.Handler) int {
 	s.Helper()
 	cert, key, err := cluster.IssueServing("system:node:worker", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
@@ -128,7 +128,7 @@ func (s *suite) serve(cluster *testenv.Cluster, handler http.Handler) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// serveKubelet runs the server under test with the shipped roles.
+// serveKubelet starts the server under test with the shipped roles.
 func (s *suite) serveKubelet() int {
 	s.Helper()
 	config, err := s.consumer.ConfigFor("vk")
@@ -179,7 +179,7 @@ func (t remoteNamespaces) Remote(local string) (string, bool) {
 	return remote, ok
 }
 
-// cachedPods asks the API server: no cache is needed here.
+// cachedPods reads from the API server: no cache is needed here.
 type cachedPods struct{ *suite }
 
 func (p cachedPods) Pods() (pods []*corev1.Pod) {
@@ -211,7 +211,7 @@ func (s *suite) node(client kubernetes.Interface, name string, port int, feature
 	require.NoError(s, err)
 }
 
-// pod that is bound and said to run.
+// pod creates a pod that is bound and reported as running.
 func (s *suite) pod(client kubernetes.Interface, namespace, name, node string) {
 	s.Helper()
 	_, err := client.CoreV1().Pods(namespace).Create(s.Context(), &corev1.Pod{

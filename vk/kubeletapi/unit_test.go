@@ -101,7 +101,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// provider is a stand-in for the provider's API server that answers as handle says, but for what it says of the pods
+// provider returns a server with a fake provider API server. It responds with handle, except to requests for the pods
 // web, which is ours, and theirs, which is not.
 func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	t.Helper()
@@ -131,13 +131,13 @@ func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	})
 }
 
-// runningPods are all but those called db.
+// runningPods reports every pod as running, except pods named db.
 type runningPods struct{}
 
 func (runningPods) Pods() []*corev1.Pod                    { return nil }
 func (runningPods) Pod(_, name string) (*corev1.Pod, bool) { return &corev1.Pod{}, name != "db" }
 
-// shop is the only namespace that is offloaded.
+// shop offloads only the namespace shop.
 type shop struct{}
 
 func (shop) Remote(local string) (string, bool) { return "shop-remote", local == "shop" }

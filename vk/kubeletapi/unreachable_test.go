@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// silent accepts every request and never answers.
+// silent accepts every request and never responds.
 type silent struct{}
 
 func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -27,7 +27,7 @@ func TestSilentProviderIsGivenUpOnceItCountsAsDown(t *testing.T) {
 		begin, down := time.Now(), errors.New("does not answer")
 		remote := Remote{Transport: silent{}, Unreachable: func() error {
 			if time.Since(begin) < time.Minute {
-				return nil // nobody knows yet
+				return nil // the state is not known yet
 			}
 			return down
 		}}

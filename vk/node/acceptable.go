@@ -16,10 +16,9 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// acceptable returns what the API server accepts of a VirtualNode as parts of a
-// Node, and reports what it omitted. The API server refuses a Node as a whole:
-// without this, one malformed label would keep everything else from being written,
-// readiness included. The problems come in a stable order.
+// acceptable returns a VirtualNode with only those labels, annotations, taints and resources that are valid in a Node,
+// and describes the omitted ones in a stable order. The API server rejects a Node as a whole: a single malformed label
+// would prevent all other updates, readiness included.
 func acceptable(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, []string) {
 	var problems []string
 	leaveOut := func(field, entry string, faults []string) bool {

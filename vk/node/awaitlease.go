@@ -14,12 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// maxLeasePoll is the most that a replica which stands by sleeps between two looks at the lease. The elector of client-go sleeps for up to
-// 2.2 retry periods, for so long there would be no leader after a lease was released or expired.
+// maxLeasePoll is the maximum time that a standby replica sleeps between two checks of the lease. The elector of
+// client-go sleeps for up to 2.2 retry periods; for that time there would be no leader after a lease was released or
+// expired.
 const maxLeasePoll = time.Second
 
-// awaitFree waits until the lease is free: it does not exist, was released, is ours, or was not renewed for as long as it lasts, by our
-// own clock. The lease of a holder that is known to be gone, or has run out, is cleared. It returns false when ctx has ended.
+// awaitFree waits until the lease is free: it does not exist, was released, is ours, or was not renewed for its
+// duration, measured by our own clock. It clears the lease of a holder that is known to be gone, or whose lease has
+// expired. It returns false when ctx has ended.
 func (e Election) awaitFree(ctx context.Context) bool {
 	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	leases := e.Client.CoordinationV1().Leases(e.Namespace)
@@ -38,7 +40,8 @@ func (e Election) awaitFree(ctx context.Context) bool {
 				return true
 			case gone:
 				lease.Spec.HolderIdentity = ptr.To("")
-				if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil { // its version is that which was read
+				// Its resourceVersion is the one that was read.
+				if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil {
 					logger.Info("Took the lease from a replica that is gone", "holder", holder)
 					return true
 				}
@@ -62,13 +65,13 @@ func (e Election) awaitFree(ctx context.Context) bool {
 	return false
 }
 
-// renewal remembers when a lease was seen to be renewed.
+// renewal records when a lease was last seen to change.
 type renewal struct {
 	version string
 	since   time.Time
 }
 
-// expired reports whether the lease was not renewed for as long as it lasts, which its holder may have set longer than we would.
+// expired reports whether the lease was not renewed for its duration, which its holder may have set longer than ours.
 func (v *renewal) expired(lease *coordinationv1.Lease, duration time.Duration, now time.Time) bool {
 	if version := string(lease.UID) + "/" + lease.ResourceVersion; version != v.version {
 		v.version, v.since = version, now

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// compareLoop compares whenever something was observed, and again after a
-// while as long as the Node is not what it should be.
+// compareLoop compares the Node after every observation, and retries with backoff while the Node differs from the
+// desired one.
 func (c *Controller) compareLoop(ctx context.Context) error {
 	wait := firstRetry
 	for {
@@ -46,21 +46,21 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 	}
 }
 
-// compare brings the Node to what it should be; settled means that it is.
+// compare updates the Node to the desired state. settled reports whether they are equal.
 func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 	actual := c.observed.node()
 	desired := c.refresh(actual)
 	if desired == nil {
-		return true, nil // no VirtualNode: what was last known stays
+		return true, nil // Without a VirtualNode the Node stays as it is.
 	}
 	if actual == nil || !c.owns(actual) {
-		// Deleted, replaced, or not in the cache yet; c.ensureNode asks the API server.
+		// The Node was deleted, replaced, or is not in the cache yet. c.ensureNode reads it from the API server.
 		err := c.ensureNode(ctx)
 		c.warn(NotRegisteredReason, text(err))
 		c.showNode(ctx, err)
 		return false, err
 	}
-	// A rejected write of one must not prevent the other.
+	// A rejected write of taints must not prevent the write of the lease's owner, and vice versa.
 	forgot, err := c.forgetSpoiled(ctx, actual)
 	owned, leaseErr := c.syncLeaseOwner(ctx, actual)
 	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints), leaseErr)
@@ -75,8 +75,7 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 	return err == nil && owned, err
 }
 
-// refresh computes what the Node should be. It returns nil while there is no
-// VirtualNode.
+// refresh computes the desired Node. It returns nil while there is no VirtualNode.
 func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	vn := c.observed.virtualNode()
 	if vn == nil {
@@ -104,22 +103,21 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	case c.desired != nil:
 		previous = c.desired.Status.Conditions
 	case actual != nil:
-		previous = actual.Status.Conditions // a restart is no transition
+		previous = actual.Status.Conditions // a restart is not a transition
 	}
 	desired.Status.Conditions = now.conditions(desired.Status.Allocatable, previous, metav1.NewTime(c.config.Clock.Now()))
 	c.desired = desired
 	return desired
 }
 
-// deliver hands the node to the library, which writes the difference. It never
-// waits: while the library is busy with an earlier one, the next comparison
-// delivers what is desired then.
+// deliver passes the Node to the library, which writes the difference. It never blocks: while the library is busy with
+// an earlier version, the next comparison delivers the Node that is desired by then.
 func (c *Controller) deliver(desired *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	library := c.library
 	if library == nil || library.full {
-		return // not registered yet: registration uses c.desired
+		return // Not registered yet. Registration uses c.desired.
 	}
 	library.full = true
 	go func() {
@@ -130,7 +128,7 @@ func (c *Controller) deliver(desired *corev1.Node) {
 	}()
 }
 
-// ensureNode makes sure that the Node exists and is ours to keep.
+// ensureNode makes sure that the Node exists and belongs to this virtual node.
 func (c *Controller) ensureNode(ctx context.Context) error {
 	nodes := c.client.CoreV1().Nodes()
 	existing, err := nodes.Get(ctx, c.config.Name, metav1.GetOptions{})
@@ -152,8 +150,8 @@ func (c *Controller) ensureNode(ctx context.Context) error {
 	return nil
 }
 
-// owns reports whether node is the one that was found to be ours, or that an earlier process of ours kept up to date,
-// whatever its labels say now.
+// owns reports whether node was found to be ours, or was maintained by an earlier process of this virtual kubelet,
+// whatever its labels are now.
 func (c *Controller) owns(node *corev1.Node) bool {
 	c.mu.Lock()
 	found := node.UID == c.own
@@ -165,7 +163,7 @@ func (c *Controller) owns(node *corev1.Node) bool {
 	return last.labels[wire.TypeLabel] == wire.VirtualNodeType && last.labels[wire.RemoteClusterIDLabel] == c.config.RemoteClusterID
 }
 
-// take remembers that node is ours.
+// take records that node is ours.
 func (c *Controller) take(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,8 +196,8 @@ func (c *Controller) errNoVirtualNode() error {
 		c.config.VirtualNode, c.config.Namespace, c.config.Name)
 }
 
-// recover creates a node that was deleted meanwhile, so that the library can go
-// on. Other errors of its status updates are reported; the comparison tries again.
+// recover recreates a deleted node, so that the library can continue. Other errors of its status updates are reported,
+// and the next comparison retries.
 func (c *Controller) recover(ctx context.Context, err error) error {
 	if apierrors.IsNotFound(err) {
 		c.wake()
@@ -209,7 +207,7 @@ func (c *Controller) recover(ctx context.Context, err error) error {
 	return err
 }
 
-// report an answer of the API server that trying again does not change.
+// report publishes an API error that retries do not resolve.
 func (c *Controller) report(err error) {
 	if policy := admission.DenyingPolicy(err); policy != "" {
 		c.warn(UpdateFailedReason, admission.Note(policy, err))
@@ -220,8 +218,8 @@ func (c *Controller) report(err error) {
 	}
 }
 
-// forgetSpoiled removes what the library would stumble over, and reports whether
-// there was anything.
+// forgetSpoiled removes malformed annotations of the library, which would make its updates fail. It reports whether
+// there were any.
 func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bool, error) {
 	_, spoiled := lastWritten(actual)
 	if len(spoiled) == 0 {
@@ -238,7 +236,7 @@ func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bo
 	return true, nil
 }
 
-// syncTaints writes taints only when they differ.
+// syncTaints writes the taints if they differ.
 func (c *Controller) syncTaints(ctx context.Context, actual *corev1.Node, ours []corev1.Taint) error {
 	taints, applied, changed := retaint(actual, ours)
 	if !changed {

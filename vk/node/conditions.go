@@ -14,17 +14,17 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// network between the clusters, as far as the node cares.
+// network is the state of the network between the clusters, as far as it affects the node.
 type network int
 
 const (
-	networkIgnored network = iota // not checked, or there is none: no condition
+	networkIgnored network = iota // not checked, or no network module: no condition
 	networkUp
 	networkDown
 )
 
-// networkOf reads a ForeignCluster; nil is a cluster without one, of whose
-// network nothing is known and nothing expected.
+// networkOf returns the network state of a ForeignCluster. nil means that the cluster has no ForeignCluster: the state
+// of its network is unknown and no network is required.
 //
 // Until a controller has reconciled the ForeignCluster (observed generation 0)
 // its network module counts as enabled (Liqo: network check of virtual nodes).
@@ -33,7 +33,7 @@ func networkOf(fc *corev1beta1.ForeignCluster) network {
 		return networkIgnored
 	}
 	switch corev1beta1.ConditionOf(fc.Status.Conditions, corev1beta1.NetworkStatusCondition) {
-	case corev1beta1.ConditionStatusNone: // not checked, or not under this name
+	case corev1beta1.ConditionStatusNone: // not checked, or not reported under this name
 	case corev1beta1.ConditionStatusEstablished:
 		return networkUp
 	default:
@@ -49,16 +49,16 @@ func networkOf(fc *corev1beta1.ForeignCluster) network {
 	return networkDown
 }
 
-// health of a provider, as observed from here.
+// health is the state of a provider, as observed by this process.
 type health struct {
-	// unreachable is why the provider's API server counts as down, as a sentence
-	// about it; "" is up.
+	// unreachable describes why the provider's API server counts as unreachable, as the end of a sentence. It is empty
+	// while the API server is reachable.
 	unreachable string
 	network     network
 }
 
-// conditions of a node with these resources. A condition whose status is that
-// of previous keeps its transition time.
+// conditions returns the conditions of a node with these resources. A condition whose status did not change keeps its
+// transition time from previous.
 func (h *health) conditions(allocatable corev1.ResourceList, previous []corev1.NodeCondition, now metav1.Time) []corev1.NodeCondition {
 	resources := positive(allocatable, corev1.ResourceCPU) && positive(allocatable, corev1.ResourceMemory)
 	problems := h.problems(resources)
@@ -93,7 +93,7 @@ const (
 	networkIsDown = "The network between the clusters is down: see the networking conditions of the ForeignCluster"
 )
 
-// problems that keep the node from being ready, for humans.
+// problems describes the problems that keep the node from being ready.
 func (h *health) problems(resources bool) []string {
 	var found []string
 	if h.unreachable != "" {
@@ -126,7 +126,7 @@ func choose(good bool, kind corev1.NodeConditionType, yes, no outcome) corev1.No
 	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: printable.Message(chosen.message)}
 }
 
-// transition is when a condition got its status: now, unless it had it before.
+// transition returns the time of a condition's last status change: now, unless previous has the same status.
 func transition(condition *corev1.NodeCondition, previous []corev1.NodeCondition, now metav1.Time) metav1.Time {
 	if old := conditionOf(previous, condition.Type); old != nil && old.Status == condition.Status && !old.LastTransitionTime.IsZero() {
 		return old.LastTransitionTime
@@ -134,7 +134,7 @@ func transition(condition *corev1.NodeCondition, previous []corev1.NodeCondition
 	return now
 }
 
-// conditionOf finds a condition; nil when there is none.
+// conditionOf returns the condition of that type, or nil if the list does not contain it.
 func conditionOf(list []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range list {
 		if list[i].Type == kind {
@@ -144,5 +144,5 @@ func conditionOf(list []corev1.NodeCondition, kind corev1.NodeConditionType) *co
 	return nil
 }
 
-// networkReasons are those that only a virtual kubelet gives.
+// networkReasons are the reasons that only a virtual kubelet sets.
 var networkReasons = []string{wire.NodeNetworkUpReason, wire.NodeNetworkDownReason}

@@ -25,46 +25,44 @@ import (
 )
 
 const (
-	// heartbeat of the node status when nothing changes: that of a kubelet.
+	// heartbeat is the period of node status updates without changes, the same as the kubelet's.
 	heartbeat = 5 * time.Minute
-	// requestTimeout of everything this package asks the local API server.
+	// requestTimeout limits each request of this package to the local API server.
 	requestTimeout = 30 * time.Second
-	// firstRetry and lastRetry bound the wait before something that did not
-	// work, or did not last, is done again.
+	// firstRetry and lastRetry are the minimum and maximum delay before a failed or reverted update is retried.
 	firstRetry = 2 * time.Second
 	lastRetry  = heartbeat
 )
 
-// Config of a Controller.
+// Config holds the settings of a Controller.
 type Config struct {
 	Identity
-	// Local cluster, where the Node is.
+	// Local is the configuration of the cluster with the Node.
 	Local *rest.Config
-	// VirtualNode is the name of the resource to follow, Namespace where it is.
+	// VirtualNode and Namespace identify the VirtualNode that the Node is made from.
 	VirtualNode, Namespace string
 	// CheckNetwork makes readiness depend on the network between the clusters.
 	CheckNetwork bool
-	// LeaseDuration of the node lease; it is renewed four times as often.
+	// LeaseDuration is the duration of the node lease, which is renewed four times as often.
 	LeaseDuration time.Duration
-	// Pinger of the provider; the controller subscribes, its caller runs it.
+	// Pinger checks the provider. The controller subscribes to it; the caller runs it.
 	Pinger *pinger.Pinger
-	// ProviderVersion reads the version of the provider's API server; nil leaves its label out.
+	// ProviderVersion reads the version of the provider's API server. If it is nil, the Node has no version label.
 	ProviderVersion func(context.Context) (string, error)
-	// Warn shows users, where they look at the VirtualNode, what is wrong with it or
-	// keeps its Node from being written: each message once, until it changes. nil
-	// leaves it to the log. It must not block.
+	// Warn reports, on the VirtualNode, its invalid settings and the errors that keep its Node from being written. Each
+	// message is reported once until it changes. If Warn is nil, messages are only logged. It must not block.
 	Warn func(reason, message string)
-	// Clock for everything that waits.
+	// Clock is used for all timers.
 	Clock clock.Clock
 }
 
-// Reasons that Config.Warn gets.
+// Reasons of the messages for Config.Warn.
 const (
-	// InvalidReason: parts of the VirtualNode cannot be parts of a Node.
+	// InvalidReason means that settings of the VirtualNode are invalid in a Node.
 	InvalidReason = "InvalidVirtualNode"
-	// UpdateFailedReason: the API server does not accept the Node.
+	// UpdateFailedReason means that the API server rejects the Node.
 	UpdateFailedReason = "NodeUpdateFailed"
-	// NotRegisteredReason: there is no Node that is ours.
+	// NotRegisteredReason means that the Node does not exist or belongs to another owner.
 	NotRegisteredReason = "NodeNotRegistered"
 )
 
@@ -73,7 +71,7 @@ type Controller struct {
 	config  Config
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
-	shown   offloadingv1beta1.VirtualNodeCondition // on the VirtualNode, by one goroutine at a time
+	shown   offloadingv1beta1.VirtualNodeCondition // condition on the VirtualNode, accessed by one goroutine at a time
 	// leaseOwner is the Node that was last found to own its Lease. Only compareLoop uses it.
 	leaseOwner types.UID
 	trigger    chan struct{}
@@ -83,20 +81,20 @@ type Controller struct {
 	version  providerVersion
 
 	mu      sync.Mutex
-	library *inbox // of the library's controller while it runs
+	library *inbox // inbox of the library's controller, nil while that does not run
 	desired *corev1.Node
-	own     types.UID         // of the Node that was last found to be ours
+	own     types.UID         // UID of the Node that was last found to be ours
 	warned  map[string]string // message by reason
 }
 
-// inbox takes nodes for one run of the library's controller. Its push may block
-// for as long as the API server does, and forever once that run has ended.
+// inbox accepts nodes for one run of the library's controller. push may block as long as the API server does, and
+// blocks forever once that run has ended.
 type inbox struct {
 	push func(*corev1.Node)
 	full bool
 }
 
-// NewController checks its configuration and makes no requests.
+// NewController validates its configuration and sends no requests.
 func NewController(config Config) (*Controller, error) {
 	if config.LeaseDuration < 4*time.Second {
 		return nil, fmt.Errorf("the duration of the node lease is %s: use at least 4s", config.LeaseDuration)
@@ -117,11 +115,11 @@ func NewController(config Config) (*Controller, error) {
 	}, nil
 }
 
-// Ready is closed once the Node is registered.
+// Ready returns a channel that is closed once the Node is registered.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// Run maintains the Node until ctx ends. It returns an error only when it cannot
-// work at all; temporary errors are retried.
+// Run maintains the Node until ctx ends. It returns an error only if it cannot work at all; temporary errors are
+// retried.
 func (c *Controller) Run(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithValues("node", c.config.Name)
 	ctx = log.IntoContext(ctx, logger)
@@ -139,16 +137,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// wake has the node compared soon. It never blocks.
+// wake triggers a comparison of the node. It never blocks.
 func (c *Controller) wake() {
 	select {
 	case c.trigger <- struct{}{}:
-	default: // it is going to happen anyway
+	default: // a comparison is pending
 	}
 }
 
-// warn reports a message once; "" means that all is well and the next one is
-// news again.
+// warn reports a message once per reason. An empty message clears the reason, so that the next message is reported
+// again.
 func (c *Controller) warn(reason, message string) {
 	c.mu.Lock()
 	news := c.warned[reason] != message
@@ -159,7 +157,7 @@ func (c *Controller) warn(reason, message string) {
 	}
 }
 
-// text of an error; "" of none.
+// text returns the message of an error, empty for nil.
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -167,9 +165,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// register waits for the VirtualNode and for what the pinger has to say, makes
-// sure that there is a Node, and then runs the library's controller and our
-// comparison beside it.
+// register waits for the VirtualNode and for the first result of the pinger, ensures that the Node exists, and then
+// runs the library's controller and the comparison concurrently.
 func (c *Controller) register(ctx context.Context) error {
 	select {
 	case <-c.config.Pinger.Settled():
@@ -185,7 +182,7 @@ func (c *Controller) register(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.trigger: // something was observed; at the start that is soon
+		case <-c.trigger: // an observation arrived; at the start the next ones follow soon
 		case <-timer:
 			wait = min(2*wait, lastRetry)
 			timer = c.config.Clock.After(wait)
@@ -201,9 +198,8 @@ func (c *Controller) register(ctx context.Context) error {
 	return group.Wait()
 }
 
-// runLibrary registers with the virtual-kubelet library's node controller,
-// which heartbeats, renews the lease and patches the status. It ends early only
-// when its first update is refused, so it is started again.
+// runLibrary runs the node controller of the virtual-kubelet library, which sends heartbeats, renews the lease and
+// patches the status. That controller ends early only when its first update is rejected, and is then started again.
 func (c *Controller) runLibrary(ctx context.Context) error {
 	wait := firstRetry
 	for ctx.Err() == nil {
@@ -261,15 +257,14 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 	)
 }
 
-// provider is what the library sees of a Controller.
+// provider is the Controller as the library's node provider.
 type provider struct{ *Controller }
 
-// Ping always succeeds: for the library a failed ping means that the node
-// agent is dead, and it would stop reporting. That the provider is
-// unreachable is reported in a condition instead.
+// Ping always succeeds: the library takes a failed ping for a dead node agent and would stop its heartbeats. An
+// unreachable provider is reported in a condition instead.
 func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
 
-// NotifyNodeStatus keeps the library's callback.
+// NotifyNodeStatus stores the library's callback.
 func (p provider) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) {
 	p.setInbox(&inbox{push: push})
 	p.wake()

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/vk/node"
 )
 
-// TestController shares two clusters: most of its time is theirs.
+// TestController shares two clusters between its subtests, because starting clusters takes most of its time.
 func TestController(t *testing.T) {
 	s := newSuite(t)
 	story.Run(t, "testdata/stories", func(t *testing.T) *story.Stage { return s.in(t).stage() })
@@ -70,7 +70,8 @@ func testMalformed(t *testing.T, s *suite) {
 		return ready(corev1.ConditionFalse, "no CPU or no memory")(n)
 	})
 	s.expectWarning(node.InvalidReason, "spec.labels", `"a b"="c"`, "spec.annotations", "spec.taints", `"bad:Nope"`, "spec.resourceQuota.hard", `"memory": "-1"`, `"nvidia.com/gpu": "1500m"`)
-	// A few: taints, status, and again when another client changes the node. Spinning makes hundreds.
+	// A few writes are expected: taints, status, and again when another client changes the node. An endless loop would
+	// write hundreds of times.
 	if writes := s.writesSince(marker); len(writes) > 15 {
 		t.Errorf("written: %v", writes)
 	}
@@ -89,7 +90,7 @@ func testMalformed(t *testing.T, s *suite) {
 		return ready(corev1.ConditionTrue, "")(n)
 	})
 
-	// What passes our checks and is refused nevertheless is told, and tried again with patience.
+	// Settings that pass our checks but are rejected by the API server are reported, and retried with long delays.
 	marker = s.auditEnd()
 	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.Annotations = map[string]string{"long": strings.Repeat("x", 1<<18)}
@@ -144,7 +145,7 @@ func testDeletedVirtualNode(t *testing.T, s *suite) {
 	}
 }
 
-// testProviderVersion has the provider say its version, and a restart at which it does not.
+// testProviderVersion has the provider report its version, and then restarts while it does not.
 func testProviderVersion(_ *testing.T, s *suite) {
 	s.createVirtualNode()
 	said := "v1.35.2+k3s1"
@@ -182,8 +183,8 @@ func testNodeOfAnotherProvider(_ *testing.T, s *suite) {
 	}}}, `virtual node of provider "rome"`)
 }
 
-// expectUntouched has the controller meet a node that it must leave alone: it
-// looks, and looks again after a while.
+// expectUntouched lets the controller find a node that it must leave unchanged, and checks the node again after a
+// while.
 func (s *suite) expectUntouched(existing *corev1.Node, why string) {
 	s.Helper()
 	require.NoError(s, s.admin.Create(s.Context(), existing))
@@ -204,7 +205,7 @@ func (s *suite) expectUntouched(existing *corev1.Node, why string) {
 	}
 }
 
-// expectCondition waits until the VirtualNode says that of its Node.
+// expectCondition waits until the VirtualNode has the condition of its Node.
 func (s *suite) expectCondition(status offloadingv1beta1.VirtualNodeConditionStatus, reason, words string) {
 	s.Helper()
 	s.expect("condition", func(ctx context.Context) string {

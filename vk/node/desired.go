@@ -15,23 +15,23 @@ import (
 	"github.com/refract-project/refract/internal/nodelabels"
 )
 
-// Identity has the properties of a virtual node that are constant while the process runs.
+// Identity holds the properties of a virtual node that are constant while the process runs.
 type Identity struct {
-	// Name of the Node.
+	// Name is the name of the Node.
 	Name string
-	// RemoteClusterID of the provider.
+	// RemoteClusterID is the ID of the provider.
 	RemoteClusterID string
-	// Address at which the kubelet API is reached from the control plane.
+	// Address is the address at which the control plane reaches the kubelet API.
 	Address string
-	// Port of the kubelet API.
+	// Port is the port of the kubelet API.
 	Port int32
-	// KubeletVersion to report: that of the local API server.
+	// KubeletVersion is the version to report, which is the version of the local API server.
 	KubeletVersion string
-	// Labels and Annotations from the command line.
+	// Labels and Annotations are set on the command line.
 	Labels, Annotations map[string]string
 }
 
-// desired is the Node as the VirtualNode wants it, without conditions.
+// desired returns the Node for a VirtualNode, without conditions.
 func (id *Identity) desired(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 	labels := nodelabels.Of(id.Name, id.RemoteClusterID, vn, id.Labels)
 	capacity := vn.Spec.ResourceQuota.Hard.DeepCopy()
@@ -48,7 +48,7 @@ func (id *Identity) desired(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 			Addresses:        []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: id.Address}},
 			DaemonEndpoints:  corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: id.Port}},
 			Images:           vn.Spec.Images,
-			DeclaredFeatures: []string{"ExtendWebSocketsToKubelet"}, // kubeletapi passes WebSockets on
+			DeclaredFeatures: []string{"ExtendWebSocketsToKubelet"}, // kubeletapi forwards WebSockets
 			NodeInfo: corev1.NodeSystemInfo{
 				KubeletVersion:  id.KubeletVersion,
 				OperatingSystem: labels[corev1.LabelOSStable],
@@ -58,7 +58,7 @@ func (id *Identity) desired(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 	}
 }
 
-// taints of the node: the one of all virtual nodes first.
+// taints returns the taints of the node, beginning with the taint that all virtual nodes have.
 func taints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
 	all := []corev1.Taint{{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}}
 	for i := range vn.Spec.Taints {
@@ -69,13 +69,12 @@ func taints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
 	return all
 }
 
-// hasTaint reports whether a taint of the same key and effect is in the list:
-// the API server allows only one.
+// hasTaint reports whether the list has a taint of the same key and effect. The API server allows only one.
 func hasTaint(list []corev1.Taint, taint *corev1.Taint) bool {
 	return slices.ContainsFunc(list, func(t corev1.Taint) bool { return t.MatchTaint(taint) })
 }
 
-// union of maps; later ones win. Never nil.
+// union merges maps; later ones win. It never returns nil.
 func union(all ...map[string]string) map[string]string {
 	joined := map[string]string{}
 	for _, m := range all {

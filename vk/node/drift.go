@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// drifted reports whether the metadata or the status of a Node says anything
-// else than desired does. Additions of others are not drift. Taints have their own
-// comparison, see retaint.
+// drifted reports whether the metadata or status of a Node differs from desired. Additions of others are no drift.
+// Taints are compared separately, see retaint.
 func drifted(actual, desired *corev1.Node) bool {
 	have, want := &actual.Status, &desired.Status
 	return !contains(actual.Labels, desired.Labels) ||
@@ -27,7 +26,7 @@ func drifted(actual, desired *corev1.Node) bool {
 		leftovers(actual, desired)
 }
 
-// contains reports whether all of want is in have.
+// contains reports whether have includes all entries of want.
 func contains(have, want map[string]string) bool {
 	for key, value := range want {
 		if found, ok := have[key]; !ok || found != value {
@@ -37,7 +36,7 @@ func contains(have, want map[string]string) bool {
 	return true
 }
 
-// hasResources compares amounts, not spellings: 1000m is 1.
+// hasResources compares quantities, not their notation: 1000m equals 1.
 func hasResources(have, want corev1.ResourceList) bool {
 	for name, quantity := range want {
 		if found, ok := have[name]; !ok || found.Cmp(quantity) != 0 {
@@ -53,8 +52,8 @@ func sameNodeInfo(have, want *corev1.NodeSystemInfo) bool {
 		have.Architecture == want.Architecture
 }
 
-// hasConditions compares what conditions say; when they said it is not drift.
-// NetworkUnavailable is ours also when it should not be there.
+// hasConditions compares the contents of conditions, not their times. A NetworkUnavailable condition of ours counts
+// even if it is not desired.
 func hasConditions(have, want []corev1.NodeCondition) bool {
 	for i := range want {
 		found := conditionOf(have, want[i].Type)
@@ -65,8 +64,8 @@ func hasConditions(have, want []corev1.NodeCondition) bool {
 	return conditionOf(want, corev1.NodeNetworkUnavailable) != nil || !ownNetworkCondition(have)
 }
 
-// ownNetworkCondition reports whether NetworkUnavailable was set by a virtual
-// kubelet; network plugins and cloud controllers set it too.
+// ownNetworkCondition reports whether NetworkUnavailable was set by a virtual kubelet. Network plugins and cloud
+// controllers set it too.
 func ownNetworkCondition(list []corev1.NodeCondition) bool {
 	found := conditionOf(list, corev1.NodeNetworkUnavailable)
 	return found != nil && slices.Contains(networkReasons, found.Reason)

@@ -19,29 +19,28 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// ErrLeadershipLost is returned when another replica took over, or may have:
-// the lease could not be renewed in time.
+// ErrLeadershipLost is returned when the lease could not be renewed in time: another replica has taken over, or may
+// have.
 var ErrLeadershipLost = errors.New("the lease was lost: another replica may be active now")
 
 // Election elects a leader among replicas with a Lease.
 type Election struct {
 	Client kubernetes.Interface
-	// Namespace and Name of the Lease, Identity of this replica.
+	// Namespace and Name identify the Lease, Identity this replica.
 	Namespace, Name, Identity string
-	// Duration after which a silent holder is replaced, RenewDeadline after
-	// which a holder that cannot renew gives up, RetryPeriod between attempts.
+	// Duration is the time after which a silent holder is replaced. RenewDeadline is the time after which a holder that
+	// cannot renew gives up. RetryPeriod is the delay between attempts.
 	Duration, RenewDeadline, RetryPeriod time.Duration
-	// Gone reports whether a holder is known not to lead any more, so that its lease need not expire first. nil knows
-	// nothing.
+	// Gone reports whether a holder is known not to lead any more, so that its lease need not expire first. If Gone is
+	// nil, leases always expire.
 	Gone func(holder string) bool
-	// StandBy is called whenever another replica is seen to lead; nil is fine.
+	// StandBy is called whenever another replica is seen to lead. It may be nil.
 	StandBy func(leader string)
 }
 
-// Run waits until this replica leads and then runs lead, whose context ends
-// with ctx or with the leadership. The lease is released when lead has returned,
-// never before, so the next replica starts at once and the two never overlap.
-// The result is lead's, or ErrLeadershipLost; nil when ctx ended the wait.
+// Run waits until this replica leads and then runs lead, whose context ends with ctx or with the leadership. The lease
+// is released only after lead has returned, so the next replica starts at once and the two never overlap. Run returns
+// the result of lead or ErrLeadershipLost, and nil if ctx ended while it waited.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	for e.awaitFree(ctx) {
 		if led, err := e.campaign(ctx, lead); led || err != nil {
@@ -51,11 +50,11 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 	return nil
 }
 
-// campaign tries to take the lease, which was free a moment ago. led reports whether lead was run; else another replica was faster, or
-// ctx has ended.
+// campaign tries to acquire the lease, which was free a moment ago. led reports whether lead was run. It was not if
+// another replica was faster, or ctx has ended.
 func (e Election) campaign(ctx context.Context, lead func(context.Context) error) (led bool, err error) {
 	term := &term{lead: lead, ended: make(chan struct{})}
-	// The lease is kept while lead comes to its end: hence not ctx itself.
+	// The lease is kept while lead shuts down, hence a context without the cancellation of ctx.
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	withdraw := func() {
@@ -82,13 +81,13 @@ func (e Election) campaign(ctx context.Context, lead func(context.Context) error
 // term is the time during which this replica leads.
 type term struct {
 	lead     func(context.Context) error
-	result   error // of lead, once ended is closed
+	result   error // result of lead, valid once ended is closed
 	started  atomic.Bool
-	finished atomic.Bool // lead ended by itself or by its caller, not by a lost lease
+	finished atomic.Bool // lead returned by itself or because ctx ended, not because the lease was lost
 	ended    chan struct{}
 }
 
-// serve runs lead until it ends by itself, with ctx, or with the lease.
+// serve runs lead until it returns, ctx ends or the lease is lost.
 func (t *term) serve(ctx, leading context.Context, stop func()) {
 	defer close(t.ended)
 	t.started.Store(true)
@@ -118,7 +117,7 @@ func (e Election) config(ctx context.Context, term *term, stop, withdraw func())
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(leader string) {
-				if leader == e.Identity || leader == "" { // released, and free for a moment
+				if leader == e.Identity || leader == "" { // the lease was released and is free for a moment
 					return
 				}
 				withdraw()

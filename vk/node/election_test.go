@@ -48,10 +48,10 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 		}
 		return *lease.Spec.HolderIdentity
 	}
-	// run competes; its lead function ends with its context and looks who holds the lease then.
+	// run competes for the lease. Its lead function ends with its context and then records the holder of the lease.
 	type run struct {
 		began, ended chan struct{}
-		holder       string // once ended
+		holder       string // valid once ended is closed
 		result       chan error
 		stop         context.CancelFunc
 	}
@@ -99,7 +99,7 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 	await("the work ends with the lease", second.ended)
 }
 
-// silenced lets a replica read its lease and release it, and not renew it.
+// silenced allows a replica to read and release its lease, but not to renew it.
 type silenced struct {
 	http.RoundTripper
 	on *atomic.Bool
@@ -119,7 +119,7 @@ func (s silenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.RoundTripper.RoundTrip(r)
 }
 
-// testSlowEnd loses the lease while the API server can be reached again, before the work has ended.
+// testSlowEnd loses the lease while the API server is reachable again, before the work has ended.
 func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	const slow = "slow"
 	var silent atomic.Bool
@@ -133,7 +133,7 @@ func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	err = election.Run(t.Context(), func(leading context.Context) error {
 		silent.Store(true)
 		<-leading.Done()
-		// The elector releases a lease before it ends the context of who leads.
+		// The elector releases a lease before it ends the context of the leader.
 		lease, err := client.CoordinationV1().Leases(metav1.NamespaceDefault).Get(t.Context(), slow, metav1.GetOptions{})
 		require.NoError(t, err)
 		if *lease.Spec.HolderIdentity != slow {
@@ -146,7 +146,7 @@ func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	}
 }
 
-// testSupersede: a lease is taken at once from a holder that is gone, and from no other.
+// testSupersede checks that a lease is taken at once from a holder that is gone, and from no other holder.
 func testSupersede(t *testing.T, cluster *testenv.Cluster) {
 	client, err := kubernetes.NewForConfig(cluster.Config())
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func testSupersede(t *testing.T, cluster *testenv.Cluster) {
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &hour, AcquireTime: &now, RenewTime: &now}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	// leads reports whether the lease is won before its holder has been silent for long.
+	// leads reports whether the lease is acquired within patience.
 	leads := func(name string, patience time.Duration) (led bool) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()

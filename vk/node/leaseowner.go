@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// syncLeaseOwner makes the Node the owner of its Lease, and reports whether it is. The library sets the owner once, from its own copy of the
-// Node, and keeps it. After the Node was deleted and created again, that owner does not exist, and the garbage collector deletes the Lease, also
-// the next one if the library's copy is still the former Node.
+// syncLeaseOwner makes the Node the owner of its Lease, and reports whether it is. The library sets the owner once,
+// from its own copy of the Node, and keeps it. After the Node was deleted and recreated, that owner does not exist, and
+// the garbage collector deletes the Lease – and also the next one if the library's copy is still the former Node.
 func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (owned bool, err error) {
 	if c.leaseOwner == node.UID {
 		return true, nil

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// testRecreatedNode deletes the Node several times, as kubectl delete node does: each time the Lease belongs to the new one, so that the
-// garbage collector does not delete it.
+// testRecreatedNode deletes the Node several times, as kubectl delete node does. Each time the Lease belongs to the new
+// Node, so that the garbage collector does not delete it.
 func testRecreatedNode(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	controller, _ := s.kubelet()
@@ -43,11 +43,11 @@ func testRecreatedNode(t *testing.T, s *suite) {
 	}
 }
 
-// testLeaseOfANodeThatIsGone has the kubelet find a Lease of a Node that was deleted while no garbage collector looked.
+// testLeaseOfANodeThatIsGone lets the kubelet find the Lease of a Node that was deleted while no garbage collector ran.
 func testLeaseOfANodeThatIsGone(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name,
-		Finalizers:      []string{"example.com/hold"}, // the garbage collector is here
+		Finalizers:      []string{"example.com/hold"}, // keeps the Lease although the garbage collector runs
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: "gone"}}}}
 	require.NoError(t, client.IgnoreNotFound(s.admin.Delete(t.Context(), lease.DeepCopy())))
 	s.expect("lease", func(ctx context.Context) string {
@@ -69,7 +69,7 @@ func (s *suite) node() (n corev1.Node) {
 	return n
 }
 
-// awaitLease waits until the Lease belongs to the Node with that UID alone, and returns it.
+// awaitLease waits until the Lease belongs to the Node with that UID only, and returns it.
 func (s *suite) awaitLease(owner types.UID) (lease coordinationv1.Lease) {
 	s.Helper()
 	s.expect("lease", func(ctx context.Context) string {
@@ -84,7 +84,7 @@ func (s *suite) awaitLease(owner types.UID) (lease coordinationv1.Lease) {
 	return lease
 }
 
-// awaitRenewal waits until the Lease is renewed, and fails if it is another one by then.
+// awaitRenewal waits until the Lease is renewed, and fails if it was replaced.
 func (s *suite) awaitRenewal(last coordinationv1.Lease) (renewed coordinationv1.Lease) {
 	s.Helper()
 	s.expect("renewal", func(ctx context.Context) string {

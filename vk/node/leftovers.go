@@ -10,21 +10,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Annotations of the Node in which the library keeps what it wrote last. What is
-// in there and no longer desired is what it removes with its next write.
+// Annotations of the Node in which the library records its last write. Recorded entries that are no longer desired are
+// removed by its next write.
 const (
 	lastMetaAnnotation   = "virtual-kubelet.io/last-applied-object-meta"
 	lastStatusAnnotation = "virtual-kubelet.io/last-applied-node-status"
 )
 
-// written is what the library wrote last, as far as it can remove it.
+// written is the library's last write, limited to the entries that it can remove.
 type written struct {
 	labels, annotations   map[string]string
 	capacity, allocatable corev1.ResourceList
 }
 
-// lastWritten reads the library's annotations. It reports which of them another client
-// has spoiled: the library cannot write anything over those.
+// lastWritten reads the library's annotations. spoiled lists those that another client has made unreadable: the library
+// cannot update the Node while they exist.
 func lastWritten(node *corev1.Node) (last written, spoiled []string) {
 	var meta struct {
 		Labels, Annotations map[string]string
@@ -41,8 +41,7 @@ func lastWritten(node *corev1.Node) (last written, spoiled []string) {
 	return written{meta.Labels, meta.Annotations, status.Capacity, status.Allocatable}, spoiled
 }
 
-// leftovers reports whether actual still has something that we wrote and no
-// longer want.
+// leftovers reports whether actual still has an entry that we wrote and that is no longer desired.
 func leftovers(actual, desired *corev1.Node) bool {
 	last, _ := lastWritten(actual)
 	return left(last.labels, desired.Labels, actual.Labels) ||
@@ -51,7 +50,7 @@ func leftovers(actual, desired *corev1.Node) bool {
 		left(last.allocatable, desired.Status.Allocatable, actual.Status.Allocatable)
 }
 
-// left reports whether a key of last is still in actual though not in desired.
+// left reports whether a key of last is still in actual but not in desired.
 func left[K comparable, V any](last, desired, actual map[K]V) bool {
 	for key := range last {
 		_, isDesired := desired[key]
@@ -62,7 +61,7 @@ func left[K comparable, V any](last, desired, actual map[K]V) bool {
 	return false
 }
 
-// forgetPatch removes annotations.
+// forgetPatch returns a merge patch that removes annotations.
 func forgetPatch(annotations []string) ([]byte, error) {
 	gone := map[string]any{}
 	for _, annotation := range annotations {

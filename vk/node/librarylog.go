@@ -12,9 +12,8 @@ import (
 	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
 )
 
-// libraryLog has the virtual-kubelet library log as we do: errors as errors, the
-// end of the process as none, and the patches, which are longer than a screen,
-// at verbosity 4 only.
+// libraryLog adapts the log of the virtual-kubelet library to ours: errors are logged as errors, the end of the process
+// is not an error, and the patches, which are longer than a screen, are logged at verbosity 4.
 type libraryLog struct {
 	logr.Logger
 	err   error

@@ -25,8 +25,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// observations are what the caches saw last. Reading is safe at any time and
-// gives shared objects that are not to be modified; nil is "there is none".
+// observations are the objects in the caches. They may be read at any time and are shared, so they must not be
+// modified. nil means that the object does not exist.
 type observations struct {
 	lastVirtualNode    atomic.Pointer[offloadingv1beta1.VirtualNode]
 	lastForeignCluster atomic.Pointer[corev1beta1.ForeignCluster]
@@ -39,9 +39,8 @@ func (o *observations) foreignCluster() *corev1beta1.ForeignCluster {
 }
 func (o *observations) node() *corev1.Node { return o.lastNode.Load() }
 
-// start follows the three objects, each by a watch that sees nothing else, and
-// has changed called after every change. It does not wait for the first list:
-// an API server that is down now may be up later.
+// start watches the three objects, each with a watch restricted to that object, and calls changed after every
+// change. It does not wait for the first list: an API server that is down now may be up later.
 func (o *observations) start(ctx context.Context, group *errgroup.Group, config *Config, changed func()) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
@@ -79,8 +78,8 @@ type object[T any] interface {
 	client.Object
 }
 
-// follow keeps last up to date until ctx ends. A kind that the API server does
-// not serve yet is asked for again: its definition may be installed later.
+// follow keeps last up to date until ctx ends. A kind that the API server does not serve yet is requested again,
+// because its definition may be installed later.
 func follow[T any, P object[T]](ctx context.Context, watches cache.Cache, config *Config, last *atomic.Pointer[T], changed func()) error {
 	wait := firstRetry
 	for {
@@ -107,7 +106,7 @@ func follow[T any, P object[T]](ctx context.Context, watches cache.Cache, config
 	}
 }
 
-// recorder keeps the latest version of the one object that a watch sees.
+// recorder stores the latest version of the single object of a watch.
 func recorder[T any, P object[T]](last *atomic.Pointer[T], changed func()) toolscache.ResourceEventHandler {
 	record := func(obj any) {
 		if seen, ok := obj.(P); ok {
@@ -118,7 +117,7 @@ func recorder[T any, P object[T]](last *atomic.Pointer[T], changed func()) tools
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    record,
 		UpdateFunc: func(_, obj any) { record(obj) },
-		DeleteFunc: func(any) { // an object or a tombstone: either way it is gone
+		DeleteFunc: func(any) { // an object or a tombstone: in either case the object is gone
 			last.Store(nil)
 			changed()
 		},

@@ -16,16 +16,18 @@ import (
 )
 
 const (
-	// versionInterval is how often the version of the provider is read. Longer shows an upgrade later, that interrupts no connection.
+	// versionInterval is the period at which the provider's version is read. With a longer period, upgrades that
+	// interrupt no connection are shown later.
 	versionInterval = 10 * time.Minute
-	// versionRetry is the delay after an error. The provider may be away, which the pinger reports.
+	// versionRetry is the delay after an error. The pinger reports whether the provider is unreachable.
 	versionRetry = 30 * time.Second
 )
 
-// providerVersion is the version of the provider's API server, which is a label of the Node. Safe for concurrent use.
+// providerVersion is the version of the provider's API server, which is a label of the Node. It is safe for concurrent
+// use.
 type providerVersion struct{ last, labelled atomic.Pointer[string] }
 
-// follow reads the version until ctx ends, and calls changed after changes.
+// follow reads the version until ctx ends, and calls changed after each change.
 func (v *providerVersion) follow(ctx context.Context, config *Config, changed func()) error {
 	for {
 		wait := versionInterval
@@ -49,7 +51,7 @@ func (v *providerVersion) follow(ctx context.Context, config *Config, changed fu
 	}
 }
 
-// label sets the label on the Node that is desired: until the version is known, that of an earlier process.
+// label sets the label on the desired Node. Until the version is known, it keeps the label that an earlier process set.
 func (v *providerVersion) label(desired, actual *corev1.Node) {
 	if actual != nil {
 		label := actual.Labels[wire.ProviderVersionLabel]

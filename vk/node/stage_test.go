@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/story"
 )
 
-// stage lets stories play on the suite's clusters. Besides the commands of package story there are:
+// stage returns a stage for stories on the suite's clusters. In addition to the commands of package story it has:
 //
 //	provider start|stop            the provider's API server
 //	kubelet start [LATENCY]|stop   pinger and controller; the provider takes that long to answer
@@ -25,7 +25,7 @@ func (s *suite) stage() *story.Stage {
 	began := s.auditEnd()
 	consumer, err := story.NewSide(s.consumer.Config(), tenant, func() []string { return s.writesSince(began) })
 	require.NoError(s, err)
-	var end func() // of the kubelet that runs
+	var end func() // stops the running kubelet
 	return &story.Stage{
 		Home: "consumer", Sides: map[string]*story.Side{"consumer": consumer}, Alone: true,
 		Settle: func() {

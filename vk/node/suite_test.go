@@ -42,17 +42,17 @@ const (
 	name   = "milan"
 )
 
-// suite is a consumer and a provider; the controller has the shipped roles.
+// suite has a consumer and a provider. The controller has the shipped roles.
 type suite struct {
 	*testing.T
 	consumer, provider *testenv.Cluster
 	admin              client.Client
 	local, remote      *rest.Config
 	warnings           *warnings
-	version            *atomic.Pointer[string] // of the provider, nil while it does not say
+	version            *atomic.Pointer[string] // version of the provider, nil while it reports none
 }
 
-// warnings that the controller gave to users.
+// warnings are the warnings for users from the controller.
 type warnings struct {
 	mu   sync.Mutex
 	list []string
@@ -93,7 +93,7 @@ func newSuite(t *testing.T) *suite {
 	return s
 }
 
-// in is the suite for a subtest, which begins with neither Node nor VirtualNode.
+// in returns the suite for a subtest, which starts without a Node and a VirtualNode.
 func (s *suite) in(t *testing.T) *suite {
 	t.Helper()
 	sub := *s
@@ -113,7 +113,7 @@ func (s *suite) kubelet() (*node.Controller, func()) {
 	return s.kubeletFarAway(0)
 }
 
-// kubeletFarAway is one whose provider takes its time to answer.
+// kubeletFarAway runs a kubelet whose provider responds with the given latency.
 func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func()) {
 	s.Helper()
 	transport, err := rest.TransportFor(s.remote)
@@ -164,7 +164,7 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 	return controller, end
 }
 
-// expect waits until holds says "" and reports what it said last otherwise.
+// expect waits until holds returns an empty text. Otherwise it fails with the last text.
 func (s *suite) expect(what string, holds func(context.Context) string) time.Duration {
 	s.Helper()
 	begin := time.Now()
@@ -185,7 +185,7 @@ func (s *suite) expect(what string, holds func(context.Context) string) time.Dur
 	}
 }
 
-// expectNode waits until the Node exists and holds says "".
+// expectNode waits until the Node exists and holds returns an empty text.
 func (s *suite) expectNode(what string, holds func(*corev1.Node) string) time.Duration {
 	s.Helper()
 	return s.expect(what, func(ctx context.Context) string {
@@ -197,7 +197,7 @@ func (s *suite) expectNode(what string, holds func(*corev1.Node) string) time.Du
 	})
 }
 
-// ready is a check of the condition Ready.
+// ready returns a check of the condition Ready.
 func ready(status corev1.ConditionStatus, message string) func(*corev1.Node) string {
 	return func(n *corev1.Node) string {
 		for _, c := range n.Status.Conditions {
@@ -233,7 +233,7 @@ func list(pairs ...string) corev1.ResourceList {
 
 func (s *suite) changeVirtualNode(change func(*offloadingv1beta1.VirtualNode)) {
 	s.Helper()
-	// The virtual kubelet writes its status at the same time.
+	// The virtual kubelet may write the status at the same time.
 	require.NoError(s, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var vn offloadingv1beta1.VirtualNode
 		if err := s.admin.Get(s.Context(), types.NamespacedName{Namespace: tenant, Name: name}, &vn); err != nil {
@@ -253,7 +253,7 @@ func hasTaint(n *corev1.Node, key string) bool {
 	return false
 }
 
-// expectWarning waits until users were told something with all of these words.
+// expectWarning waits for a warning that contains all of these words.
 func (s *suite) expectWarning(words ...string) {
 	s.Helper()
 	s.expect("warning", func(context.Context) string {

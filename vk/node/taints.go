@@ -9,13 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// appliedTaintsAnnotation remembers on the Node which taints are ours, so that
-// one removed from the VirtualNode leaves the Node too, while those of the node
-// lifecycle controller and of administrators stay.
+// appliedTaintsAnnotation records on the Node which taints are ours. A taint that was removed from the VirtualNode is
+// removed from the Node, while taints of the node lifecycle controller and of administrators stay.
 const appliedTaintsAnnotation = "plugins.refract.io/applied-taints"
 
-// retaint returns the taints and the annotation that node should have, and
-// whether that is a change.
+// retaint returns the taints and the annotation that node should have, and whether they differ from the present ones.
 func retaint(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint, applied string, changed bool) {
 	former := decodeTaints(node.Annotations[appliedTaintsAnnotation])
 	taints = append(taints, ours...)
@@ -30,7 +28,7 @@ func retaint(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint, app
 	return taints, applied, changed
 }
 
-// sameTaints compares without regard to order and to when they were added.
+// sameTaints compares taints, ignoring their order and the time when they were added.
 func sameTaints(a, b []corev1.Taint) bool {
 	if len(a) != len(b) {
 		return false
@@ -47,7 +45,7 @@ func sameTaints(a, b []corev1.Taint) bool {
 	return true
 }
 
-// encodeTaints keeps key, value and effect.
+// encodeTaints encodes key, value and effect.
 func encodeTaints(taints []corev1.Taint) string {
 	bare := make([]corev1.Taint, 0, len(taints))
 	for i := range taints {
@@ -55,13 +53,12 @@ func encodeTaints(taints []corev1.Taint) string {
 	}
 	encoded, err := json.Marshal(bare)
 	if err != nil {
-		panic(err) // a list of strings is always encodable
+		panic(err) // a list of strings can always be encoded
 	}
 	return string(encoded)
 }
 
-// decodeTaints of an annotation; an invalid one counts as none,
-// which at worst leaves a taint behind.
+// decodeTaints decodes the annotation. An invalid one counts as empty, so at worst a taint is not removed.
 func decodeTaints(annotation string) []corev1.Taint {
 	var taints []corev1.Taint
 	if json.Unmarshal([]byte(annotation), &taints) != nil {
@@ -70,8 +67,8 @@ func decodeTaints(annotation string) []corev1.Taint {
 	return taints
 }
 
-// taintPatch is a merge patch that fails when the node changed meanwhile: the
-// list of taints is replaced as a whole.
+// taintPatch returns a merge patch that fails if the node changed meanwhile, because the list of taints is replaced as
+// a whole.
 func taintPatch(node *corev1.Node, taints []corev1.Taint, applied string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{
@@ -82,7 +79,7 @@ func taintPatch(node *corev1.Node, taints []corev1.Taint, applied string) ([]byt
 	})
 }
 
-// withAppliedTaints is node as it is created: it remembers its taints at once.
+// withAppliedTaints returns node with the annotation that records its taints, for its creation.
 func withAppliedTaints(node *corev1.Node) *corev1.Node {
 	created := node.DeepCopy()
 	created.Annotations[appliedTaintsAnnotation] = encodeTaints(node.Spec.Taints)

@@ -23,15 +23,15 @@ import (
 // Reasons of the condition Node of a VirtualNode.
 const (
 	RegisteredReason = "NodeRegistered"
-	// NameTakenReason: the Node of that name has another owner.
+	// NameTakenReason means that the Node of that name has another owner.
 	NameTakenReason = "NodeNameTaken"
 )
 
-// takenError says that the Node of our name is not ours, and what to do.
+// takenError means that the Node of our name has another owner. Its message has the remedy.
 type takenError struct{ error }
 
-// showNode reports on the VirtualNode whether it has its Node, or which owner has it. It writes what is news to it, once: another
-// implementation's controller may have a say there, too.
+// showNode reports on the VirtualNode whether its Node is registered, or which owner has the name. Each change is
+// written only once, because another implementation's controller may write the condition, too.
 func (c *Controller) showNode(ctx context.Context, problem error) {
 	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,
 		Status: offloadingv1beta1.RunningConditionStatus, Reason: RegisteredReason, Message: printable.Message("Node " + c.config.Name + " is registered")}
@@ -58,7 +58,7 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	}
 	conditions[at] = next
 	conditions[at].LastTransitionTime = metav1.NewTime(c.config.Clock.Now().Truncate(time.Second))
-	// With the roles of another implementation, its controllers write the condition.
+	// With the roles of another implementation, we may not write the condition: its controllers do.
 	if err := c.patchConditions(ctx, vn, conditions); err != nil && !apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "The conditions of the VirtualNode cannot be updated, retrying")
 		return

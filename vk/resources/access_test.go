@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// One namespace whose doors are closed, here or there, is no reason to keep the others waiting.
+// One namespace without permissions, in this cluster or on the provider, does not delay the others.
 func TestClosedRemoteNamespace(t *testing.T) {
 	l := newLab(t).start()
 	l.both("second.example.org", "Namespaced")
@@ -45,7 +45,7 @@ func TestClosedRemoteNamespace(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is offloaded")
 }
 
-// A hundred namespaces and ten resources are a hundred questions, not thousands.
+// A hundred namespaces and ten resources cause a hundred reviews, not thousands.
 func TestOneQuestionPerNamespace(t *testing.T) {
 	l := newLab(t)
 	var asked atomic.Int32
@@ -58,7 +58,8 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 		})
 	})
 	l.options.RetryFirst = time.Minute
-	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.consumer.Prefix), // or that would be asked for again and again
+	// Without this permission, the reviews for it would be repeated.
+	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.consumer.Prefix),
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"list", "watch"}})
 	l.start()
 	l.both("asked.example.org", "Namespaced")
@@ -69,7 +70,7 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 		l.install(l.local, l.kubelet.ExtendedNamespace(local))
 		l.install(l.remote, l.consumer.RemoteNamespace(remoteNamespace))
 	}
-	l.eventually(func() error { // the authorizers hear of it a moment later
+	l.eventually(func() error { // the authorizers see the change a moment later
 		for _, s := range []*side{must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t), must(newSide(l.options.Remote, "milan", true, l.options.withDefaults()))(t)} {
 			for local, remoteNamespace := range remoteNamespaces {
 				if allowed, err := s.may(t.Context(), map[bool]string{false: local, true: remoteNamespace}[s.remote], "watch", "asked.example.org", "widgets"); err != nil || !allowed {
@@ -108,7 +109,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// What is denied here in one namespace and in the remote namespace of another lets nothing cross.
+// If one namespace is denied in this cluster, and the remote namespace of another one on the provider, nothing is
+// reflected.
 func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 	l := newLab(t)
 	mail, open := l.another("mail")
@@ -129,7 +131,7 @@ func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "in namespace "+closed+".")
 }
 
-// In an installation that has not heard of ReflectedResources, a virtual kubelet says so once and waits.
+// If an installation has no permissions for ReflectedResources, the virtual kubelet logs this once and waits.
 func TestRolesOfAnotherInstallation(t *testing.T) {
 	l := newLab(t)
 	role := must(l.local.core.RbacV1().ClusterRoles().Get(t.Context(), rbac.VirtualKubeletLocal().Named(l.kubelet.Prefix), metav1.GetOptions{}))(t)
@@ -137,7 +139,7 @@ func TestRolesOfAnotherInstallation(t *testing.T) {
 		return slices.Contains(r.Resources, "reflectedresources") || slices.Contains(r.Resources, "reflectedresources/status")
 	})
 	must(l.local.core.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}))(t)
-	l.eventually(func() error { // the authorizer hears of it a moment later
+	l.eventually(func() error { // the authorizer sees the change a moment later
 		review := must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t)
 		if allowed, err := review.may(t.Context(), "", "watch", "plugins.refract.io", "reflectedresources"); err != nil || allowed {
 			return fmt.Errorf("the role still holds, %v", err)
@@ -165,7 +167,7 @@ func TestRolesOfAnotherInstallation(t *testing.T) {
 	}
 }
 
-// lines is a log.
+// lines collects a log.
 type lines struct {
 	mu    sync.Mutex
 	bytes []byte

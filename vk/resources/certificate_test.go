@@ -16,10 +16,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// The way of an operator who knows nothing but what the conditions say.
+// TestCertificatesFromNothing follows only the instructions in the conditions.
 func TestCertificatesFromNothing(t *testing.T) {
 	l := newLab(t).start()
-	const name, kind = "certificates.cert-manager.example", "Certificate.cert-manager.example" // the other test has the real one
+	// The other test uses the real group.
+	const name, kind = "certificates.cert-manager.example", "Certificate.cert-manager.example"
 	l.reflect(name, "{group: cert-manager.example, version: v1, resource: certificates}")
 	l.condition(name, pluginsv1alpha1.MissingDefinitionReason, "this cluster (rome) has no "+name)
 

@@ -17,19 +17,19 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// definitionsResource is where definitions are kept. They are handled as they come: what later versions of Kubernetes add
-// to them goes along.
+// definitionsResource is the resource of CustomResourceDefinitions. They are handled as unstructured objects, so that
+// fields of later Kubernetes versions are copied, too.
 var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 const (
-	// CopiedFromAnnotation, on a definition that was copied to a provider, is the id of the cluster that it is from.
+	// CopiedFromAnnotation, on a definition that was copied to a provider, is the ID of the source cluster.
 	CopiedFromAnnotation = "plugins.refract.io/copied-from"
-	// approvedAnnotation is demanded of definitions in the groups of Kubernetes itself.
+	// approvedAnnotation is required on definitions in API groups of Kubernetes.
 	approvedAnnotation = "api-approved.kubernetes.io"
 )
 
-// copyDefinition creates the definition of a resource on the provider, where there is none. The result describes how far
-// that is: the resource is served a moment after.
+// copyDefinition creates the definition of a resource on the provider if it does not exist. The resource is served a
+// moment later; until then, copyDefinition returns an error that describes the progress.
 func (f *Follower) copyDefinition(ctx context.Context, from, to schema.GroupVersionResource) error {
 	name := to.GroupResource().String()
 	switch {
@@ -59,7 +59,7 @@ func (f *Follower) copyDefinition(ctx context.Context, from, to schema.GroupVers
 	return f.remote.define(ctx, definition)
 }
 
-// definition gets a definition; nil when there is none.
+// definition returns a CustomResourceDefinition, or nil if it does not exist.
 func (s *side) definition(ctx context.Context, name string, role rbac.Role) (*unstructured.Unstructured, error) {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
@@ -93,9 +93,9 @@ func (s *side) define(ctx context.Context, definition *unstructured.Unstructured
 	return s.unanswered(err)
 }
 
-// portable is a definition without what only its own cluster has: status, bookkeeping, and the webhook that converts
-// between versions. Without that, objects of other versions than the stored one would lose what it does not know, so only
-// that one is taken along.
+// portable returns a copy of a definition without the parts that work only in its own cluster: the status, the
+// bookkeeping metadata and the conversion webhook. Without the webhook, objects of other versions would lose the fields
+// that the stored version does not have, so only the stored version is copied.
 func portable(original *unstructured.Unstructured, version, cluster string) (*unstructured.Unstructured, error) {
 	spec, ok, err := unstructured.NestedMap(original.Object, "spec")
 	if err != nil || !ok {
@@ -119,7 +119,7 @@ func portable(original *unstructured.Unstructured, version, cluster string) (*un
 	}}, nil
 }
 
-// keepStored leaves the version in which objects are stored, which must be the one that is written.
+// keepStored removes all versions except the stored one, which must be the version that is written.
 func keepStored(spec map[string]any, name, stored string) error {
 	versions, _, _ := unstructured.NestedSlice(spec, "versions")
 	for _, v := range versions {
@@ -136,7 +136,7 @@ func keepStored(spec map[string]any, name, stored string) error {
 	return fmt.Errorf("CustomResourceDefinition %s has no stored version", name)
 }
 
-// state returns why a definition is not served, according to its conditions.
+// state describes why a definition is not served, according to its conditions.
 func state(definition *unstructured.Unstructured) string {
 	var found []string
 	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")

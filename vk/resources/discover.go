@@ -18,24 +18,24 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// served is what a cluster says of a resource.
+// served is a resource as a cluster's API server serves it.
 type served struct {
 	schema.GroupVersionKind
 	resource   schema.GroupResource
 	namespaced bool
 	verbs      []string
-	status     bool // there is a status subresource to patch
+	status     bool // the resource has a status subresource that can be patched
 }
 
-// unserved reports whether a cluster does not have a resource, in this version.
+// unserved is the error for a resource that a cluster does not serve in this version.
 type unserved struct {
 	gvr      schema.GroupVersionResource
-	versions []string // that it has
+	versions []string // versions that the cluster serves
 }
 
 func (e *unserved) Error() string { return fmt.Sprintf("%s is not served", e.gvr) }
 
-// discover asks what a resource is. Errors are *unserved or *fault.
+// discover returns the kind, scope and verbs of a resource. Errors are *unserved or *fault.
 func (s *side) discover(ctx context.Context, gvr schema.GroupVersionResource) (*served, error) {
 	list, err := s.resources(ctx, gvr.GroupVersion())
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *side) discover(ctx context.Context, gvr schema.GroupVersionResource) (*
 	return nil, &unserved{gvr, versions}
 }
 
-// find reads the entries of a resource and of its status.
+// find returns the entries of a resource and of its status subresource.
 func find(list *metav1.APIResourceList, gvr schema.GroupVersionResource) *served {
 	var found *served
 	status := false
@@ -72,7 +72,7 @@ func find(list *metav1.APIResourceList, gvr schema.GroupVersionResource) *served
 	return found
 }
 
-// resources of a version; none when there is no such version.
+// resources returns the resources of a version, none if the version does not exist.
 func (s *side) resources(ctx context.Context, version schema.GroupVersion) (*metav1.APIResourceList, error) {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
@@ -88,7 +88,7 @@ func (s *side) resources(ctx context.Context, version schema.GroupVersion) (*met
 	return list, nil
 }
 
-// versions in which the cluster has the resource.
+// versions returns the versions of the resource that the cluster serves.
 func (s *side) versions(ctx context.Context, gvr schema.GroupVersionResource) (versions []string, err error) {
 	groups, err := s.groups(ctx)
 	if err != nil {
@@ -124,7 +124,8 @@ func (s *side) groups(ctx context.Context) (*metav1.APIGroupList, error) {
 	return groups, nil
 }
 
-// mayNotDiscover: all authenticated users may, unless an administrator has changed the default roles.
+// mayNotDiscover returns the error for denied discovery. All authenticated users are allowed to discover unless an
+// administrator has changed the default roles.
 func (s *side) mayNotDiscover() error {
 	role := rbac.VirtualKubeletLocal()
 	if s.remote {

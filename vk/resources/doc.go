@@ -20,7 +20,7 @@
 // be watched; when a namespace is offloaded; and, while something is missing, after 5 s to 2 min. No restart is ever
 // needed.
 //
-// # On doubt
+// # When in doubt
 //
 // An unresponsive provider or a revoked permission does not change a running reflection: it continues when the
 // problem is solved. A reflection stops when the resource is no longer served, when it is paused, and when its

@@ -15,30 +15,32 @@ import (
 
 // Engine reflects kinds that are added and removed at run time, such as a *reflection.Manager.
 type Engine interface {
-	// StartKind begins to reflect a kind in every offloaded namespace, or replaces one of the same name.
+	// StartKind begins to reflect a kind in every offloaded namespace, or replaces the kind of the same name.
 	StartKind(kind reflection.Kind) error
-	// StopKind stops it and returns when nothing of it runs. Nothing is deleted on the provider.
+	// StopKind stops the reflection of a kind and returns when none of its work runs. Nothing is deleted on the
+	// provider.
 	StopKind(name string)
 	// Namespaces returns the offloaded namespaces, each with its remote namespace.
 	Namespaces() map[string]string
-	// NamespacesKnown is closed when those have been read. Kinds are taken from then on.
+	// NamespacesKnown returns a channel that is closed when the namespaces were read. Kinds are accepted from then on.
 	NamespacesKnown() <-chan struct{}
-	// SubscribeNamespaces has changed called after they have, until cancel is called. It does not block.
+	// SubscribeNamespaces registers changed, which is called after each change of the namespaces until cancel is
+	// called. It does not block.
 	SubscribeNamespaces(changed func()) (cancel func())
-	// Reachable reports whether the provider answered last time.
+	// Reachable reports whether the last call to the provider succeeded.
 	Reachable() bool
 }
 
-// Chains has plugin chains for kinds that are added and removed at run time, such as a *source.Chains.
+// Chains builds the plugin chains of kinds that are added and removed at run time, such as a *source.Chains.
 type Chains interface {
-	// AddKind builds the chains of a kind, whose objects have the specs of pods at these paths; nothing happens when there
-	// are some.
+	// AddKind builds the chains of a kind, whose objects have pod specs at these paths. It does nothing if the chains
+	// exist.
 	AddKind(kind string, podSpecs ...string) error
-	// RemoveKind drops them.
+	// RemoveKind removes the chains of a kind.
 	RemoveKind(kind string)
 }
 
-// plan is all that makes a difference to the engine: two that are equal are one reflection.
+// plan has all settings that matter to the engine: two equal plans are the same reflection.
 type plan struct {
 	kind              string // name of the kind and of its chains, "Certificate.cert-manager.io"
 	source, target    schema.GroupVersionResource
@@ -50,14 +52,15 @@ type plan struct {
 	podSpecs          string // paths, separated by newlines
 }
 
-// with takes over what needs no further request to the clusters.
+// with returns the plan with the settings of spec that need no further request to the clusters.
 func (p plan) with(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
 	p.policy, p.workers, p.statusBack = reflection.Policy(spec.Policy), int(*spec.Workers), spec.StatusBack
 	p.podSpecs = strings.Join(spec.PodSpecPaths, "\n")
 	return p
 }
 
-// patched is what is patched here: the status, and the annotation that names its owner.
+// patched returns the local resources that are patched: the status, and the object for the annotation that names the
+// owner of its status.
 func (p plan) patched() []string {
 	switch {
 	case !p.statusBack:
@@ -69,7 +72,7 @@ func (p plan) patched() []string {
 	}
 }
 
-// reflected is the plan as the engine takes it.
+// reflected converts the plan to the engine's type.
 func (p plan) reflected() reflection.Kind {
 	kind := reflection.Kind{Name: p.kind, Source: p.source, Policy: p.policy, Workers: p.workers, Tracked: true}
 	kind.Status.Back, kind.Status.Subresource = p.statusBack, p.statusSubresource
@@ -79,7 +82,7 @@ func (p plan) reflected() reflection.Kind {
 	return kind
 }
 
-// podSpecPaths are for the guard of the kind's chains.
+// podSpecPaths returns the paths of pod specs for the guard of the kind's chains.
 func (p plan) podSpecPaths() []string {
 	if p.podSpecs == "" {
 		return nil
@@ -87,7 +90,7 @@ func (p plan) podSpecPaths() []string {
 	return strings.Split(p.podSpecs, "\n")
 }
 
-// start has the engine reflect as planned, unless it does already.
+// start starts the planned reflection unless it runs already.
 func (f *Follower) start(name string, p plan) error {
 	f.mu.Lock()
 	old, runs := f.running[name]
@@ -97,7 +100,8 @@ func (f *Follower) start(name string, p plan) error {
 			return notReflectable("%s are written to %s already, by ReflectedResource %s: each would remove the copies of the other", p.target.GroupResource(), f.remote, other)
 		}
 	}
-	f.running[name] = plan{kind: p.kind, target: p.target} // until it is known to run
+	// The rest of the plan is recorded when the kind is known to run.
+	f.running[name] = plan{kind: p.kind, target: p.target}
 	f.mu.Unlock()
 	if runs && old == p {
 		f.keep(name, p)
@@ -125,8 +129,8 @@ func (f *Follower) keep(name string, p plan) {
 	f.running[name] = p
 }
 
-// adjust gives a reflection that runs the settings for which neither cluster has to be asked, before they are: what is not
-// to be reflected any more does not wait for an answer.
+// adjust applies the settings that need no request to the clusters to a running reflection, before any request is sent:
+// objects that are no longer selected are dropped even while a cluster does not respond.
 func (f *Follower) adjust(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) {
 	f.mu.Lock()
 	p, runs := f.running[name]
@@ -135,7 +139,8 @@ func (f *Follower) adjust(name string, spec *pluginsv1alpha1.ReflectedResourceSp
 		return
 	}
 	adjusted := p.with(spec)
-	adjusted.statusBack = p.statusBack && spec.StatusBack // to begin with that takes a permission
+	// Starting to reflect the status requires a permission, which is checked later.
+	adjusted.statusBack = p.statusBack && spec.StatusBack
 	if adjusted == p {
 		return
 	}
@@ -144,7 +149,7 @@ func (f *Follower) adjust(name string, spec *pluginsv1alpha1.ReflectedResourceSp
 	}
 }
 
-// stop ends the reflection. The copies stay.
+// stop ends the reflection. The remote objects stay.
 func (f *Follower) stop(name string) {
 	f.mu.Lock()
 	p, runs := f.running[name]

@@ -12,24 +12,24 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// fault is why a resource is not reflected, as the condition says it.
+// fault is the reason why a resource is not reflected, as the condition reports it.
 type fault struct {
 	reason, message string
-	final           bool // nothing but another spec can help
-	shortly         bool // it goes by itself in a moment
-	unserved        bool // one of the clusters has no such resource, whatever the reason is that something else was not done
+	final           bool // only a change of the spec can solve it
+	shortly         bool // it resolves itself in a moment
+	unserved        bool // one of the clusters does not serve the resource, whatever else is wrong
 }
 
 func (e *fault) Error() string { return e.message }
 
 func (e *fault) condition() condition { return condition{reason: e.reason, message: e.message} }
 
-// wrong is a fault of the spec itself.
+// wrong returns a fault of the spec itself.
 func wrong(format string, arguments ...any) error {
 	return &fault{reason: pluginsv1alpha1.NotReflectableReason, message: fmt.Sprintf(format, arguments...), final: true}
 }
 
-// notReflectable is a fault of what the clusters have: it may be another one some day.
+// notReflectable returns a fault of the resources that the clusters serve. It is retried, because these may change.
 func notReflectable(format string, arguments ...any) error {
 	return &fault{reason: pluginsv1alpha1.NotReflectableReason, message: fmt.Sprintf(format, arguments...)}
 }
@@ -38,13 +38,13 @@ func missingDefinition(format string, arguments ...any) *fault {
 	return &fault{reason: pluginsv1alpha1.MissingDefinitionReason, message: fmt.Sprintf(format, arguments...)}
 }
 
-// away is a cluster that is known not to respond, and is not waited for again.
+// away returns the fault for a cluster that is known not to respond, so that no call waits for it.
 func (s *side) away() error {
 	return &fault{reason: pluginsv1alpha1.UnreachableReason, message: fmt.Sprintf("the API server of %s does not answer", s)}
 }
 
-// unanswered is what it means that a call gave no answer to go on with. That credentials are refused is among it: they
-// concern every resource, and are renewed by others.
+// unanswered returns the fault for a call without a usable response. Refused credentials are included: they affect
+// every resource and are renewed elsewhere.
 func (s *side) unanswered(err error) error {
 	var known *fault
 	if errors.As(err, &known) {

@@ -25,26 +25,26 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// workers is how many ReflectedResources are reconciled at the same time: more than one, so that a provider that answers late does
-// not hold up what needs no answer of it.
+// workers is the number of ReflectedResources that are reconciled at the same time. With a single worker, a slow
+// provider would delay the work that does not depend on it.
 const workers = 4
 
 // Options of a Follower. Local, Remote, the cluster ids, NodeName and Engine are required.
 type Options struct {
-	Local, Remote   *rest.Config // used as they are; client-side throttles are switched off in copies
+	Local, Remote   *rest.Config // used unchanged; client-side throttling is disabled in copies
 	LocalClusterID  string
 	RemoteClusterID string
-	NodeName        string // of the virtual node: its entry in the status is ours
-	VirtualNode     string // the one that describes it; "" = that of the same name
+	NodeName        string // name of the virtual node, and of our entry in the status
+	VirtualNode     string // name of the VirtualNode, empty if it is NodeName
 
 	Engine Engine
-	Chains Chains // plugin chains of the kinds; nil = objects cross as they are
+	Chains Chains // plugin chains of the kinds, nil to reflect objects unchanged
 
-	RolePrefix   string        // of the roles of this installation, for advice; "" = that of package rbac
-	CallTimeout  time.Duration // of every API call; 0 = 10 s
-	RetryFirst   time.Duration // wait after which something that is missing is looked for again; 0 = 5 s
-	RetryMost    time.Duration // to which that wait grows; 0 = 2 min
-	RecheckEvery time.Duration // of what is well; 0 = 10 min
+	RolePrefix   string        // prefix of this installation's role names in messages, "" = package rbac's
+	CallTimeout  time.Duration // timeout of each API call, 0 = 10 s
+	RetryFirst   time.Duration // first delay before a missing requirement is checked again, 0 = 5 s
+	RetryMost    time.Duration // maximum of that delay, 0 = 2 min
+	RecheckEvery time.Duration // interval between checks of a running reflection, 0 = 10 min
 
 	Log   *slog.Logger     // nil = slog.Default()
 	Clock clock.WithTicker // nil = the real one
@@ -86,7 +86,7 @@ func (o Options) validate() error {
 	return errors.Join(faults...)
 }
 
-// Follower follows ReflectedResources. Safe for concurrent use.
+// Follower reconciles ReflectedResources. It is safe for concurrent use.
 type Follower struct {
 	options       Options
 	log           *slog.Logger
@@ -95,13 +95,13 @@ type Follower struct {
 	queue         workqueue.TypedRateLimitingInterface[string]
 
 	mu               sync.Mutex
-	running          map[string]plan               // by name of the ReflectedResource
-	reported         map[string]reported           // likewise
-	looks            map[string]context.CancelFunc // that are under way, likewise
-	remoteNamespaces map[string]string             // the offloaded namespaces, as of the last look at them
+	running          map[string]plan               // key: name of the ReflectedResource
+	reported         map[string]reported           // key: the same
+	looks            map[string]context.CancelFunc // cancels the reconciliation in progress; key: the same
+	remoteNamespaces map[string]string             // offloaded namespaces at the last check
 }
 
-// New prepares a follower; it contacts neither cluster.
+// New returns a follower. It contacts neither cluster.
 func New(options Options) (*Follower, error) {
 	options = options.withDefaults()
 	if err := options.validate(); err != nil {
@@ -134,8 +134,8 @@ func New(options Options) (*Follower, error) {
 	return f, nil
 }
 
-// changed reconciles a ReflectedResource at once, and from then on as often as a new one. The step of a status is
-// ignored here: each virtual kubelet writes its own.
+// changed reconciles a ReflectedResource at once and resets its retries. Status updates are ignored: each virtual
+// kubelet writes its own entry.
 func (f *Follower) changed(before, object any) {
 	old, _ := before.(metav1.Object)
 	now, _ := object.(metav1.Object)
@@ -147,8 +147,8 @@ func (f *Follower) changed(before, object any) {
 	}
 }
 
-// soon reconciles a ReflectedResource at once, and starts counting attempts again. A reconcile that is under way ends: it may be
-// waiting for a provider that does not answer. It ends before the next is asked for, so that this cannot be the one.
+// soon reconciles a ReflectedResource at once and resets its retries. A reconciliation in progress is canceled first,
+// because it may be waiting for an unresponsive provider and must not count as the new one.
 func (f *Follower) soon(name string) {
 	f.mu.Lock()
 	if end := f.looks[name]; end != nil {
@@ -159,9 +159,9 @@ func (f *Follower) soon(name string) {
 	f.queue.Add(name)
 }
 
-// Run follows ReflectedResources until ctx ends and its work has ended. Their reflection continues: it ends with the
-// engine. If ReflectedResources are not defined, or cannot be read, it waits until they are; and until the engine knows
-// which namespaces are offloaded. It is called once.
+// Run reconciles ReflectedResources until ctx ends and all workers have returned. Their reflection continues: it ends
+// with the engine. Run waits while ReflectedResources are not defined or cannot be read, and until the engine knows the
+// offloaded namespaces. It is called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if !f.awaitOwn(ctx) {
 		return nil
@@ -200,7 +200,7 @@ func (f *Follower) work(ctx context.Context) {
 	}
 }
 
-// look reconciles, unless it turns out meanwhile that this has to be done again.
+// look reconciles a ReflectedResource. If it has to be reconciled again meanwhile, soon cancels the context.
 func (f *Follower) look(ctx context.Context, name string) again {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -215,8 +215,8 @@ func (f *Follower) look(ctx context.Context, name string) again {
 	return f.reconcile(ctx, name)
 }
 
-// namespacesChanged reconciles everything again when another set of namespaces is offloaded: each has permissions of its own,
-// and so has its remote namespace.
+// namespacesChanged reconciles all ReflectedResources after the set of offloaded namespaces changed. Permissions differ
+// between namespaces, and between remote namespaces.
 func (f *Follower) namespacesChanged() {
 	f.mu.Lock()
 	now := f.options.Engine.Namespaces()

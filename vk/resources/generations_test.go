@@ -16,26 +16,27 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// observer plays the operator of the provider, and reads here which generation it has observed.
+// observer acts as the operator on the provider, and reads in this cluster which generation it has observed.
 type observer struct {
 	*lab
 	gvr schema.GroupVersionResource
 }
 
-// observes writes a status that names a generation of the copy, in all places where operators do. The marker distinguishes it.
+// observes writes a status with a generation of the remote object, in all fields that operators use. The marker
+// identifies it.
 func (o observer) observes(marker string, generation int64) {
 	o.Helper()
 	o.patch(o.remote, o.gvr, o.remoteNamespace, "x", fmt.Sprintf(`status: {marker: %[1]s, observedGeneration: %[2]d, rollout: {observedGeneration: "%[2]d", revision: "7"}, conditions: [
 		{type: Ready, status: "True", observedGeneration: %[2]d}, {type: Old, status: "True", observedGeneration: 1}]}`, marker, generation), "status")
 }
 
-// generation returns the generation of the copy.
+// generation returns the generation of the remote object.
 func (o observer) generation() int64 {
 	o.Helper()
 	return must(o.remote.dynamic.Resource(o.gvr).Namespace(o.remoteNamespace).Get(o.Context(), "x", metav1.GetOptions{}))(o.T).GetGeneration()
 }
 
-// shows waits until the status here has the marker, and compares the generations that it names.
+// shows waits until the local status has the marker, and compares the generations in it.
 func (o observer) shows(marker string, own, observed, old int64) {
 	o.Helper()
 	o.sees(o.local, o.gvr, o.shop, "x", func(object *unstructured.Unstructured) string {
@@ -55,8 +56,8 @@ func (o observer) shows(marker string, own, observed, old int64) {
 	})
 }
 
-// A status says which generation of the object here it is about. The copy counts its own: it may be younger than the object, and the provider's
-// controllers change its spec.
+// A reflected status refers to the generation of the local object. The remote object counts its own: it may be younger
+// than the local one, and the provider's controllers change its spec.
 func TestObservedGenerations(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "generations.example.org", "widgets.generations.example.org"
@@ -76,12 +77,13 @@ func TestObservedGenerations(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
 
-	// The copy is younger.
+	// The remote object is younger.
 	require.EqualValues(t, 1, o.generation())
 	o.observes("first", 1)
 	o.shows("first", 3, 3, 3)
 
-	// The provider's operator fills in its spec: nothing has changed here, and what was observed stays true.
+	// The provider's operator changes the remote spec. The local object has not changed, and its observed generation
+	// stays.
 	for _, fill := range []string{"a", "b", "c", "d"} {
 		l.patch(l.remote, o.gvr, l.remoteNamespace, "x", "spec: {free: {"+fill+": 1}}")
 	}
@@ -90,7 +92,8 @@ func TestObservedGenerations(t *testing.T) {
 	o.observes("all", 5)
 	o.shows("all", 3, 3, 3)
 
-	// An edit here: the status is about the generation before, though its number in the copy is higher, until the operator has seen it.
+	// After a local change, the status refers to the previous generation, though the remote number is higher, until the
+	// operator has observed the change.
 	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 9}")
 	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(copied *unstructured.Unstructured) string {
 		size, _, _ := unstructured.NestedInt64(copied.Object, "spec", "size")
@@ -101,7 +104,8 @@ func TestObservedGenerations(t *testing.T) {
 	o.observes("up to date", o.generation())
 	o.shows("up to date", 4, 4, 3)
 
-	// Metadata that does not cross changes no generation, and a spec that crosses as it was needs no write.
+	// Metadata that is not reflected does not change a generation, and a spec that is reflected unchanged needs no
+	// write.
 	before := must(l.remote.dynamic.Resource(o.gvr).Namespace(l.remoteNamespace).Get(t.Context(), "x", metav1.GetOptions{}))(t)
 	l.patch(l.local, o.gvr, l.shop, "x", "metadata: {labels: {internal.example.org/cost: '7'}}")
 	l.patch(l.local, o.gvr, l.shop, "x", "spec: {free: {a: 1}}")
@@ -110,7 +114,8 @@ func TestObservedGenerations(t *testing.T) {
 	require.Equal(t, before.GetGeneration(), after.GetGeneration())
 }
 
-// Where a status is no subresource, each write of it makes a generation: none is named, and nothing is written over and over.
+// Without a status subresource, each write of the status increases the generation. Then no generation is reflected, and
+// there is no endless loop of writes.
 func TestGenerationsOfStatusesThatAreNoSubresource(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "whole.example.org", "widgets.whole.example.org"
@@ -147,7 +152,8 @@ func TestGenerationsOfStatusesThatAreNoSubresource(t *testing.T) {
 	})
 }
 
-// An update that the provider refuses does not keep the status of a custom resource from coming back. It is about the earlier generation.
+// If the provider rejects an update, the status of a custom resource is still reflected. It refers to the earlier
+// generation.
 func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "refusals.example.org", "widgets.refusals.example.org"
@@ -192,8 +198,8 @@ func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
 	})
 }
 
-// A provider with an earlier definition drops a field: an Event names the field and the version of the provider. It is sent again with the next change, and
-// stays once the provider has the definition.
+// A provider with an earlier definition drops a field. An Event names the field and the version of the provider. The
+// field is sent again with the next change, and stays once the provider has the definition.
 func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "dropped.example.org", "widgets.dropped.example.org"
@@ -226,7 +232,7 @@ func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
 	require.NoError(t, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
 	must(l.remote.dynamic.Resource(definitionsResource).Update(t.Context(), definition, metav1.UpdateOptions{}))(t)
-	for size := 2; ; size++ { // the API server puts the definition to use in its own time
+	for size := 2; ; size++ { // the API server applies the definition after some time
 		l.patch(l.local, gvr, l.shop, "x", fmt.Sprintf("spec: {size: %d}", size))
 		l.sees(l.remote, gvr, l.remoteNamespace, "x", func(object *unstructured.Unstructured) string {
 			if got, _, _ := unstructured.NestedInt64(object.Object, "spec", "size"); got != int64(size) {
@@ -244,7 +250,8 @@ func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A provider that counts the objects of a kind refuses the next one: an Event on the object reports this, and the others stay.
+// A provider that limits the number of objects rejects the next one: an Event on the object reports this, and the
+// others stay.
 func TestTheLimitOfAProviderReachesTheObject(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "counted.example.org", "widgets.counted.example.org"

@@ -24,16 +24,16 @@ import (
 
 var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 
-// dropGone takes out of a status what virtual nodes said that are gone: their own virtual kubelets cannot any more. Gone is
-// what has neither a Node nor a VirtualNode; a virtual kubelet that is to create no node has the latter alone, which may
-// bear another name. On an error everything is left as it is.
+// dropGone removes the status entries of virtual nodes that no longer exist, because their virtual kubelets cannot
+// remove them. A virtual node is gone if neither its Node nor its VirtualNode exists: a virtual kubelet without a Node
+// has only the VirtualNode, which may have another name. On an error nothing is removed.
 func (f *Follower) dropGone(ctx context.Context, object *unstructured.Unstructured) error {
 	names, described := entries(object)
 	others := sets.New(names...).Delete(f.options.NodeName)
 	if others.Len() == 0 {
 		return nil
 	}
-	// From the API server's cache: that spares it the search for those that are there, as all are but for moments.
+	// Read from the API server's cache. Usually all of them exist, and no further request is needed.
 	present, err := f.local.names(ctx, nodesResource, metav1.ListOptions{LabelSelector: wire.TypeLabel + "=" + wire.VirtualNodeType, ResourceVersion: "0"})
 	if others = others.Difference(present); err != nil || others.Len() == 0 {
 		return err
@@ -57,7 +57,7 @@ func (f *Follower) dropGone(ctx context.Context, object *unstructured.Unstructur
 	return f.drop(ctx, object, names, gone)
 }
 
-// hasNode asks for a Node itself, whatever its labels.
+// hasNode reports whether the Node exists, regardless of its labels.
 func (s *side) hasNode(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
@@ -68,7 +68,7 @@ func (s *side) hasNode(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// entries are the names in a status, in their order, and for each that of the VirtualNode that describes it.
+// entries returns the names in a status in their order, and the name of the VirtualNode for each.
 func entries(object *unstructured.Unstructured) (names []string, described map[string]string) {
 	list, _, _ := unstructured.NestedSlice(object.Object, "status", "virtualNodes")
 	described = make(map[string]string, len(list))
@@ -83,7 +83,7 @@ func entries(object *unstructured.Unstructured) (names []string, described map[s
 	return names, described
 }
 
-// names of all objects of a resource, in all namespaces.
+// names returns the names of all objects of a resource in all namespaces.
 func (s *side) names(ctx context.Context, resource schema.GroupVersionResource, options metav1.ListOptions) (sets.Set[string], error) {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
@@ -98,14 +98,15 @@ func (s *side) names(ctx context.Context, resource schema.GroupVersionResource, 
 	return names, nil
 }
 
-// drop takes entries out of a status, unless they have moved meanwhile: then that is done another time.
+// drop removes entries from a status. If the list was changed meanwhile, the patch fails and a later reconciliation
+// removes them.
 func (f *Follower) drop(ctx context.Context, object *unstructured.Unstructured, names []string, gone sets.Set[string]) error {
 	if gone.Len() == 0 {
 		return nil
 	}
 	var patch jsonpatch.Patch
 	patch.Test("/metadata/uid", string(object.GetUID()))
-	for i, name := range slices.Backward(names) { // what comes before keeps its place
+	for i, name := range slices.Backward(names) { // backward, so that the indexes of earlier entries stay valid
 		if gone.Has(name) {
 			path := fmt.Sprintf("/status/virtualNodes/%d", i)
 			patch.Test(path+"/name", name)

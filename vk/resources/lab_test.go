@@ -38,8 +38,8 @@ import (
 
 var reflectedResources = pluginsv1alpha1.ReflectedResourceGVR
 
-// The two control planes are started by the first test that needs them. Each test has its own virtual node, users, roles,
-// remote namespace and resources in them.
+// clusters are two control planes, which the first test starts. Each test has its own virtual node, users, roles,
+// remote namespace and resources.
 var clusters struct {
 	once             sync.Once
 	err              error
@@ -75,7 +75,7 @@ func startClusters() {
 	}
 }
 
-// lab is one follower between the two clusters, with the roles that are shipped and no more.
+// lab is one follower between the two clusters, with only the shipped roles.
 type lab struct {
 	*testing.T
 	local, remote         *cluster
@@ -83,13 +83,13 @@ type lab struct {
 	kubelet               rbac.Kubelet
 	consumer              rbac.Consumer
 	engine                *recorder
-	shop, remoteNamespace string // the namespace that is offloaded, and its remote namespace
+	shop, remoteNamespace string // the offloaded namespace and its remote namespace
 	options               Options
 	follower              *Follower
 	cancel                func()
 }
 
-// cluster is one of the two as its administrator sees it.
+// cluster is one of the two clusters, with clients of its administrator.
 type cluster struct {
 	*testenv.Cluster
 	dynamic dynamic.Interface
@@ -137,7 +137,7 @@ func must[T any](value T, err error) func(*testing.T) T {
 	}
 }
 
-// register makes a Node, so that others know that this virtual node is not gone.
+// register creates a Node, so that this virtual node does not count as gone.
 func (l *lab) register(name string, labelled bool) {
 	l.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -152,7 +152,7 @@ func (l *lab) namespace(c *cluster, name string) {
 	must(c.core.CoreV1().Namespaces().Create(l.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(l.T)
 }
 
-// another makes a namespace and its remote namespace, both closed to us.
+// another creates a namespace and its remote namespace. We have no permissions in either.
 func (l *lab) another(name string) (local, remoteNamespace string) {
 	l.Helper()
 	local, remoteNamespace = l.node+"-"+name, l.remoteNamespace+"-"+name
@@ -166,7 +166,7 @@ func (l *lab) install(c *cluster, objects ...rbac.Object) {
 	require.NoError(l, rbac.Install(l.Context(), c.core, objects...))
 }
 
-// start starts a follower, which ends with the test or by stop.
+// start starts a follower, which stops with the test or when stop is called.
 func (l *lab) start() *lab {
 	l.Helper()
 	l.follower = must(New(l.options))(l.T)
@@ -186,7 +186,7 @@ func (l *lab) create(c *cluster, gvr schema.GroupVersionResource, namespace, tex
 	return must(c.dynamic.Resource(gvr).Namespace(namespace).Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
 }
 
-// reflect creates a ReflectedResource and deletes it with the test.
+// reflect creates a ReflectedResource and deletes it after the test.
 func (l *lab) reflect(name, spec string) {
 	l.Helper()
 	l.create(l.local, reflectedResources, "", fmt.Sprintf(
@@ -203,14 +203,15 @@ func (l *lab) change(name, spec string) {
 	must(l.local.dynamic.Resource(reflectedResources).Patch(l.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}))(l.T)
 }
 
-// define installs a definition, and removes it after the test. That takes so long that each test has a group of its own.
+// define installs a definition and removes it after the test. The removal takes so long that each test has its own
+// group.
 func (l *lab) define(c *cluster, text string) {
 	l.Helper()
 	created := l.create(c, definitionsResource, "", text)
 	l.Cleanup(func() { l.undefine(c, created.GetName()) })
 }
 
-// grant lets our users do everything with a resource that any test needs.
+// grant grants our users all permissions for a resource that a test needs.
 func (l *lab) grant(group string) {
 	l.Helper()
 	for c, role := range map[*cluster]string{l.local: rbac.VirtualKubeletExtended().Named(l.kubelet.Prefix), l.remote: rbac.VirtualKubeletRemote().Named(l.consumer.Prefix)} {
@@ -230,7 +231,7 @@ func (l *lab) undefine(c *cluster, name string) {
 	_ = c.dynamic.Resource(definitionsResource).Delete(context.Background(), name, metav1.DeleteOptions{})
 }
 
-// widgets is the definition of a small resource.
+// widgets returns the definition of a small resource.
 func widgets(group, scope string) string {
 	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
@@ -243,7 +244,7 @@ spec:
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]`, group, scope)
 }
 
-// get returns a ReflectedResource and its entry of our virtual node.
+// get returns a ReflectedResource and the entry of our virtual node.
 func (l *lab) get(name string) (*unstructured.Unstructured, *pluginsv1alpha1.VirtualNodeReflection) {
 	l.Helper()
 	object := must(l.local.dynamic.Resource(reflectedResources).Get(l.Context(), name, metav1.GetOptions{}))(l.T)
@@ -257,7 +258,7 @@ func (l *lab) get(name string) (*unstructured.Unstructured, *pluginsv1alpha1.Vir
 	return object, nil
 }
 
-// condition waits until the condition Ready has this reason, is of the present spec, and has all of the words.
+// condition waits until the condition Ready has this reason, refers to the present spec, and contains all of the words.
 func (l *lab) condition(name, reason string, words ...string) metav1.Condition {
 	l.Helper()
 	var found metav1.Condition
@@ -282,7 +283,7 @@ func (l *lab) condition(name, reason string, words ...string) metav1.Condition {
 
 var advice = regexp.MustCompile(`(?m)^(.*) does not let this virtual kubelet .*\. Add to (?:ClusterRole (\S+) here|the ClusterRole there that is bound to rome in .*, its name ends in (-\S+)):\n((?:[- ] ?.*\n)+)`)
 
-// follow does what the message of a condition says, word by word, and nothing else.
+// follow executes the instructions in the message of a condition literally.
 func (l *lab) follow(message string) {
 	l.Helper()
 	found := advice.FindAllStringSubmatch(message, -1)
@@ -300,13 +301,13 @@ func (l *lab) follow(message string) {
 	}
 }
 
-// eventually waits until check has no more to complain about.
+// eventually waits until check returns nil.
 func (l *lab) eventually(check func() error) {
 	l.Helper()
 	testenv.Eventually(l.T, check)
 }
 
-// reflecting waits until the engine reflects a kind, as check wants it.
+// reflecting waits until the engine reflects a kind and check returns true.
 func (l *lab) reflecting(name string, check func(reflection.Kind) bool) {
 	l.Helper()
 	l.eventually(func() error {
@@ -317,7 +318,7 @@ func (l *lab) reflecting(name string, check func(reflection.Kind) bool) {
 	})
 }
 
-// stopped waits until the engine reflects a kind no more.
+// stopped waits until the engine no longer reflects a kind.
 func (l *lab) stopped(name string) {
 	l.Helper()
 	l.eventually(func() error {

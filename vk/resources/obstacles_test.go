@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// both installs a definition in both clusters and lets our users at it.
+// both installs a definition in both clusters and grants our users access.
 func (l *lab) both(group, scope string) {
 	l.Helper()
 	l.define(l.local, widgets(group, scope))
@@ -81,7 +81,7 @@ func TestTargets(t *testing.T) {
 	l.condition("widgets.b.example.org", pluginsv1alpha1.ReflectingReason)
 }
 
-// What is well is looked at again and not written again; what is not served any more is not reflected any more.
+// A running reflection is checked repeatedly without writes. It stops when the resource is no longer served.
 func TestQuietUntilTheDefinitionGoes(t *testing.T) {
 	l := newLab(t)
 	l.options.RecheckEvery = 20 * time.Millisecond
@@ -109,7 +109,7 @@ func TestQuietUntilTheDefinitionGoes(t *testing.T) {
 	l.stopped(kind)
 }
 
-// Each virtual node has an entry, and none writes that of another.
+// Each virtual node has its own entry, and writes no other.
 func TestTwoVirtualNodes(t *testing.T) {
 	one, other := newLab(t).start(), newLab(t)
 	one.both("two.example.org", "Namespaced")
@@ -123,7 +123,7 @@ func TestTwoVirtualNodes(t *testing.T) {
 	}
 }
 
-// What a virtual node said is taken out when it is certain that it is gone, by whoever is left.
+// The entry of a virtual node that is certainly gone is removed by any remaining virtual node.
 func TestVirtualNodesThatAreGone(t *testing.T) {
 	l := newLab(t)
 	l.options.RecheckEvery = 50 * time.Millisecond
@@ -133,12 +133,13 @@ func TestVirtualNodesThatAreGone(t *testing.T) {
 	l.register(l.node+"-bare", false)
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-nodeless}, spec: {clusterID: milan}}")
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-described}, spec: {clusterID: milan}}")
-	l.options.VirtualNode = l.node + "-described" // of ours
+	l.options.VirtualNode = l.node + "-described" // the VirtualNode of our node
 	var before []string
 	for _, suffix := range []string{"-gone", "-labelled", "-bare", "-gone-too", "-nodeless"} {
 		before = append(before, fmt.Sprintf("{name: %s%s, clusterID: milan}", l.node, suffix))
 	}
-	for _, suffix := range []string{"-described", "-gone"} { // of another that creates no node, and of one that has gone with its own
+	// One VirtualNode without a Node, and one that is gone together with its Node.
+	for _, suffix := range []string{"-described", "-gone"} {
 		before = append(before, fmt.Sprintf("{name: %s-of%s, virtualNode: %s%s, clusterID: milan}", l.node, suffix, l.node, suffix))
 	}
 	l.patch(l.local, reflectedResources, "", name, "status: {virtualNodes: ["+strings.Join(before, ", ")+"]}", "status")
@@ -157,7 +158,7 @@ func TestVirtualNodesThatAreGone(t *testing.T) {
 	})
 }
 
-// What the engine does not take is told, and tried again.
+// An error of the engine is reported, and retried.
 func TestEngineRefuses(t *testing.T) {
 	l := newLab(t)
 	l.engine.refuse(errors.New("not before breakfast"))

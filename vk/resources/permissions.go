@@ -22,19 +22,19 @@ import (
 )
 
 const (
-	// reviewsAtOnce bounds the questions under way: there may be hundreds of remote namespaces.
+	// reviewsAtOnce limits the concurrent access reviews: there may be hundreds of remote namespaces.
 	reviewsAtOnce = 8
-	// namedNamespaces is how many a message names.
+	// namedNamespaces is the number of namespaces that a message lists.
 	namedNamespaces = 3
 )
 
-// lack is what is not permitted.
+// lack describes missing permissions.
 type lack struct {
 	fault *fault
-	some  bool // enough is permitted to begin: only some namespaces, or their remote namespaces, are closed
+	some  bool // some namespaces, together with their remote namespaces, are permitted: reflection can begin there
 }
 
-// permitted asks both clusters whether they let us do what the plan needs; nil when they do.
+// permitted checks in both clusters whether we have the permissions for the plan. It returns nil if all are granted.
 func (f *Follower) permitted(ctx context.Context, p plan) *lack {
 	remoteNamespaces := f.options.Engine.Namespaces()
 	here := rbac.ReflectedLocal(p.source.Group, p.source.Resource, p.patched()...)
@@ -61,7 +61,7 @@ func (f *Follower) permitted(ctx context.Context, p plan) *lack {
 		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: strings.Join(sentences, "\n")}}
 }
 
-// passable reports whether nothing is denied for at least one of the namespaces, neither in it nor in its remote namespace.
+// passable reports whether nothing is denied in at least one namespace and its remote namespace.
 func passable(remoteNamespaces map[string]string, shut, closed denials) bool {
 	here, there := shut.namespaces(), closed.namespaces()
 	for local, remoteNamespace := range remoteNamespaces {
@@ -80,7 +80,7 @@ func failed(err error) *lack {
 	return &lack{fault: known}
 }
 
-// only leaves the rules of a role that are about an API group.
+// only returns the role with the rules for one API group.
 func only(role rbac.Role, group string) rbac.Role {
 	var rules []rbac.Rule
 	for _, rule := range role.Rules {
@@ -92,7 +92,7 @@ func only(role rbac.Role, group string) rbac.Role {
 	return role
 }
 
-// denial is one verb on one resource in one namespace, "" = all.
+// denial is one verb on one resource in one namespace. An empty namespace means all.
 type denial struct{ namespace, resource, verb string }
 
 type denials []denial
@@ -105,7 +105,7 @@ func (d denials) namespaces() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// denied returns what of a role we may not do in the namespaces.
+// denied returns the permissions of a role that we do not have in the namespaces.
 func (s *side) denied(ctx context.Context, role rbac.Role, namespaces []string) (denials, error) {
 	found := make([]denials, len(namespaces))
 	group, ctx := errgroup.WithContext(ctx)
@@ -120,16 +120,17 @@ func (s *side) denied(ctx context.Context, role rbac.Role, namespaces []string) 
 	return slices.Concat(found...), err
 }
 
-// deniedIn asks for one permission after the other only about what the rules of the namespace do not answer.
+// deniedIn returns the required permissions that we do not have in a namespace. Only permissions that are not covered
+// by the namespace's rules are reviewed one by one.
 func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1.PolicyRule) (found denials, err error) {
 	var known answer
-	if namespace != metav1.NamespaceAll { // there is no such review of all of them
+	if namespace != metav1.NamespaceAll { // A SelfSubjectRulesReview cannot cover all namespaces.
 		if known, err = s.rules(ctx, namespace); err != nil {
 			return nil, err
 		}
 	}
 	_, lacking := validation.Covers(known.rules, required)
-	for _, one := range lacking { // each is one verb on one resource
+	for _, one := range lacking { // each rule has one verb and one resource
 		allowed := false
 		if !known.complete {
 			if allowed, err = s.may(ctx, namespace, one.Verbs[0], one.APIGroups[0], one.Resources[0]); err != nil {
@@ -143,7 +144,7 @@ func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1
 	return found, nil
 }
 
-// sentence describes what is denied, and the rules to add.
+// sentence lists the denied permissions and the rules to add.
 func (s *side) sentence(role rbac.Role, denied denials) string {
 	var doing []string
 	for _, rule := range role.Rules {
@@ -167,7 +168,7 @@ func (s *side) sentence(role rbac.Role, denied denials) string {
 	return s.forbidden(strings.Join(doing, " and ")+where(denied.namespaces()), role).Error()
 }
 
-// where names namespaces, but not all of them.
+// where lists namespaces, only the first ones if there are many.
 func where(namespaces []string) string {
 	switch n := len(namespaces); {
 	case n == 0 || namespaces[0] == metav1.NamespaceAll:
@@ -181,7 +182,7 @@ func where(namespaces []string) string {
 	}
 }
 
-// forbidden describes what a cluster does not allow, with the rules to add.
+// forbidden returns the error for a denied role, with the rules to add.
 func (s *side) forbidden(doing string, role rbac.Role) error {
 	rules := make([]rbacv1.PolicyRule, 0, len(role.Rules))
 	for _, rule := range role.Rules {
@@ -195,7 +196,7 @@ func (s *side) forbidden(doing string, role rbac.Role) error {
 		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to %s:\n%s", s, doing, s.place(role), text)}
 }
 
-// place is where rules are to be added. What stands before the names of roles is known of this installation alone.
+// place returns the role and cluster to add rules to. The prefix of role names is known for this installation only.
 func (s *side) place(role rbac.Role) string {
 	if !s.remote {
 		return "ClusterRole " + role.Named(s.prefix) + " here"

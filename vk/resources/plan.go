@@ -20,13 +20,13 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// reservedGroups are those that reflection is made of.
+// reservedGroups are the API groups that reflection itself uses.
 var reservedGroups = []string{"offloading.liqo.io", pluginsv1alpha1.GroupVersion.Group}
 
-// isReserved reports whether objects of a resource are reflected by default, or stand for some that are.
+// isReserved reports whether objects of a resource are reflected by default, or cause the reflection of others.
 func isReserved(resource schema.GroupResource) bool {
 	switch resource.String() {
-	case "serviceaccounts", // whose tokens are
+	case "serviceaccounts", // their tokens are reflected
 		"events.events.k8s.io": // the same objects under another name
 		return true
 	}
@@ -35,8 +35,8 @@ func isReserved(resource schema.GroupResource) bool {
 
 var version = regexp.MustCompile("^v[0-9]+((alpha|beta)[0-9]+)?$")
 
-// decode reads the spec. The definition of ReflectedResources forbids most of what is refused here; it may be another
-// than ours, though.
+// decode reads the spec. The schema of ReflectedResources forbids most of the values that are refused here, but the
+// installed CustomResourceDefinition may be another one.
 func decode(object *unstructured.Unstructured) (*pluginsv1alpha1.ReflectedResourceSpec, error) {
 	fields, ok := object.Object["spec"].(map[string]any)
 	if !ok {
@@ -109,7 +109,7 @@ func checkResource(field string, gvr schema.GroupVersionResource) error {
 	return nil
 }
 
-// target is what the copies are stored as.
+// target returns the resource that the remote objects are stored as.
 func target(spec *pluginsv1alpha1.ReflectedResourceSpec) schema.GroupVersionResource {
 	if t := spec.Target; t != nil {
 		return schema.GroupVersionResource{Group: t.Group, Version: t.Version, Resource: t.Resource}
@@ -117,13 +117,13 @@ func target(spec *pluginsv1alpha1.ReflectedResourceSpec) schema.GroupVersionReso
 	return spec.GroupVersionResource()
 }
 
-// verbs that the engine uses, here and there.
+// Verbs that the engine needs in this cluster and on the provider.
 var (
 	readVerbs  = []string{"get", "list", "watch"}
 	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}
 )
 
-// plan compares both clusters and returns what the engine is to do.
+// plan compares both clusters and returns the reflection that the engine has to run.
 func (f *Follower) plan(ctx context.Context, spec *pluginsv1alpha1.ReflectedResourceSpec) (plan, error) {
 	from, to := spec.GroupVersionResource(), target(spec)
 	here, err := f.local.discover(ctx, from)
@@ -178,7 +178,7 @@ func (f *Follower) undefinedThere(ctx context.Context, spec *pluginsv1alpha1.Ref
 	return err
 }
 
-// name is that of the kind for chains, metrics and Events.
+// name returns the name of the kind in chains, metrics and Events.
 func (s *served) name() string {
 	if s.Group == "" {
 		return s.Kind

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// A provider that is away changes nothing about what runs, but for what can be told without it.
+// An unreachable provider does not affect a running reflection, except for changes that need no request to it.
 func TestProviderAway(t *testing.T) {
 	l := newLab(t).start()
 	l.both("away.example.org", "Namespaced")
@@ -41,12 +41,13 @@ func TestProviderAway(t *testing.T) {
 	}
 }
 
-// What needs no answer of the provider does not wait for one, and one that is known to be away is not asked.
+// Work that does not need the provider is not delayed by it, and no request is sent to a provider that is known to be
+// unreachable.
 func TestProviderSwallowsRequests(t *testing.T) {
 	l := newLab(t)
 	hole := &blackHole{}
 	l.options.Remote.Wrap(hole.wrap)
-	l.options.CallTimeout = time.Minute // the test would be over before
+	l.options.CallTimeout = time.Minute // longer than the test
 	l.start()
 	l.both("hole.example.org", "Namespaced")
 	const name, kind = "widgets.hole.example.org", "Widget.hole.example.org"
@@ -62,7 +63,7 @@ func TestProviderSwallowsRequests(t *testing.T) {
 		}
 		return nil
 	})
-	l.change(name, "{workers: 0}") // while the former change is being looked at
+	l.change(name, "{workers: 0}") // while the former change is being processed
 	l.condition(name, pluginsv1alpha1.PausedReason)
 	l.stopped(kind)
 
@@ -74,7 +75,7 @@ func TestProviderSwallowsRequests(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 }
 
-// blackHole swallows requests while it is open.
+// blackHole never responds to requests while it is open.
 type blackHole struct {
 	open      atomic.Bool
 	swallowed atomic.Int32
@@ -91,7 +92,7 @@ func (h *blackHole) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// What is not served any more is not reflected any more, also when something else is wrong, too.
+// A resource that is no longer served is no longer reflected, even if there is another problem.
 func TestDefinitionGoesAndMayNotBeCopied(t *testing.T) {
 	l := newLab(t).start()
 	l.both("gone.example.org", "Namespaced")

@@ -14,17 +14,17 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// again says when a ReflectedResource is reconciled again without a cause.
+// again is the time when a ReflectedResource is reconciled again if no event occurs.
 type again int
 
 const (
-	never     again = iota // it is gone
-	later                  // something is missing: after a growing wait
-	regularly              // there is nothing to wait for
-	shortly                // something was just done that takes a moment
+	never     again = iota // the object is gone
+	later                  // a requirement is missing: retry with backoff
+	regularly              // nothing is missing
+	shortly                // an operation is about to take effect
 )
 
-// shortWait is what a definition takes to be served, on a machine that is not busy.
+// shortWait is the time until a new definition is served by an API server that is not busy.
 const shortWait = time.Second
 
 func (f *Follower) next(name string, when again) {
@@ -41,7 +41,7 @@ func (f *Follower) next(name string, when again) {
 	}
 }
 
-// reconcile applies one ReflectedResource, and reports the result.
+// reconcile applies one ReflectedResource and reports the result.
 func (f *Follower) reconcile(ctx context.Context, name string) again {
 	stored, _, err := f.informer.GetStore().GetByKey(name)
 	object, ok := stored.(*unstructured.Unstructured)
@@ -61,7 +61,8 @@ func (f *Follower) reconcile(ctx context.Context, name string) again {
 		f.log.Warn("The status of a ReflectedResource cannot be written", "resource", name, "err", err)
 		return later
 	}
-	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) { // older roles have it not
+	// Roles of earlier versions do not include these permissions.
+	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) {
 		f.log.Warn("Cannot determine which virtual nodes are gone; their entries stay in the status of the ReflectedResource", "resource", name, "err", err)
 	}
 	return when
@@ -96,14 +97,14 @@ func (f *Follower) settle(ctx context.Context, object *unstructured.Unstructured
 	return f.well(p), regularly
 }
 
-// trouble decides what an obstacle means for a reflection that runs already.
+// trouble decides whether an error stops a running reflection.
 func (f *Follower) trouble(name string, err error) (condition, again) {
 	var obstacle *fault
 	if !errors.As(err, &obstacle) || obstacle.unserved {
 		return f.end(name, err)
 	}
 	switch {
-	case obstacle.shortly: // an API server that has just started lists its resources one after the other
+	case obstacle.shortly: // An API server that has just started lists its resources one after the other.
 		return obstacle.condition(), shortly
 	case obstacle.reason == pluginsv1alpha1.UnreachableReason, obstacle.reason == pluginsv1alpha1.MissingPermissionReason:
 		return obstacle.condition(), later
@@ -112,7 +113,7 @@ func (f *Follower) trouble(name string, err error) (condition, again) {
 	}
 }
 
-// end stops the reflection, because it cannot be what is desired.
+// end stops the reflection, because the spec cannot be fulfilled.
 func (f *Follower) end(name string, err error) (condition, again) {
 	f.stop(name)
 	var obstacle *fault
@@ -129,7 +130,7 @@ func (f *Follower) end(name string, err error) (condition, again) {
 	}
 }
 
-// well is what is said when nothing is missing.
+// well returns the condition of a reflection without problems.
 func (f *Follower) well(p plan) condition {
 	message := p.source.GroupResource().String() + " are reflected to cluster " + f.options.RemoteClusterID
 	if p.target != p.source {

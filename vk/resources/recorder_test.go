@@ -10,19 +10,19 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// recorder is an engine that keeps what it is told.
+// recorder is an engine that records its calls.
 type recorder struct {
 	mu               sync.Mutex
 	refusal          error
 	kinds            map[string]reflection.Kind
 	said             []string
 	remoteNamespaces map[string]string
-	asked            int // how often the namespaces were
+	asked            int // number of calls of Namespaces
 	changed          func()
 	away             bool
 }
 
-// Namespaces are those that are extended at present.
+// Namespaces returns the namespaces that are offloaded at present.
 func (r *recorder) Namespaces() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,7 +30,7 @@ func (r *recorder) Namespaces() map[string]string {
 	return maps.Clone(r.remoteNamespaces)
 }
 
-// NamespacesKnown is the case from the beginning.
+// NamespacesKnown returns a closed channel.
 func (r *recorder) NamespacesKnown() <-chan struct{} {
 	known := make(chan struct{})
 	close(known)
@@ -57,7 +57,7 @@ func (r *recorder) Reachable() bool {
 	return !r.away
 }
 
-// lose and find the provider.
+// lose sets whether the provider is unreachable.
 func (r *recorder) lose(away bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *recorder) timesAsked() int {
 	return r.asked
 }
 
-// refuse lets it take nothing; nil ends that.
+// refuse makes the engine return err for every kind. nil ends that.
 func (r *recorder) refuse(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

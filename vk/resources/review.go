@@ -20,31 +20,32 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// answer is what a cluster says we may do in a namespace.
+// answer is the result of a SelfSubjectRulesReview in a namespace.
 type answer struct {
 	rules    []rbacv1.PolicyRule
-	complete bool // there is nothing else that we may
+	complete bool // the rules list all of our permissions
 }
 
-// reviews keeps answers for a moment: when a namespace is offloaded, every ReflectedResource asks about it at once. Safe for
-// concurrent use.
+// reviews caches answers for a short time: when a namespace is offloaded, all ReflectedResources check it at once. It
+// is safe for concurrent use.
 type reviews struct {
 	clock clock.PassiveClock
-	last  time.Duration // of an answer
+	last  time.Duration // lifetime of an answer
 
 	mu      sync.Mutex
-	answers map[string]*lasting // by namespace
-	same    []rbacv1.PolicyRule // of the answer before: most namespaces have the same rules, which are kept once
+	answers map[string]*lasting // key: namespace
+	// Rules of the previous answer. Most namespaces have equal rules, which are stored once.
+	same []rbacv1.PolicyRule
 }
 
-// lasting is a cached answer with its age. The holder of the turn reads and writes it.
+// lasting is a cached answer with its time. Only the holder of turn accesses it.
 type lasting struct {
 	answer
 	turn chan struct{}
 	at   time.Time
 }
 
-// of returns the place of a namespace's answer, with the turn; done gives that back.
+// of returns the cache entry of a namespace and acquires its turn. done releases the turn.
 func (r *reviews) of(ctx context.Context, namespace string) (place *lasting, done func(), err error) {
 	r.mu.Lock()
 	place = r.answers[namespace]
@@ -61,7 +62,7 @@ func (r *reviews) of(ctx context.Context, namespace string) (place *lasting, don
 	}
 }
 
-// share returns the rules of the answer before if they are the same, in whichever order.
+// share returns the rules of the previous answer if they are equal in any order, to store them once.
 func (r *reviews) share(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	slices.SortFunc(rules, func(a, b rbacv1.PolicyRule) int { return strings.Compare(a.String(), b.String()) })
 	r.mu.Lock()
@@ -72,14 +73,14 @@ func (r *reviews) share(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return r.same
 }
 
-// keep drops the answers about all other namespaces.
+// keep drops the answers for all other namespaces.
 func (r *reviews) keep(needed sets.Set[string]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.answers, func(namespace string, _ *lasting) bool { return !needed.Has(namespace) })
 }
 
-// rules returns what we may do in a namespace, by one question for all ReflectedResources that ask in the same moment.
+// rules returns our permissions in a namespace. Concurrent ReflectedResources share one review.
 func (s *side) rules(ctx context.Context, namespace string) (answer, error) {
 	place, done, err := s.reviews.of(ctx, namespace)
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *side) rules(ctx context.Context, namespace string) (answer, error) {
 	result, err := s.authorization.SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return answer{}, nil // then each permission is asked for
+		return answer{}, nil // the caller reviews each permission
 	case err != nil:
 		return answer{}, s.unanswered(err)
 	}
@@ -108,7 +109,7 @@ func (s *side) rules(ctx context.Context, namespace string) (answer, error) {
 	return place.answer, nil
 }
 
-// may asks for one permission.
+// may reports whether one permission is granted.
 func (s *side) may(ctx context.Context, namespace, verb, group, resource string) (bool, error) {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
@@ -118,7 +119,7 @@ func (s *side) may(ctx context.Context, namespace, verb, group, resource string)
 	}}
 	result, err := s.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	switch {
-	case apierrors.IsForbidden(err): // access reviews are not allowed: the engine will find out
+	case apierrors.IsForbidden(err): // access reviews are denied: the engine will get the error itself
 		return true, nil
 	case err != nil:
 		return false, s.unanswered(err)

@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// side is one of the two clusters.
+// side is the client of one of the two clusters.
 type side struct {
 	id      string
 	remote  bool
 	timeout time.Duration
-	home    string // id of this cluster
-	prefix  string // of the roles of this installation
+	home    string // ID of this cluster
+	prefix  string // prefix of this installation's role names
 	reviews reviews
 
 	discovery     *discovery.DiscoveryClient
@@ -32,7 +32,8 @@ type side struct {
 
 func newSide(config *rest.Config, id string, remote bool, o Options) (*side, error) {
 	s := &side{id: id, remote: remote, timeout: o.CallTimeout, home: o.LocalClusterID, prefix: o.RolePrefix,
-		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}} // retries ask again
+		// An answer expires before the first retry, so that retries see new permissions.
+		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}}
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := rest.HTTPClientFor(config)
@@ -54,7 +55,7 @@ func newSide(config *rest.Config, id string, remote bool, o Options) (*side, err
 	return s, nil
 }
 
-// String names the cluster in messages.
+// String returns the name of the cluster for messages.
 func (s *side) String() string {
 	if s.remote {
 		return "cluster " + s.id
@@ -62,7 +63,7 @@ func (s *side) String() string {
 	return "this cluster (" + s.id + ")"
 }
 
-// limited bounds one call.
+// limited returns a context with the timeout of one call.
 func (s *side) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.timeout)
 }

@@ -19,23 +19,24 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// condition is what is to be said of a ReflectedResource.
+// condition is the desired Ready condition of a ReflectedResource.
 type condition struct {
 	ready           bool
 	reason, message string
 }
 
-// fieldManager owns the entry of one virtual node, so that each writes and removes its own only.
+// fieldManager returns the owner of this virtual node's entry. Each virtual node has its own, so that it writes and
+// removes its own entry only.
 func (f *Follower) fieldManager() string { return "virtual-kubelet-" + f.options.NodeName }
 
-// reported is what we last wrote, which the informer may not have seen yet.
+// reported is the last entry that we wrote, which the informer may not have seen yet.
 type reported struct {
 	uid     types.UID
 	version string
 	entry   pluginsv1alpha1.VirtualNodeReflection
 }
 
-// report writes the entry of this virtual node, if it is another than the present one.
+// report writes the entry of this virtual node if it differs from the present one.
 func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured, c condition) error {
 	present := f.entry(object)
 	desired := f.desired(object, present, c)
@@ -56,7 +57,8 @@ func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured
 	defer cancel()
 	stored, err := f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
 		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: f.fieldManager(), Force: true})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another one now: the watch will report it
+	// The object is gone or was replaced, which the watch will report.
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	if err != nil {
@@ -68,7 +70,7 @@ func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured
 	return nil
 }
 
-// entry is that of this virtual node, at least as new as our last write; nil when there is none.
+// entry returns the entry of this virtual node, at least as new as our last write, or nil if it does not exist.
 func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.VirtualNodeReflection {
 	f.mu.Lock()
 	last, known := f.reported[object.GetName()]
@@ -90,10 +92,11 @@ func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.Vir
 	return &status.VirtualNodes[i]
 }
 
-// desired is the entry with the condition. The time is that of the last change between ready and not ready.
+// desired returns the entry with the condition. Its transition time changes only with the value of Ready.
 func (f *Follower) desired(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
 	message := printable.Message(c.message)
-	if c.reason == pluginsv1alpha1.MissingPermissionReason { // The rules to add are YAML. They are made here and quote no other party.
+	// The rules to add are multi-line YAML. They are generated here and contain no text of the other cluster.
+	if c.reason == pluginsv1alpha1.MissingPermissionReason {
 		message = printable.Shorten(printable.Text(c.message), printable.MaxMessage)
 	}
 	ready := metav1.Condition{
@@ -115,14 +118,14 @@ func (f *Follower) desired(object *unstructured.Unstructured, present *pluginsv1
 	return entry
 }
 
-// same compares entries; that of times is a comparison of the changes that they are about.
+// same reports whether two entries are equal. Transition times are ignored: they follow from the other fields.
 func same(a, b pluginsv1alpha1.VirtualNodeReflection) bool {
 	return a.Name == b.Name && a.VirtualNode == b.VirtualNode && a.ClusterID == b.ClusterID && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message && x.ObservedGeneration == y.ObservedGeneration
 	})
 }
 
-// forget what was reported of a ReflectedResource that is gone.
+// forget removes the record of the last write for a ReflectedResource that is gone.
 func (f *Follower) forget(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -26,7 +26,7 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-// What the definition of ReflectedResources refuses may come nevertheless, from another definition than ours.
+// Specs that the schema of ReflectedResources forbids may still occur if another definition is installed.
 func TestMalformedSpecs(t *testing.T) {
 	for spec, words := range map[string]string{
 		"null": "spec is missing",
@@ -118,7 +118,7 @@ func TestNamespacesInMessages(t *testing.T) {
 	}
 }
 
-// Whatever stands in an object, nothing panics, and what is said of it is a fault.
+// No object causes a panic, and every error is a fault.
 func FuzzObjects(f *testing.F) {
 	for _, seed := range []string{
 		"{}", "null", `{"spec":{"group":"x.org","version":"v1","resource":"widgets","target":{},"workers":1}}`,

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// awaitOwn waits until there can be ReflectedResources and we may watch them, and says once what that lacks: somebody may
-// run this virtual kubelet in an installation that knows nothing of them. Watching without permission would log errors forever.
+// awaitOwn waits until ReflectedResources are defined and we may watch them, and logs each missing requirement once:
+// the installation may be older than ReflectedResources. A watch without permission would log errors forever.
 func (f *Follower) awaitOwn(ctx context.Context) bool {
 	said := ""
 	for {
@@ -48,8 +48,8 @@ func (f *Follower) ownLack(ctx context.Context) error {
 	return err
 }
 
-// watchDefinitions reconciles a ReflectedResource again when the definition of what it is about appears, changes or goes.
-// That saves a wait: a cluster that does not let us watch definitions is asked again anyway.
+// watchDefinitions reconciles a ReflectedResource again when the definition of its resource appears, changes or is
+// deleted. It only saves waiting: where definitions may not be watched, the cluster is checked periodically.
 func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 	for !s.mayWatchDefinitions(ctx) {
 		select {
@@ -75,7 +75,7 @@ func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 	informer.RunWithContext(ctx)
 }
 
-// mayWatchDefinitions is also false without a response.
+// mayWatchDefinitions reports whether definitions may be watched. It returns false if the review fails.
 func (s *side) mayWatchDefinitions(ctx context.Context) bool {
 	for _, verb := range []string{"list", "watch"} {
 		if allowed, err := s.may(ctx, metav1.NamespaceAll, verb, definitionsResource.Group, definitionsResource.Resource); err != nil || !allowed {
@@ -85,7 +85,7 @@ func (s *side) mayWatchDefinitions(ctx context.Context) bool {
 	return true
 }
 
-// onlyName drops all unused fields: some definitions carry their whole text in an annotation.
+// onlyName drops all unused fields: some definitions have their full text in an annotation.
 func onlyName(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}, nil
@@ -93,7 +93,8 @@ func onlyName(object any) (any, error) {
 	return object, nil
 }
 
-// definitionChanged: definitions are named like ReflectedResources, and may also be targets of others.
+// definitionChanged reconciles the ReflectedResources whose source or target has this definition. Definitions are named
+// like ReflectedResources, but may also be targets of others.
 func (f *Follower) definitionChanged(s *side, name string) {
 	for _, object := range f.informer.GetStore().List() {
 		u, ok := object.(*unstructured.Unstructured)

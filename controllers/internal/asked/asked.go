@@ -1,15 +1,16 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package asked records in an object which values a controller has asked for last.
+// Package asked records in an object the values that a controller last requested.
 //
-// Others may change an object that a controller makes: the admission of the cluster, an autoscaler, an administrator. Whether a value that
-// differs is to be written is decided by three values: the one that was asked for last, the one that is asked for now, and the one that the
-// object has. A value that is asked for as before is left as it is, whatever the object has. The record is an annotation of the object, written
-// in the same request as the values, so that it costs no request and outlives the controller.
+// Others may change an object that a controller creates: the admission of the cluster, an autoscaler, an administrator.
+// Three values decide whether a different value is written: the last requested one, the one requested now, and the
+// actual one. If the request has not changed, the field keeps its actual value. The record is an annotation of the
+// object, written in the same request as the values, so that it costs no request and outlives the controller.
 //
-// The annotation contains hashes: of a field 4 bytes, of its value 5. Whoever can write it can have a change that is asked for omitted, or a
-// change of others undone, in this object. It permits nothing that the controller would not write otherwise.
+// The annotation contains hashes: 4 bytes for a field, 5 for its value. A client that can write it can suppress a
+// requested change, or have a change of others reverted, in this object. It cannot cause writes that the controller
+// would not make otherwise.
 package asked
 
 import (
@@ -21,10 +22,10 @@ import (
 	"strings"
 )
 
-// Annotation has the record of the object that it is on.
+// Annotation is the key of the annotation with the record.
 const Annotation = "controllers.refract.io/asked"
 
-// version begins the text of a record. A record of another version is unknown.
+// version is the prefix of a record. Records with another prefix are ignored.
 const version = "v1:"
 
 // maxBytes limits the annotation: an object has at most 256 KiB of annotations. A larger record is not written.
@@ -35,23 +36,23 @@ const (
 	valueBytes = 5
 )
 
-// Values are the fields that were asked for, with their values.
+// Values are the requested fields with their values, as hashes.
 type Values map[[fieldBytes]byte][valueBytes]byte
 
-// Set records that value was asked for in the field with the given path.
+// Set records that value was requested for the field with the given path.
 func (v Values) Set(value string, path ...string) {
 	sum := sha256.Sum256([]byte(value))
 	v[fieldOf(path)] = [valueBytes]byte(sum[:valueBytes])
 }
 
-// Has reports whether value was asked for last in the field with the given path.
+// Has reports whether value was the last request for the field with the given path.
 func (v Values) Has(value string, path ...string) bool {
 	sum := sha256.Sum256([]byte(value))
 	last, ok := v[fieldOf(path)]
 	return ok && last == [valueBytes]byte(sum[:valueBytes])
 }
 
-// Keep records of the field with the given path what last has.
+// Keep copies the record of the field with the given path from last.
 func (v Values) Keep(last Values, path ...string) {
 	if value, ok := last[fieldOf(path)]; ok {
 		v[fieldOf(path)] = value
@@ -87,13 +88,13 @@ func parse(text string) (Values, bool) {
 	return values, true
 }
 
-// Record has the values that were asked for last.
+// Record holds the last requested values.
 type Record struct {
-	// Metadata are the labels and annotations, Content everything else.
+	// Metadata are the labels and annotations, Content are all other fields.
 	Metadata, Content Values
 }
 
-// Read returns the record in the annotations of an object, nil if there is none or it cannot be read.
+// Read returns the record in the annotations of an object. It returns nil if the record is missing or cannot be read.
 func Read(annotations map[string]string) *Record {
 	text, ok := strings.CutPrefix(annotations[Annotation], version)
 	metadata, content, separated := strings.Cut(text, ".")
@@ -110,7 +111,7 @@ func Read(annotations map[string]string) *Record {
 	return record
 }
 
-// Text returns the value of the annotation, "" without a record (nil) and for one that is too large.
+// Text returns the value of the annotation. It is empty for a nil record and for a record that is too large.
 func (r *Record) Text() string {
 	if r == nil {
 		return ""

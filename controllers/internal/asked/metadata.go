@@ -9,7 +9,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Field is a map of the metadata.
+// Field is the name of a map in the metadata.
 type Field string
 
 // Fields of the metadata that are recorded.
@@ -18,7 +18,7 @@ const (
 	Annotations Field = "annotations"
 )
 
-// MetadataValues returns the labels and annotations that are asked for as values.
+// MetadataValues returns the requested labels and annotations as Values.
 func MetadataValues(labels, annotations map[string]string) Values {
 	values := make(Values, len(labels)+len(annotations))
 	for field, entries := range map[Field]map[string]string{Labels: labels, Annotations: annotations} {
@@ -29,10 +29,11 @@ func MetadataValues(labels, annotations map[string]string) Values {
 	return values
 }
 
-// Merge returns the labels or annotations that an object should have which has the actual ones: desired, but with an entry that was asked for as
-// before left to the others, whether they have changed or removed it. Entries of this project, by which objects are found, counted
-// and restricted, are never left to others. Without a record of the metadata those entries count as asked for before that another client
-// has written, which owned reports.
+// Merge returns the labels or annotations that an object with the actual ones should have. They are the desired ones,
+// but an entry whose request has not changed keeps its actual value, even if others have changed or removed it. Entries
+// of this project, which are used to find, count and restrict objects, are always the desired ones. If the metadata has
+// no record, the request for an existing entry counts as unchanged unless owned returns true, i.e. unless this project
+// has written the entry.
 func (r *Record) Merge(field Field, actual, desired map[string]string, owned func(key string) bool) map[string]string {
 	merged := maps.Clone(desired)
 	for key, value := range desired {

@@ -1,14 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package brake keeps a controller from fighting with another client about the objects that it enforces: without it, each deletion and each
-// change of such an object is answered at once, for ever.
+// Package brake keeps a controller from fighting with another client about the objects that it enforces. Without it,
+// each deletion and each change of such an object is reverted at once, forever.
 //
-// An object that another client keeps deleting is left alone for growing periods: nobody has more because it is missing. One whose content is
-// corrected again and again (see package asked for what is left as others have changed it) is still corrected, but only every few seconds: its
-// content may restrict what a consumer can do, or direct traffic, and a fight must not be a way around that. The same holds for objects that restrict
-// consumers (Client), whether they are changed or deleted. RoleBindings and the labels of namespaces, which admit a consumer or its pods at all, are
-// corrected at once.
+// An object that another client keeps deleting is not recreated for growing periods: its absence gives nobody more
+// permissions. An object whose content is repeatedly reverted (see package asked for the changes that are accepted) is
+// still corrected, but only every few seconds: its content may restrict a consumer or direct traffic, and a fight must
+// not circumvent that. The same holds for objects that restrict consumers (Client), whether they are changed or
+// deleted. RoleBindings and the labels of namespaces, which admit a consumer or its pods at all, are corrected at once.
 package brake
 
 import (
@@ -33,9 +33,10 @@ import (
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
-// Brake is the brake of one controller, whose objects have the names of those that request them. Safe for concurrent use.
+// Brake is the brake of one controller. Its objects have the same names as the objects that request them. It is safe
+// for concurrent use.
 type Brake struct {
-	kind      schema.GroupVersionKind // of the enforced objects
+	kind      schema.GroupVersionKind // kind of the enforced objects
 	live      client.Reader
 	report    *report.Reporter
 	creations *oscillation.Guard[types.NamespacedName]
@@ -54,10 +55,11 @@ func New(kind schema.GroupVersionKind, live client.Reader, r *report.Reporter, c
 	}
 }
 
-// created is the state of an object that was created; there is no other one.
+// created is the state of an object that was created. It is the only state of an existing object.
 const created = 1
 
-// MayCreate returns *oscillation.QuarantineError if another client keeps deleting the object that request asks for.
+// MayCreate returns *oscillation.QuarantineError if another client keeps deleting the object that is requested by
+// request.
 func (b *Brake) MayCreate(ctx context.Context, request client.Object, action string) error {
 	return b.reported(ctx, request, action, nil, b.creations, b.creations.MayWrite(client.ObjectKeyFromObject(request), causeOf(request), created))
 }
@@ -67,8 +69,8 @@ func (b *Brake) Created(request client.Object) {
 	b.creations.RecordWrite(client.ObjectKeyFromObject(request), causeOf(request), created)
 }
 
-// MayChange returns *oscillation.QuarantineError if another client keeps reverting what the patch writes. desired is what the patch depends on
-// besides the request, so that a change of that is no fight.
+// MayChange returns *oscillation.QuarantineError if another client keeps reverting the patch. desired is the input of
+// the patch in addition to the request: a change of desired is not a fight.
 func (b *Brake) MayChange(ctx context.Context, request client.Object, action, desired string, patch jsonpatch.Patch) error {
 	cause := causeOf(request) ^ hashOf(desired)
 	return b.reported(ctx, request, action, patch, b.changes, b.changes.MayWrite(client.ObjectKeyFromObject(request), cause, hashOf(patch.String())))
@@ -79,13 +81,13 @@ func (b *Brake) Changed(request client.Object, desired string, patch jsonpatch.P
 	b.changes.RecordWrite(client.ObjectKeyFromObject(request), causeOf(request)^hashOf(desired), hashOf(patch.String()))
 }
 
-// Forget drops what is remembered of an object that is not requested any more.
+// Forget drops the state of an object that is no longer requested.
 func (b *Brake) Forget(key types.NamespacedName) {
 	b.creations.DropKey(key)
 	b.changes.DropKey(key)
 }
 
-// Quarantined counts the objects that are left alone now.
+// Quarantined returns the number of objects that are not written at the moment.
 func (b *Brake) Quarantined() int { return b.creations.Quarantined() + b.changes.Quarantined() }
 
 // Wait returns the result of a reconciliation that is repeated when a quarantine ends, if it had no other errors.
@@ -100,7 +102,7 @@ func Wait(wait time.Duration, err error) (time.Duration, error) {
 	return min(wait, fight.Left), nil
 }
 
-// onlyFight returns the quarantine that an error consists of, nil if there is something else in it.
+// onlyFight returns the quarantine if err consists of it, and nil if err contains other errors.
 func onlyFight(err error) (fight *oscillation.QuarantineError) {
 	switch e := err.(type) { //nolint:errorlint // errors.As would find one among others
 	case *oscillation.QuarantineError:
@@ -117,8 +119,8 @@ func onlyFight(err error) (fight *oscillation.QuarantineError) {
 	return fight
 }
 
-// reported returns the error, and reports it when a quarantine begins, with the client that is the cause, unless it is as long as the one
-// before, about which the same was said.
+// reported returns the error and reports the beginning of a quarantine, with the client that causes it. A quarantine
+// that is no longer than the previous one is not reported again, unless the client was unknown before.
 func (b *Brake) reported(ctx context.Context, request client.Object, action string, patch jsonpatch.Patch, g *oscillation.Guard[types.NamespacedName], err error) error {
 	var fight *oscillation.QuarantineError
 	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, request, patch, fight, func(rival string) { g.RecordRival(client.ObjectKeyFromObject(request), rival) }) {
@@ -128,8 +130,8 @@ func (b *Brake) reported(ctx context.Context, request client.Object, action stri
 	return err
 }
 
-// blame finds out who reverts the writes about which a quarantine is, unless that is known, and returns whether to report it. The client may not be found
-// at the first attempt: right after a write of ours, the object has no other field manager.
+// blame determines the client that reverts the writes, unless it is known, and returns whether to report the
+// quarantine. The first attempt may fail: right after a write of ours, the object has no other field manager.
 func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, request client.Object, patch jsonpatch.Patch, fight *oscillation.QuarantineError, record func(rival string)) bool {
 	if !fight.Grew && fight.Rival != "" {
 		return false
@@ -142,7 +144,8 @@ func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind
 	return fight.Grew || known
 }
 
-// describeRival returns who deletes, or writes, the object that has the name of the request, and whether that is known.
+// describeRival describes the client that deletes, or writes, the object with the name of the request, and reports
+// whether it is known.
 func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, request client.Object, patch jsonpatch.Patch) (rival string, known bool) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(kind)
@@ -161,7 +164,7 @@ func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVer
 	return oscillation.DescribeWriter(found.ManagedFields, "", fields), oscillation.HasOtherWriter(found.ManagedFields, "")
 }
 
-// causeOf is the hash of what is requested.
+// causeOf returns a hash of the request.
 func causeOf(request client.Object) uint64 {
 	text := string(request.GetUID()) + "/" + strconv.FormatInt(request.GetGeneration(), 10)
 	for _, entries := range []map[string]string{request.GetLabels(), request.GetAnnotations()} {

@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
-// A reconciliation that a quarantine alone has kept from its end is no failure: it is repeated when that ends. With another error it is
-// repeated as that one is.
+// A reconciliation whose only error is a quarantine does not count as failed: it is repeated when the quarantine ends.
+// With another error it is retried as usual.
 func TestOnlyAQuarantineIsWaitedFor(t *testing.T) {
 	fight, other := &oscillation.QuarantineError{Left: time.Minute}, errors.New("other")
 	for name, tc := range map[string]struct {

@@ -24,9 +24,9 @@ import (
 // restoreAction is the action of the Events about objects that restrict consumers.
 const restoreAction = "Restore"
 
-// Client returns inner, through which the objects of some kinds are created and patched every ten seconds at most while another client keeps
-// deleting or reverting them. It is for objects that restrict consumers: they are never left as somebody else has made them. Another attempt
-// before that is *oscillation.QuarantineError.
+// Client returns a client that sends creations and patches of some kinds through inner, every ten seconds at most while
+// another client keeps deleting or reverting the objects. It is for objects that restrict consumers, which are never
+// left as another client has changed them. Attempts before the ten seconds fail with *oscillation.QuarantineError.
 func Client(inner client.Client, live client.Reader, recorder events.EventRecorder, c clock.PassiveClock, kinds ...schema.GroupVersionKind) *RestoringClient {
 	if c == nil {
 		c = clock.RealClock{}
@@ -34,7 +34,7 @@ func Client(inner client.Client, live client.Reader, recorder events.EventRecord
 	return &RestoringClient{Client: inner, live: live, report: report.New(recorder), guard: oscillation.New[restored](c, oscillation.Protective), kinds: kinds}
 }
 
-// RestoringClient is the client that Client returns. Safe for concurrent use.
+// RestoringClient is the client that Client returns. It is safe for concurrent use.
 type RestoringClient struct {
 	client.Client
 	live   client.Reader
@@ -43,13 +43,14 @@ type RestoringClient struct {
 	kinds  []schema.GroupVersionKind
 }
 
-// restored is an object that is created and patched.
+// restored identifies an object that is created and patched.
 type restored struct {
 	kind schema.GroupVersionKind
 	key  types.NamespacedName
 }
 
-// Unguarded returns the client in a RestoringClient, and another client as it is. It is for writes that this cluster takes back itself.
+// Unguarded returns the inner client of a RestoringClient, and any other client unchanged. It is for writes that this
+// cluster reverts itself.
 func Unguarded(c client.Client) client.Client {
 	if restoring, ok := c.(*RestoringClient); ok {
 		return restoring.Client
@@ -57,7 +58,7 @@ func Unguarded(c client.Client) client.Client {
 	return c
 }
 
-// Quarantined counts the objects that are not restored at the moment.
+// Quarantined returns the number of objects that are not restored at the moment.
 func (b *RestoringClient) Quarantined() int { return b.guard.Quarantined() }
 
 // Create implements client.Client.

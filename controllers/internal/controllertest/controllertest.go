@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllertest runs the controllers against real control planes, with the roles and all admission policies of the chart. A test
-// fails if a policy denies a request of a controller.
+// Package controllertest runs the controllers against real control planes, with the roles and all admission policies of
+// the chart. A test fails if a policy denies a request of a controller.
 //
 // A package's TestMain starts its clusters once; each test has its own namespace and manager:
 //
@@ -39,23 +39,22 @@ import (
 	"github.com/refract-project/refract/internal/testenv/policies"
 )
 
-// patience is how long a condition is awaited. Longer only delays failures;
-// less than 30 s would be too short for the garbage collector, which looks for
-// new kinds that often.
+// patience limits the wait for a condition. A longer limit only delays failures. Less than 30 s would be too short for
+// the garbage collector, which discovers new kinds at that period.
 const patience = 3 * time.Minute
 
-// ManagerUser is the user that the controllers run as, and that the chart's policies are about.
+// ManagerUser is the user of the controllers, which the chart's policies apply to.
 var ManagerUser = policies.ManagerUser(metav1.NamespaceDefault)
 
 // Cluster is a control plane shared by the tests of a package.
 type Cluster struct {
-	// Options of the control plane, set before Main.
+	// Options configures the control plane. It is set before Main.
 	Options testenv.Options
-	// ID by which peers know the cluster.
+	// ID is the cluster ID that peers use.
 	ID string
 
 	*testenv.Cluster
-	// Client is an administrator's, not cached.
+	// Client is an uncached client with the permissions of an administrator.
 	Client client.Client
 }
 
@@ -115,7 +114,7 @@ func (c *Cluster) Grant(ctx context.Context, objects ...rbac.Object) error {
 	return rbac.Install(ctx, clients, objects...)
 }
 
-// Namespace creates a namespace for one test; it takes pods.
+// Namespace creates a namespace for one test, in which pods can be created.
 func (c *Cluster) Namespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
@@ -135,13 +134,13 @@ func (c *Cluster) Extended(t *testing.T, consumer string) string {
 	return name
 }
 
-// Create an object, or end the test.
+// Create creates an object, or ends the test.
 func (c *Cluster) Create(t *testing.T, obj client.Object) {
 	t.Helper()
 	require.NoErrorf(t, c.Client.Create(t.Context(), obj), "creating %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
-// Get the object of that name, or end the test.
+// Get reads the object of that name, or ends the test.
 func (c *Cluster) Get(t *testing.T, obj client.Object, namespace, name string) {
 	t.Helper()
 	require.NoErrorf(t, c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, obj), "getting %T %s/%s", obj, namespace, name)
@@ -159,7 +158,7 @@ func (c *Cluster) PatchStatus(t *testing.T, obj client.Object, patch string) {
 	require.NoErrorf(t, c.Client.Status().Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))), "patching the status of %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
-// Delete an object at once, or end the test.
+// Delete deletes an object without a grace period, or ends the test.
 func (c *Cluster) Delete(t *testing.T, obj client.Object) {
 	t.Helper()
 	require.NoErrorf(t, c.Client.Delete(t.Context(), obj, client.GracePeriodSeconds(0)), "deleting %T %s", obj, client.ObjectKeyFromObject(obj))
@@ -180,7 +179,7 @@ func (c *Cluster) AwaitGone(t *testing.T, obj client.Object) {
 	})
 }
 
-// Events returns those about the object of that kind and name.
+// Events returns the Events about the object of that kind and name.
 func (c *Cluster) Events(t *testing.T, namespace, kind, name string) []eventsv1.Event {
 	t.Helper()
 	list := &eventsv1.EventList{}
@@ -211,8 +210,7 @@ func (c *Cluster) AwaitEvent(t *testing.T, namespace, kind, name, reason string)
 	return found
 }
 
-// Eventually waits until holds returns nil, and fails the test with its last
-// error when that takes too long.
+// Eventually waits until holds returns nil. It fails the test with the last error of holds after a timeout.
 func Eventually(t *testing.T, what string, holds func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

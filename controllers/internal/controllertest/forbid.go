@@ -15,8 +15,8 @@ import (
 
 const managerRole = "liqo-controller-manager"
 
-// Forbid revokes a permission of the controllers until mend is called, or the
-// test ends. It affects every manager on the cluster: not for parallel tests.
+// Forbid revokes a permission of the controllers until mend is called, or the test ends. It affects every manager on
+// the cluster, so it must not be used in parallel tests.
 func (c *Cluster) Forbid(t *testing.T, verb, resource string) (mend func()) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{}
@@ -49,7 +49,7 @@ func (c *Cluster) Forbid(t *testing.T, verb, resource string) (mend func()) {
 	return mend
 }
 
-// groupOf returns the API group that a role names with a resource.
+// groupOf returns the API group of a resource in a role.
 func groupOf(role *rbacv1.ClusterRole, resource string) string {
 	group := ""
 	for _, rule := range role.Rules {
@@ -60,8 +60,8 @@ func groupOf(role *rbacv1.ClusterRole, resource string) string {
 	return group
 }
 
-// AwaitAccess waits until the API server allows or denies access as expected. It learns of changed roles through watches, so shortly after
-// the change.
+// AwaitAccess waits until the API server allows or denies access as expected. The API server watches roles and applies
+// changes after a short delay.
 func (c *Cluster) AwaitAccess(t *testing.T, access authorizationv1.SubjectAccessReviewSpec, allowed bool) {
 	t.Helper()
 	Eventually(t, "the API server to act on changed roles", func() error {

@@ -31,16 +31,15 @@ import (
 
 // Manager is a running manager with all controllers.
 type Manager struct {
-	// Writes are the requests of the manager that could change something.
+	// Writes records the manager's requests other than reads.
 	Writes  *Writes
 	metrics *prometheus.Registry
 	stop    context.CancelFunc
 	ended   chan error
 }
 
-// StartManager starts all controllers in the cluster, with the roles that the
-// chart gives them, and stops them at the end of the test. It returns when
-// their caches are filled.
+// StartManager starts all controllers in the cluster, with the roles that the chart gives them, and stops them at the
+// end of the test. It returns when their caches are filled.
 func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options)) *Manager {
 	t.Helper()
 	m, err := c.TryManager(t, change...)
@@ -89,8 +88,7 @@ func launch(ctx context.Context, access *rest.Config, options controllers.Option
 	if err != nil {
 		return nil, err
 	}
-	// The test's context ends before its cleanups run; a manager that is still
-	// needed by them is stopped by Stop.
+	// The test's context ends before its cleanups run. A manager that the cleanups need is stopped by Stop.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m := &Manager{stop: stop, ended: make(chan error, 1)}
 	if err := controllers.Register(ctx, mgr, options); err != nil {
@@ -105,7 +103,7 @@ func launch(ctx context.Context, access *rest.Config, options controllers.Option
 	return m, nil
 }
 
-// Stop the manager, as SIGTERM does. A second time does nothing.
+// Stop stops the manager, as SIGTERM does. Further calls have no effect.
 func (m *Manager) Stop(t *testing.T) {
 	t.Helper()
 	if m.ended == nil {
@@ -116,8 +114,8 @@ func (m *Manager) Stop(t *testing.T) {
 	m.ended = nil
 }
 
-// Metric returns the sum of the counters, or gauges, of that name whose labels
-// have these values; labels are names and values in turn.
+// Metric returns the sum of the counters, or gauges, of that name with the given labels, which are alternating names
+// and values.
 func (m *Manager) Metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := m.metrics.Gather()

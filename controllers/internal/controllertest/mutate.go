@@ -13,8 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Mutate has an admission policy of that name change the objects of a resource that are created in a namespace, until the test ends. The
-// expression returns JSON patches. It returns when probe, an object that can be created there, is changed as changed reports.
+// Mutate creates an admission policy of that name that changes new objects of a resource in a namespace, until the test
+// ends. The expression returns JSON patches. Mutate returns when changed reports that probe, an object that can be
+// created there, is changed.
 func (c *Cluster) Mutate(t *testing.T, name, group, resource, namespace, expression string, probe client.Object, changed func() bool) (end func()) {
 	t.Helper()
 	policy := &admissionv1.MutatingAdmissionPolicy{

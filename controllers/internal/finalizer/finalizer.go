@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// Ensure makes obj have the finalizer, or not, with at most one write, which
-// fails when the object has changed meanwhile. On success obj has the new
-// finalizers and resourceVersion. An object that is gone has none.
+// Ensure adds the finalizer to obj or removes it, with at most one write, which fails if the object has changed
+// meanwhile. On success obj has the new finalizers and resourceVersion. An object that is gone counts as one without
+// finalizers.
 func Ensure(ctx context.Context, c client.Client, obj client.Object, name string, present bool) error {
 	if controllerutil.ContainsFinalizer(obj, name) == present {
 		return nil

@@ -3,9 +3,9 @@
 
 // Package fresh prevents irreversible actions based on an outdated cache.
 //
-// A cache follows the API server within milliseconds, with one exception: after etcd was restored from a backup, it
-// has the objects from before the restore until its watch notices, which takes seconds. An object that was being
-// deleted then, and no longer is, must not be finalized, because that would delete its objects on another cluster.
+// A cache follows the API server within milliseconds, with one exception: after etcd was restored from a backup, it has
+// the objects from before the restore until its watch notices, which takes seconds. An object that was being deleted
+// then, and no longer is, must not be finalized, because that would delete its objects on another cluster.
 package fresh
 
 import (
@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Check asks the API server for a custom resource that a cache has shown, and fails unless it has it in the same generation: the same
-// object, with the same spec, and being deleted if the cache said so. live must not be cached.
+// Check reads a cached custom resource from the API server, and fails unless it is the same object in the same
+// generation, and being deleted if the cached one is. live must not be cached.
 func Check(ctx context.Context, c client.Client, live client.Reader, object client.Object) error {
 	kind, err := apiutil.GVKForObject(object, c.Scheme())
 	if err != nil {

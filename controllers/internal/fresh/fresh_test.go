@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 	}
 	require.NoError(t, check(nm))
 
-	restored := nm.DeepCopy() // as a cache has it that knows of a deletion which was undone
+	restored := nm.DeepCopy() // a cache shows this if it has missed that a deletion was undone
 	now := metav1.Now()
 	restored.DeletionTimestamp = &now
 	assert.ErrorContains(t, check(restored), "is not as the cache shows it")

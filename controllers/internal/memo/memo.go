@@ -17,7 +17,7 @@ type Memo[V any] struct {
 	values sync.Map
 }
 
-// Get returns the value of key and whether there is one.
+// Get returns the value of key and whether it exists.
 func (m *Memo[V]) Get(key types.NamespacedName) (V, bool) {
 	stored, ok := m.values.Load(key)
 	if !ok {
@@ -27,10 +27,10 @@ func (m *Memo[V]) Get(key types.NamespacedName) (V, bool) {
 	return stored.(V), true
 }
 
-// Set remembers v for key.
+// Set stores v for key.
 func (m *Memo[V]) Set(key types.NamespacedName, v V) { m.values.Store(key, v) }
 
-// Drop forgets key.
+// Drop deletes the value of key.
 func (m *Memo[V]) Drop(key types.NamespacedName) { m.values.Delete(key) }
 
 // Keys iterates over the objects that have a value.

@@ -13,13 +13,14 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// counted counts the writes of a client, and those that an admission policy denied.
+// counted counts the writes of a client and the denials by admission policies.
 type counted struct {
 	client.Client
 	writes, denials *prometheus.CounterVec
 }
 
-// countDenial counts the error of a write if it is the denial of a policy. The controller may handle it as an expected refusal.
+// countDenial counts the error of a write if an admission policy denied it. The controller may handle it as an expected
+// refusal.
 func (c *counted) countDenial(err error) error {
 	if err != nil {
 		if policy := admission.DenyingPolicy(err); policy != "" {
@@ -37,14 +38,14 @@ func (c *counted) count(obj runtime.Object, subresource, verb string) {
 	c.writes.WithLabelValues(gvk.Kind, subresource, verb).Inc()
 }
 
-// countApply: what is applied names its kind itself.
+// countApply counts an apply, whose configuration has its own kind.
 func (c *counted) countApply(obj runtime.ApplyConfiguration, subresource string) {
 	if named, ok := obj.(interface{ GetKind() *string }); ok && named.GetKind() != nil {
 		c.writes.WithLabelValues(*named.GetKind(), subresource, "apply").Inc()
 	}
 }
 
-// Create counts, and passes on, as all of the following do.
+// Create counts the request and forwards it, as all of the following methods do.
 func (c *counted) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	c.count(obj, "", "create")
 	return c.countDenial(c.Client.Create(ctx, obj, opts...))
@@ -81,8 +82,7 @@ func (c *counted) SubResource(name string) client.SubResourceClient {
 	return &countedPart{SubResourceClient: c.Client.SubResource(name), whole: c, name: name}
 }
 
-// countedPart counts the writes to a subresource, under the kind of the object
-// that it is part of.
+// countedPart counts the writes to a subresource, under the kind of its object.
 type countedPart struct {
 	client.SubResourceClient
 	whole *counted

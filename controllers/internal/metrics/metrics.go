@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics counts what the controllers do, in the clients that they write through, the recorder of their
-// Events, and the end of their reconciliations.
+// Package metrics counts the work of the controllers: in their writing clients, in the recorder of their Events, and at
+// the end of their reconciliations.
 package metrics
 
 import (
@@ -22,15 +22,15 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// Clusters that writes go to.
+// Clusters that the controllers write to.
 const (
-	// Local is the one that the controllers run in.
+	// Local is the cluster that the controllers run in.
 	Local = "local"
-	// Provider is any of those that namespaces are offloaded to.
+	// Provider is any cluster that namespaces are offloaded to.
 	Provider = "provider"
 )
 
-// Metrics of all controllers. They are safe for concurrent use.
+// Metrics holds the metrics of all controllers. It is safe for concurrent use.
 type Metrics struct {
 	writes, denials, failures, warnings        *prometheus.CounterVec
 	peerUp, peerLatency, peerExpiry, peerIssue *prometheus.GaugeVec
@@ -65,11 +65,13 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 
 // Peer is the state of a peered cluster, zero for a former peer.
 type Peer struct {
-	// Server and Network report whether its API server and the network to it are up; nil is not checked.
+	// Server and Network report whether the cluster's API server and the network to it are up. nil means that this is
+	// not checked.
 	Server, Network *bool
-	// Latency of its API server, 0 if that was not probed.
+	// Latency is the latency of the API server, 0 if it was not probed.
 	Latency time.Duration
-	// Credentials for it, zero if there are none, or if their expiry is unknown.
+	// Credentials is the validity of the credentials for the cluster. It is zero if there are no credentials or their
+	// expiry is unknown.
 	Credentials credentials.Validity
 }
 
@@ -99,7 +101,8 @@ func (m *Metrics) Peer(cluster string, state Peer) {
 	}
 }
 
-// RegisterQuarantined exports how many objects of a controller are left alone because another client keeps reverting them.
+// RegisterQuarantined exports the number of a controller's objects that are not written because another client keeps
+// reverting them.
 func RegisterQuarantined(registerer prometheus.Registerer, controller string, quarantined func() int) error {
 	return register(registerer, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_controller_quarantined",
 		Help:        "Objects that the controller leaves alone for a while because another client keeps reverting them.",
@@ -117,15 +120,14 @@ func register(registerer prometheus.Registerer, collectors ...prometheus.Collect
 	return errors.Join(problems...)
 }
 
-// Client returns c, whose writes are then counted for the controller. cluster
-// is Local or Provider.
+// Client returns a client that counts the writes through c for the controller. cluster is Local or Provider.
 func (m *Metrics) Client(c client.Client, controller, cluster string) client.Client {
 	labels := prometheus.Labels{"controller": controller, "destination": cluster}
 	return &counted{Client: c, writes: m.writes.MustCurryWith(labels), denials: m.denials.MustCurryWith(labels)}
 }
 
-// Failed returns a function for the errors of the controller's
-// reconciliations. Interruption by a shutdown is not an error.
+// Failed returns a function that counts the errors of the controller's reconciliations. Interruption by a shutdown is
+// not an error.
 func (m *Metrics) Failed(controller string) func(error) {
 	for _, class := range report.Classes() {
 		m.failures.WithLabelValues(controller, string(class)) // a rate needs a zero to start from
@@ -137,8 +139,8 @@ func (m *Metrics) Failed(controller string) func(error) {
 	}
 }
 
-// Recorder returns recorder, whose Warning Events are then counted for the
-// controller. Notes are shortened, and written without control characters.
+// Recorder returns a recorder that counts the Warning Events of the controller. Notes are shortened, and written
+// without control characters.
 func (m *Metrics) Recorder(recorder events.EventRecorder, controller string) events.EventRecorder {
 	return &countedEvents{EventRecorder: recorder, warnings: m.warnings.MustCurryWith(prometheus.Labels{"controller": controller})}
 }
@@ -148,7 +150,7 @@ type countedEvents struct {
 	warnings *prometheus.CounterVec
 }
 
-// Eventf counts, and passes the Event on.
+// Eventf counts Warning Events and forwards the Event.
 func (r *countedEvents) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	if kind == corev1.EventTypeWarning {
 		r.warnings.WithLabelValues(reason).Inc()

@@ -99,7 +99,8 @@ func TestAReplicaThatDoesNotLeadEnforcesNothing(t *testing.T) {
 	}
 }
 
-// TestEveryKindOfWriteIsCounted: a write past the counter would go unnoticed.
+// TestEveryKindOfWriteIsCounted checks all methods of the client: a write that bypasses the counter would not be
+// noticed.
 func TestEveryKindOfWriteIsCounted(t *testing.T) {
 	namespace := provider.Namespace(t)
 	registry := prometheus.NewRegistry()
@@ -172,7 +173,7 @@ func TestInterruptionsAreNoErrorsAndNormalEventsNoWarnings(t *testing.T) {
 	}
 }
 
-// Whatever a controller quotes of another cluster, its Events can be shown on a terminal.
+// Events can be shown on a terminal, even if a controller quotes another cluster.
 func TestNotesOfEventsAreEscaped(t *testing.T) {
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)

@@ -15,20 +15,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// countTimeout bounds the counting of one kind. It is about caches that are
-// still being filled: longer delays the whole scrape.
+// countTimeout limits the counting of one kind, which waits for its cache to be filled. A longer limit delays the whole
+// scrape.
 const countTimeout = time.Second
 
-// Enforced is what one controller enforces.
+// Enforced identifies the objects that one controller enforces.
 type Enforced struct {
 	Controller string
 	// List is an empty list of the kind.
 	List client.ObjectList
-	// Meant picks, of all objects of the kind, the controller's.
+	// Meant reports whether an object of the kind belongs to the controller.
 	Meant func(client.Object) bool
 }
 
-// objects counts, in every scrape, the objects in the cache.
+// objects counts the cached objects in every scrape.
 type objects struct {
 	reader   client.Reader
 	active   <-chan struct{}
@@ -37,9 +37,8 @@ type objects struct {
 	gauge    *prometheus.Desc
 }
 
-// RegisterObjects exports how many objects are enforced, as reader, which must
-// read from a cache, knows them. Before active is closed this process enforces
-// nothing: another replica does.
+// RegisterObjects exports the numbers of enforced objects according to reader, which must read from a cache. Before
+// active is closed, this process enforces nothing: another replica does.
 func RegisterObjects(registerer prometheus.Registerer, reader client.Client, active <-chan struct{}, enforced []Enforced) error {
 	o := &objects{
 		reader: reader, active: active, enforced: enforced,
@@ -58,8 +57,8 @@ func RegisterObjects(registerer prometheus.Registerer, reader client.Client, act
 // Describe sends the only metric.
 func (o *objects) Describe(to chan<- *prometheus.Desc) { to <- o.gauge }
 
-// Collect counts. A kind whose cache cannot be read yet is left out: its number
-// is not known, and the other metrics must not suffer from that.
+// Collect counts the objects. A kind whose cache cannot be read yet is omitted: its number is unknown, and the other
+// metrics must still be reported.
 func (o *objects) Collect(to chan<- prometheus.Metric) {
 	select {
 	case <-o.active:

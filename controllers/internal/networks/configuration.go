@@ -16,20 +16,20 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// configurations are where Liqo's network module keeps which ranges another
-// cluster has, and what they are seen as here.
+// configurations is the resource in which Liqo's network module stores the ranges of another cluster, and the local
+// ranges that they are remapped to.
 var configurations = schema.GroupVersionResource{Group: "networking.liqo.io", Version: "v1beta1", Resource: "configurations"}
 
 // cidrsConfigured is the condition of a Configuration that is remapped completely.
 const cidrsConfigured = "NetworkCIDRsConfigured"
 
-// configuration is what is read of a Configuration.
+// configuration holds the fields of a Configuration that are read.
 type configuration struct {
 	Spec struct {
 		Remote side `json:"remote"`
 	} `json:"spec"`
 	Status struct {
-		// Remote has, at the same index, what the ranges of the spec are seen as.
+		// Remote holds the local ranges for the ranges of the spec at the same index.
 		Remote     side               `json:"remote"`
 		Conditions []metav1.Condition `json:"conditions"`
 	} `json:"status"`
@@ -42,10 +42,10 @@ type side struct {
 	} `json:"cidr"`
 }
 
-// network is how another cluster is reached.
+// network holds the address mapping of another cluster.
 type network struct {
 	pods, all *ipmap.Table
-	// fault is why that is not known (yet).
+	// fault is the reason why the mapping is unknown. It is nil if the mapping is known.
 	fault error
 }
 
@@ -73,8 +73,8 @@ func read(object *unstructured.Unstructured) network {
 	return network{pods: pods, all: all}
 }
 
-// incomplete returns what is missing. Releases of Liqo before the condition fill
-// in the ranges alone.
+// incomplete returns an error that describes the missing parts. Releases of Liqo before the condition only set the
+// ranges.
 func (c *configuration) incomplete(generation int64) error {
 	from, to := c.Spec.Remote.CIDR, c.Status.Remote.CIDR
 	condition := meta.FindStatusCondition(c.Status.Conditions, cidrsConfigured)

@@ -14,14 +14,14 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// MapAddress returns the address here of an address in the given cluster. One
-// that is in no range of that cluster is the same here.
+// MapAddress returns the local address for an address in the given cluster. An address outside the ranges of that
+// cluster is returned unchanged.
 func (n *Networks) MapAddress(ctx context.Context, cluster, address string) (string, error) {
 	mapped, _, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.all })
 	return mapped, err
 }
 
-// MapOwn is MapAddress, but returns ErrForeign unless the address is in a range of that cluster, if they are known.
+// MapOwn is MapAddress, but returns ErrForeign if the ranges of that cluster are known and do not contain the address.
 func (n *Networks) MapOwn(ctx context.Context, cluster, address string) (string, error) {
 	mapped, within, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.all })
 	if err == nil && !within {
@@ -30,8 +30,8 @@ func (n *Networks) MapOwn(ctx context.Context, cluster, address string) (string,
 	return mapped, err
 }
 
-// MapPod returns the address here of a pod in the given cluster, and ErrOutside
-// when its pods have no such address.
+// MapPod returns the local address of a pod in the given cluster. It returns ErrOutside if the address is in no pod
+// range of that cluster.
 func (n *Networks) MapPod(ctx context.Context, cluster, address string) (string, error) {
 	mapped, within, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.pods })
 	if err == nil && !within {
@@ -55,7 +55,7 @@ func (n *Networks) find(ctx context.Context, cluster, address string, choose fun
 	return mapped, within, nil
 }
 
-// network returns that of a cluster; without a network module nothing is remapped.
+// network returns the network of a cluster. Without a network module nothing is remapped.
 func (n *Networks) network(ctx context.Context, cluster string) (known network, remapped bool, err error) {
 	select {
 	case <-n.answered:
@@ -85,8 +85,8 @@ type APIServers struct {
 	Client   client.Reader
 }
 
-// MapAPIServer returns the address here of ip in the cluster origin. Two clusters
-// whose networks are not connected by Liqo may share one.
+// MapAPIServer returns the local address of ip in the cluster origin. Two clusters whose networks are not connected by
+// Liqo may share a network.
 func (a APIServers) MapAPIServer(ctx context.Context, origin, ip string) (string, error) {
 	mapped, err := a.Networks.MapAddress(ctx, origin, ip)
 	if !errors.Is(err, ErrUnknown) {

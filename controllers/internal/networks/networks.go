@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package networks maps the addresses of other clusters to those that this cluster uses for them.
+// Package networks maps the addresses of other clusters to the addresses that this cluster uses for them.
 //
-// If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other one, and publishes
-// the mapping in a Configuration. This package watches these. A cluster without the network module has no such
-// resource: addresses are then the same everywhere, until the module is installed, which is noticed within half a
-// minute. Addresses are never guessed: an unknown mapping is an error that names what is missing.
+// If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other one, and publishes the
+// mapping in a Configuration. This package watches Configurations. A cluster without the network module does not serve
+// them: addresses are then the same everywhere, until the module is installed, which is detected within half a minute.
+// Addresses are never guessed: an unknown mapping is an error that describes the missing part.
 package networks
 
 import (
@@ -33,36 +33,34 @@ import (
 // Everybody notifies followers about all clusters.
 const Everybody = ""
 
-// Errors of an address that cannot be mapped, in addition to a Configuration that is
-// incomplete or malformed.
+// Errors of an address that cannot be mapped, in addition to an incomplete or malformed Configuration.
 var (
-	// ErrUnknown: there is no Configuration for the cluster.
+	// ErrUnknown means that the cluster has no Configuration.
 	ErrUnknown = errors.New("its network is not known here")
-	// ErrOutside: the address is in no range of the cluster's pods.
+	// ErrOutside means that the address is in no pod range of the cluster.
 	ErrOutside = errors.New("it is in no pod range of that cluster")
-	// ErrForeign: the address is in no range of the cluster.
+	// ErrForeign means that the address is in no range of the cluster.
 	ErrForeign = errors.New("it is in no range of that cluster's Configuration")
-	// ErrNotYet: Configurations are just being read.
+	// ErrNotYet means that the Configurations have not been read yet.
 	ErrNotYet = errors.New("they are being read")
 )
 
-// Networks follows the Configurations of this cluster. It is safe for
-// concurrent use.
+// Networks watches the Configurations of this cluster. It is safe for concurrent use.
 type Networks struct {
 	informer cache.SharedIndexInformer
 	heard    cache.ResourceEventHandlerRegistration
-	// answered is closed when it is known for the first time what there is, or why not.
+	// answered is closed when the Configurations were read for the first time, or an error has occurred.
 	answered chan struct{}
 	close    func()
 
 	mu        sync.RWMutex
 	resource  state
-	refusal   error              // of the last attempt to read, nil when it worked
-	networks  map[string]network // by cluster
+	refusal   error              // error of the last attempt to read, nil after a success
+	networks  map[string]network // key: cluster ID
 	followers []func(cluster string)
 }
 
-// state of the resource.
+// state is the state of the resource.
 type state int
 
 const (
@@ -71,11 +69,10 @@ const (
 	absent
 )
 
-// byCluster is the index of Configurations by the cluster that they are about.
+// byCluster is the index of Configurations by cluster.
 const byCluster = "cluster"
 
-// New returns Networks that follow the Configurations of the cluster at config, once a
-// manager starts it.
+// New returns Networks that watch the Configurations of the cluster at config, once a manager starts them.
 func New(config *rest.Config) (*Networks, error) {
 	client, err := dynamicclient.New(config, dynamicclient.Options{})
 	if err != nil {
@@ -90,7 +87,7 @@ func New(config *rest.Config) (*Networks, error) {
 	}
 	n.heard, err = n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { n.changed(object) },
-		UpdateFunc: func(before, now any) { n.changed(before); n.changed(now) }, // they may be about different clusters
+		UpdateFunc: func(before, now any) { n.changed(before); n.changed(now) }, // their clusters may differ
 		DeleteFunc: func(object any) { n.changed(object) },
 	})
 	if err != nil {
@@ -99,7 +96,7 @@ func New(config *rest.Config) (*Networks, error) {
 	return n, nil
 }
 
-// source lists and watches, and notes how that goes.
+// source lists and watches Configurations, and records the errors.
 func (n *Networks) source(client dynamic.Interface) cache.ListerWatcher {
 	resource := client.Resource(configurations)
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -116,7 +113,7 @@ func (n *Networks) source(client dynamic.Interface) cache.ListerWatcher {
 	}, client)
 }
 
-// quietly keeps it out of the log that there is no network module.
+// quietly does not log the error of a missing network module.
 func quietly(ctx context.Context, r *cache.Reflector, err error) {
 	if !apierrors.IsNotFound(err) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)
@@ -130,7 +127,7 @@ func indexByCluster(object any) ([]string, error) {
 	return nil, nil
 }
 
-// Start follows until ctx ends. Replicas that do not lead follow as well.
+// Start watches until ctx ends. Replicas that do not lead watch as well.
 func (n *Networks) Start(ctx context.Context) error {
 	go func() {
 		if cache.WaitFor(ctx, "", n.heard.HasSyncedChecker()) {
@@ -144,15 +141,15 @@ func (n *Networks) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (n *Networks) NeedLeaderElection() bool { return false }
 
-// Follow has f called with the id of each cluster whose network has changed, or
-// with Everybody. f must not block.
+// Follow registers f, which is called with the ID of each cluster whose network has changed, or with Everybody. f must
+// not block.
 func (n *Networks) Follow(f func(cluster string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.followers = append(n.followers, f)
 }
 
-// note takes down the answer to an attempt to read.
+// note records the result of an attempt to read.
 func (n *Networks) note(err error) {
 	n.mu.Lock()
 	before := n.resource
@@ -173,7 +170,7 @@ func (n *Networks) note(err error) {
 	}
 }
 
-// changed reconciles the Configurations of the cluster that one is about.
+// changed updates the network of the cluster that a Configuration belongs to.
 func (n *Networks) changed(object any) {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
@@ -192,7 +189,7 @@ func (n *Networks) changed(object any) {
 	}
 }
 
-// set reports whether that changed anything.
+// set updates the network of a cluster and reports whether it changed.
 func (n *Networks) set(cluster string, found []any) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -206,7 +203,7 @@ func (n *Networks) set(cluster string, found []any) bool {
 	return !known || !reflect.DeepEqual(before, now)
 }
 
-// readAll reads the Configuration of a cluster. Two of them would be two opinions.
+// readAll reads the Configurations of a cluster. More than one is an error, because they may contradict each other.
 func readAll(found []any) network {
 	var names []string
 	var last network

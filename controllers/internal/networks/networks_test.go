@@ -48,7 +48,7 @@ func definition(t *testing.T) *unstructured.Unstructured {
 	return parse(t, string(text))
 }
 
-// undefine makes the cluster one without a network module.
+// undefine removes the network module's resource from the cluster.
 func undefine(t *testing.T) {
 	t.Helper()
 	crd := definition(t)
@@ -58,7 +58,7 @@ func undefine(t *testing.T) {
 	provider.AwaitGone(t, crd)
 }
 
-// define installs the network module, as far as it matters here.
+// define installs the parts of the network module that matter here.
 func define(t *testing.T) {
 	t.Helper()
 	if err := provider.Client.Create(t.Context(), definition(t)); err != nil && !strings.Contains(err.Error(), "already exists") {
@@ -72,8 +72,8 @@ func define(t *testing.T) {
 	})
 }
 
-// configure creates the Configuration of a cluster, or gives it other ranges, of pods and then external ones; what they
-// are remapped to is left open.
+// configure creates the Configuration of a cluster, or changes its ranges: the pod ranges followed by the external
+// ones. It does not set the remapped ranges.
 func configure(t *testing.T, namespace, cluster, cidrs string) *unstructured.Unstructured {
 	t.Helper()
 	configuration := parse(t, fmt.Sprintf(`
@@ -104,7 +104,7 @@ func must[T any](value T, err error) func(*testing.T) T {
 	}
 }
 
-// peer makes a ForeignCluster that can be reached.
+// peer creates a ForeignCluster whose API server is reachable.
 func peer(t *testing.T, id string, networking bool) {
 	t.Helper()
 	fc := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: core.ForeignClusterSpec{ClusterID: core.ClusterID(id)}}
@@ -112,7 +112,7 @@ func peer(t *testing.T, id string, networking bool) {
 	provider.PatchStatus(t, fc, fmt.Sprintf(`{"status":{"observedGeneration":1,"modules":{"networking":{"enabled":%t,"conditions":[{"type":"NetworkConnectionStatus","status":"Established"}]},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`, networking))
 }
 
-// shadow makes a ShadowEndpointSlice with an endpoint for each address.
+// shadow creates a ShadowEndpointSlice with an endpoint for each address.
 func shadow(t *testing.T, namespace, name, origin, direct string, addresses ...string) *unstructured.Unstructured {
 	t.Helper()
 	var endpoints []any
@@ -151,7 +151,7 @@ func awaitAddresses(t *testing.T, namespace, name string, want ...string) *disco
 	return slice
 }
 
-// awaitNote waits for an Event that says so.
+// awaitNote waits for an Event whose note contains text.
 func awaitNote(t *testing.T, namespace, kind, name, reason, text string) {
 	t.Helper()
 	controllertest.Eventually(t, fmt.Sprintf("an Event %s with %q about %s", reason, text, name), func() error {
@@ -168,8 +168,8 @@ func awaitNote(t *testing.T, namespace, kind, name, reason, text string) {
 
 const sliceKind = offloading.ShadowEndpointSliceKind
 
-// Addresses are the same until the network module comes, and then what its Configurations say, each time that they say
-// something else; in between everything stays as it was.
+// Addresses are unchanged until the network module is installed. They then follow its Configurations and all of their
+// changes; in between they stay.
 func TestAddressesFollowTheNetworkModule(t *testing.T) {
 	undefine(t)
 	namespace := provider.Extended(t, "home")
@@ -186,7 +186,8 @@ func TestAddressesFollowTheNetworkModule(t *testing.T) {
 		t.Error("the EndpointSlice was written while nothing was known")
 	}
 	remap(t, home, "{pod: [10.30.0.0/16, 10.31.0.0/16], external: [10.80.0.0/16]}")
-	before = awaitAddresses(t, namespace, "slice", "10.30.0.1", "10.31.0.2", "10.80.0.3") // the last is none of the consumer's
+	// The last address does not belong to the consumer.
+	before = awaitAddresses(t, namespace, "slice", "10.30.0.1", "10.31.0.2", "10.80.0.3")
 	awaitNote(t, namespace, sliceKind, "slice", "ForbiddenAddress", "192.0.2.1")
 
 	home = configure(t, namespace, "home", "{pod: [10.0.0.0/16], external: [10.70.0.0/16]}")
@@ -211,7 +212,7 @@ func TestAddressesFollowTheNetworkModule(t *testing.T) {
 	awaitAddresses(t, namespace, "slice", "10.0.0.1", "10.1.0.2", "10.70.0.3", "192.0.2.1")
 }
 
-// The consumer has no network here; the third cluster has, and its pods alone are mapped.
+// The consumer has no network here. The third cluster has one, and only its pods are mapped.
 func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 	define(t)
 	namespace := provider.Extended(t, "director")
@@ -233,8 +234,8 @@ func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 	awaitAddresses(t, namespace, "slice", "10.30.0.1", "10.31.0.2", "10.40.0.4", "10.0.0.5")
 }
 
-// The host alias of the consumer's API server is mapped like its pods, and a pod waits for that, unless the clusters
-// share a network that Liqo knows nothing of.
+// The host alias of the consumer's API server is mapped like its pods, and a pod waits for the mapping, unless the
+// clusters share a network that Liqo does not manage.
 func TestTheAPIServerIsMapped(t *testing.T) {
 	define(t)
 	namespaces := map[string]string{"far": provider.Extended(t, "connected"), "near": provider.Extended(t, "shared")}

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectcounts limits how many objects of each kind a consumer may have in a namespace, with a ResourceQuota.
+// Package objectcounts limits the number of a consumer's objects of each kind in a namespace with a ResourceQuota.
 package objectcounts
 
 import (
@@ -24,18 +24,18 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
-// defaultRecountDelay is how long counts are left out that the cluster does not compute.
+// defaultRecountDelay is how long the limits of uncounted resources are omitted by default.
 const defaultRecountDelay = 2 * time.Minute
 
 const fieldOwner = client.FieldOwner(wire.NamespaceMapFieldManager)
 
-// tenantSuffix ends the names of the resources that consumers create in their tenant namespaces.
+// tenantSuffix is the suffix of the resources that consumers create in their tenant namespaces.
 const tenantSuffix = ".authentication.liqo.io"
 
 // OfRemoteNamespaces returns the counts of a remote namespace.
 func OfRemoteNamespaces(counts corev1.ResourceList) corev1.ResourceList { return filter(counts, false) }
 
-// OfTenantNamespaces returns the counts of a tenant namespace: of ResourceSlices and Renews.
+// OfTenantNamespaces returns the counts of a tenant namespace, which limit ResourceSlices and Renews.
 func OfTenantNamespaces(counts corev1.ResourceList) corev1.ResourceList { return filter(counts, true) }
 
 func filter(counts corev1.ResourceList, ofTenants bool) corev1.ResourceList {
@@ -48,21 +48,22 @@ func filter(counts corev1.ResourceList, ofTenants bool) corev1.ResourceList {
 
 // Options are the settings of Counts.
 type Options struct {
-	// Limits is how many objects of each kind there may be in a namespace, by resources such as count/secrets. Others are not limited.
+	// Limits is the maximum number of objects of each kind in a namespace, by resources such as count/secrets. Other
+	// kinds are not limited.
 	Limits corev1.ResourceList
-	// RecountDelay is how long counts are left out that the cluster does not compute; 0 is 2 minutes.
+	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
 	RecountDelay time.Duration
 }
 
-// Counts keeps a ResourceQuota in namespaces of consumers. Safe for concurrent use.
+// Counts maintains a ResourceQuota in namespaces of consumers. It is safe for concurrent use.
 type Counts struct {
 	client    client.Client
-	unguarded client.Client // for what Raise has raised
+	unguarded client.Client // writes the limits that Raise has changed
 	options   Options
 
-	// uncounted remembers which objects the cluster does not count, by ResourceQuota.
+	// uncounted holds the resources that the cluster does not count, by ResourceQuota.
 	uncounted memo.Memo[uncounted]
-	// raised remembers which ResourceQuotas Raise has changed.
+	// raised holds the ResourceQuotas that Raise has changed.
 	raised memo.Memo[bool]
 }
 
@@ -71,15 +72,16 @@ func New(c client.Client, options Options) *Counts {
 	return &Counts{client: c, unguarded: brake.Unguarded(c), options: options}
 }
 
-// uncounted are the resources of a namespace that kube-controller-manager does not count: it learns of new CRDs only after some time. The API
-// server denies the creation of objects with a limit and without a count, so these are left out until then.
+// uncounted are the resources of a namespace that kube-controller-manager does not count, because it discovers new CRDs
+// only after some time. The API server denies the creation of objects with a limit but without a count, so these limits
+// are omitted until then.
 type uncounted struct {
 	resources map[corev1.ResourceName]bool
 	until     time.Time
 }
 
-// Ensure brings the ResourceQuota of a namespace in line with the limits, and with the additional ones of other resources. It creates it with the
-// labels and annotations of metadata.
+// Ensure reconciles the ResourceQuota of a namespace with the limits and the additional limits of other resources. It
+// creates it with the labels and annotations of metadata.
 func (c *Counts) Ensure(ctx context.Context, namespace string, additional corev1.ResourceList, metadata metav1.ObjectMeta) error {
 	key, limits := keyOf(namespace), c.options.Limits
 	if len(additional) > 0 {
@@ -108,14 +110,15 @@ func (c *Counts) Ensure(ctx context.Context, namespace string, additional corev1
 	return nil
 }
 
-// Raise makes room for so many more objects of one kind until Ensure is called: an object of this cluster must exist even if the consumer has used
-// up the limit. The consumer causes this at will, so that it is no fight that delays the limit.
+// Raise increases the limit of one kind by the needed number of objects until Ensure is called: an object of this
+// cluster must exist even if the consumer has reached the limit. The consumer can cause this at any time, so it does
+// not count as a fight, which would delay the limit.
 func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.ResourceName, needed int64) error {
 	key := keyOf(namespace)
 	actual := &corev1.ResourceQuota{}
 	err := c.client.Get(ctx, key, actual)
 	if apierrors.IsNotFound(err) {
-		return nil // nothing is limited
+		return nil // no kind is limited
 	}
 	if err != nil {
 		return fmt.Errorf("getting ResourceQuota %s, %w", key, err)
@@ -125,7 +128,8 @@ func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.Resour
 	if !limited {
 		return nil
 	}
-	if configured, ok := c.options.Limits[kind]; ok { // not what an earlier call has raised it to
+	// The configured limit, which no earlier call of Raise has changed.
+	if configured, ok := c.options.Limits[kind]; ok {
 		limit = configured.DeepCopy()
 	}
 	if used := actual.Status.Used[kind]; used.Cmp(limit) > 0 {
@@ -156,10 +160,10 @@ func (c *Counts) create(ctx context.Context, key types.NamespacedName, limits co
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return fmt.Errorf("creating ResourceQuota %s, %w", key, err)
 	}
-	return nil // its event brings us back here
+	return nil // the event of the ResourceQuota triggers another reconciliation
 }
 
-// noteUncounted remembers the resources with a limit and without a count. A status that is not there yet denies nothing.
+// noteUncounted records the resources with a limit but without a count. A missing status does not deny anything.
 func (c *Counts) noteUncounted(actual *corev1.ResourceQuota) {
 	missing := map[corev1.ResourceName]bool{}
 	for name := range actual.Status.Hard {
@@ -172,7 +176,7 @@ func (c *Counts) noteUncounted(actual *corev1.ResourceQuota) {
 	}
 }
 
-// hard returns the limits of a namespace without those that the cluster does not compute at the moment.
+// hard returns the limits of a namespace without the limits that the cluster does not compute at the moment.
 func (c *Counts) hard(key types.NamespacedName, limits corev1.ResourceList) corev1.ResourceList {
 	left, ok := c.uncounted.Get(key)
 	if !ok {
@@ -187,13 +191,14 @@ func (c *Counts) hard(key types.NamespacedName, limits corev1.ResourceList) core
 	return counts
 }
 
-// Forget drops what is remembered of a namespace that is gone.
+// Forget drops the state of a namespace that is gone.
 func (c *Counts) Forget(namespace string) {
 	c.uncounted.Drop(keyOf(namespace))
 	c.raised.Drop(keyOf(namespace))
 }
 
-// RecountAfter returns when to call Ensure again because of resources that are not counted in the namespace, 0 if there are none.
+// RecountAfter returns the delay before Ensure must be called again because resources are not counted in the namespace,
+// 0 if all are counted.
 func (c *Counts) RecountAfter(namespace string) time.Duration {
 	if _, ok := c.uncounted.Get(keyOf(namespace)); ok {
 		return c.recountDelay()
@@ -212,7 +217,7 @@ func keyOf(namespace string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: wire.ObjectCountsQuota}
 }
 
-// Changed reports whether more than the numbers of objects has changed, which change with each object.
+// Changed reports whether a change is relevant. Changes of the counts, which occur with each object, are not.
 func Changed(before, now *corev1.ResourceQuota) bool {
 	return before.ResourceVersion == now.ResourceVersion || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
 		!equality.Semantic.DeepEqual(before.Status.Hard, now.Status.Hard) || len(before.Status.Used) != len(now.Status.Used)

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// NewClient returns a client like that of client.New, for manager.Options. Options
-// that change every write do not reach its creations of unstructured objects.
+// NewClient returns a client like client.New, for manager.Options. Options that affect every write do not apply to
+// creations of unstructured objects.
 func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
 	usual, err := client.New(config, options)
 	if err != nil {
@@ -34,14 +34,14 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 	return &creator{Client: usual, dynamic: dynamicClient}, nil
 }
 
-// creator creates unstructured objects by itself.
+// creator creates unstructured objects without the inner client.
 type creator struct {
 	client.Client
 	dynamic dynamic.Interface
 }
 
-// Create stores the API server's response in the object, also while it is
-// shared: its map is replaced, not changed.
+// Create stores the API server's response in the object. The object may be shared meanwhile: its map is replaced, not
+// changed.
 func (c *creator) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {

@@ -27,10 +27,10 @@ import (
 // InformerConstructor is the type of cache.Options.NewInformer.
 type InformerConstructor = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// Decoding says how the objects of a kind are decoded, for kinds that are not decoded as a whole.
+// Decoding holds the decoding options of the kinds that are not decoded completely.
 type Decoding map[schema.GroupVersionKind]dynamicclient.Options
 
-// client returns one that decodes objects of the kind.
+// client returns a client that decodes objects of the kind.
 func (d Decoding) client(config *rest.Config, kind schema.GroupVersionKind) (dynamic.NamespaceableResourceInterface, error) {
 	dynamicClient, err := dynamicclient.New(config, d[kind])
 	if err != nil {
@@ -39,10 +39,8 @@ func (d Decoding) client(config *rest.Config, kind schema.GroupVersionKind) (dyn
 	return dynamicClient.Resource(resourceOf(kind)), nil
 }
 
-// NewInformer returns the constructor for a cache of the cluster at config,
-// with the given options: of these, the selectors are used. A kind that is
-// narrowed to namespaces, and everything that is not unstructured, is read as
-// usual.
+// NewInformer returns the constructor for a cache of the cluster at config. It uses the selectors of the given options.
+// Kinds that are restricted to namespaces, and all objects that are not unstructured, are read as usual.
 func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject, decoding Decoding) (InformerConstructor, error) {
 	sources := map[schema.GroupVersionKind]toolscache.ListerWatcher{}
 	for object, options := range byObject {
@@ -63,11 +61,12 @@ func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject,
 	}, nil
 }
 
-// pageSize is how many objects are read at once from an API server that cannot stream a list. The response is in memory as a whole, and
-// each object in it may have more than a MiB.
+// pageSize is the number of objects per request to an API server that cannot stream a list. The response is in memory
+// as a whole, and each object in it may have more than a MiB.
 const pageSize = 25
 
-// source lists and watches the objects of a kind. A list is read in pages, from the storage: caches of API servers answer as a whole.
+// source lists and watches the objects of a kind. A list is read in pages from the storage: API servers ignore the page
+// size when they read from their caches.
 func source(resource dynamic.ResourceInterface, options cache.ByObject) toolscache.ListerWatcher {
 	narrow := func(o *metav1.ListOptions) {
 		if options.Label != nil {
@@ -94,7 +93,8 @@ func source(resource dynamic.ResourceInterface, options cache.ByObject) toolscac
 	}, resource)
 }
 
-// listPage returns a page with its objects as the cache holds them, so that no more is in memory while the next ones are read.
+// listPage returns a page of transformed objects, as the cache holds them, so that no more is in memory while the next
+// pages are read.
 func listPage(ctx context.Context, resource dynamic.ResourceInterface, o metav1.ListOptions, transform toolscache.TransformFunc) (runtime.Object, error) {
 	page, err := resource.List(ctx, o)
 	if err != nil || transform == nil {
@@ -110,8 +110,7 @@ func listPage(ctx context.Context, resource dynamic.ResourceInterface, o metav1.
 	return page, nil
 }
 
-// resourceOf returns the resource with the plural name that is usual: no kind
-// here has another, and to look it up costs more than one would think.
+// resourceOf returns the resource with the usual plural name, which all kinds here have. A lookup is expensive.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural

@@ -36,7 +36,7 @@ func unstructuredSlice() *unstructured.Unstructured {
 	return slice
 }
 
-// source is what controller-runtime would read from. It tells that it was asked.
+// source replaces the source that controller-runtime would read from, and records its calls.
 type source chan string
 
 func (s source) List(metav1.ListOptions) (runtime.Object, error) { return nil, s.tell("list") }

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// NewReader returns a reader like usual, which is not cached, that decodes single unstructured objects of the given kinds as the informers
-// do: within their limits.
+// NewReader returns an uncached reader. Like the informers, it decodes single unstructured objects of the given kinds
+// within their limits. All other objects are read through usual.
 func NewReader(config *rest.Config, usual client.Reader, decoding Decoding) (client.Reader, error) {
 	r := &reader{Reader: usual, resources: map[schema.GroupVersionKind]dynamic.NamespaceableResourceInterface{}}
 	for kind := range decoding {

@@ -8,8 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// DropManagedFields is a transform of a cache, like cache.TransformStripManagedFields. That one decodes the managedFields of an
-// unstructured object to see whether there are any: a tenth of the controllers' processor time while offloaded pods are deleted.
+// DropManagedFields is a transform of a cache, like cache.TransformStripManagedFields. The latter decodes the
+// managedFields of an unstructured object to check whether they exist: a tenth of the controllers' CPU time while
+// offloaded pods are deleted.
 func DropManagedFields(object any) (any, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")

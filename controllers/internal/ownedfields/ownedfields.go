@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ownedfields reads from the managedFields of an object which labels and annotations a field manager wrote.
-// Only those may be removed when they are no longer desired; the others have other owners.
+// Only these may be removed when they are no longer desired; the others have other owners.
 package ownedfields
 
 import (
@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Only returns the entries of manager, which are all that a cache needs to keep.
+// Only returns the entries of manager, which are the only ones that a cache needs.
 func Only(entries []metav1.ManagedFieldsEntry, manager string) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range entries {
@@ -35,8 +35,8 @@ func (m Metadata) OwnsLabel(key string) bool { _, ok := m.Labels[key]; return ok
 // OwnsAnnotation reports whether the manager wrote the annotation key.
 func (m Metadata) OwnsAnnotation(key string) bool { _, ok := m.Annotations[key]; return ok }
 
-// Of returns what manager wrote according to entries. An entry that cannot be
-// read owns nothing: then nothing is removed.
+// Of returns the labels and annotations that manager wrote according to entries. An entry that cannot be read owns
+// nothing, so that nothing is removed.
 func Of(entries []metav1.ManagedFieldsEntry, manager string) Metadata {
 	owned := Metadata{Labels: map[string]struct{}{}, Annotations: map[string]struct{}{}}
 	for _, entry := range Only(entries, manager) {
@@ -48,8 +48,7 @@ func Of(entries []metav1.ManagedFieldsEntry, manager string) Metadata {
 	return owned
 }
 
-// fields is the part of the trie in FieldsV1 that matters here: a key is
-// "f:" and the name of the field.
+// fields is the relevant part of the trie in FieldsV1. A key consists of "f:" and the name of the field.
 type fields struct {
 	Metadata struct {
 		Labels      map[string]json.RawMessage `json:"f:labels"`

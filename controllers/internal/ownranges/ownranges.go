@@ -1,12 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownranges finds out which addresses belong to this cluster.
+// Package ownranges determines the addresses that belong to this cluster.
 //
-// A consumer must not lead traffic of this cluster to the cluster's own pods, Services and nodes, and a provider's pods must not be reachable
-// for the pods of consumers. Administrators can name the ranges (--own-cidrs); what the API server knows about them is added: the pod ranges and
-// addresses of nodes, the ranges of Services (ServiceCIDR, Kubernetes 1.33, otherwise the cluster IPs of the Service kubernetes), and the
-// addresses of the API server. A network plugin that does not use spec.podCIDRs of nodes has to be named.
+// A consumer must not direct traffic of this cluster to the cluster's own pods, Services and nodes, and a provider's
+// pods must not be reachable from the pods of consumers. Administrators can configure the ranges (--own-cidrs). The
+// ranges that the API server knows are added: the pod ranges and addresses of nodes, the ranges of Services
+// (ServiceCIDR, Kubernetes 1.33, otherwise the cluster IPs of the Service kubernetes), and the addresses of the API
+// server. The ranges of a network plugin that does not use spec.podCIDRs of nodes must be configured.
 package ownranges
 
 import (
@@ -35,7 +36,8 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// refreshInterval is how often the ranges of Services and the addresses of the API server are read: they hardly ever change. Nodes are watched.
+// refreshInterval is the period at which the ranges of Services and the addresses of the API server are read, which
+// hardly ever change. Nodes are watched.
 const refreshInterval = time.Minute
 
 // notifyDelay is how long changes are collected before followers are notified.
@@ -53,17 +55,17 @@ type Ranges struct {
 	mu sync.RWMutex
 	// services and servers are nil until they have been read.
 	services, servers []netip.Prefix
-	// pods and addresses are those of the nodes, by the name of the node.
+	// pods and addresses are the ranges and addresses of the nodes, by node name.
 	pods, addresses map[string][]netip.Prefix
-	known           ipmap.Ranges // all of them
+	known           ipmap.Ranges // union of all ranges
 	synced          bool
-	lastError       error // of the last attempt to read, nil after a success
+	lastError       error // error of the last attempt to read, nil after a success
 	followers       []func()
-	pending         *time.Timer // of the next notification, nil if nothing has changed since the last one
+	pending         *time.Timer // timer of the next notification, nil if nothing has changed since the last one
 }
 
-// New returns Ranges that consist of the configured ones and, once a manager has started them, of those that the API server knows. reader must
-// not be cached.
+// New returns Ranges that consist of the configured ranges and, once a manager has started them, of the ranges that the
+// API server knows. reader must not be cached.
 func New(configured ipmap.Ranges, clientset kubernetes.Interface, reader client.Reader) (*Ranges, error) {
 	r := &Ranges{configured: configured, reader: reader, pods: map[string][]netip.Prefix{}, addresses: map[string][]netip.Prefix{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithTransform(trimNode),
@@ -114,15 +116,15 @@ func (r *Ranges) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (r *Ranges) NeedLeaderElection() bool { return false }
 
-// Follow has f called when the ranges have changed. f must not block.
+// Follow registers f, which is called after the ranges have changed. f must not block.
 func (r *Ranges) Follow(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followers = append(r.followers, f)
 }
 
-// All returns the ranges of pods, Services and nodes, and the addresses of the API server, or an error while they are unknown: ErrNotRead before
-// they have been read. The caller must not change them.
+// All returns the ranges of pods, Services and nodes, and the addresses of the API server. It returns an error while
+// they are unknown: ErrNotRead before they have been read. The caller must not modify the result.
 func (r *Ranges) All() (ipmap.Ranges, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -167,7 +169,7 @@ func (r *Ranges) readServices(ctx context.Context) (ranges []netip.Prefix, err e
 	return appendAddresses(ranges, kubernetes.Spec.ClusterIPs), nil
 }
 
-// apiServer is the Service of the API server, and the EndpointSlice that the API server maintains for it.
+// apiServer is the key of the API server's Service, and of the EndpointSlice that the API server maintains for it.
 var apiServer = client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
 
 func (r *Ranges) readServers(ctx context.Context) (ranges []netip.Prefix, err error) {
@@ -197,7 +199,7 @@ func (r *Ranges) setNode(object any) {
 	same := slices.Equal(r.pods[node.Name], pods) && slices.Equal(r.addresses[node.Name], addresses)
 	r.mu.RUnlock()
 	if same {
-		return // its status is updated all the time
+		return // the status is updated all the time
 	}
 	r.change(func() { r.pods[node.Name], r.addresses[node.Name] = pods, addresses })
 }
@@ -211,12 +213,12 @@ func (r *Ranges) removeNode(object any) {
 	}
 }
 
-// change applies a change, and has followers notified if the ranges are different then.
+// change applies a change, and has followers notified if the ranges have changed.
 func (r *Ranges) change(apply func()) {
 	r.mu.Lock()
 	wasSynced := r.synced
 	apply()
-	if !r.synced { // the first list of nodes
+	if !r.synced { // the first list of nodes is not complete
 		r.mu.Unlock()
 		return
 	}
@@ -250,7 +252,7 @@ func (r *Ranges) notify() {
 	}
 }
 
-// appendPrefixes adds the CIDRs that parse.
+// appendPrefixes adds the valid CIDRs.
 func appendPrefixes(ranges []netip.Prefix, cidrs []string) []netip.Prefix {
 	for _, cidr := range cidrs {
 		if prefix, err := netip.ParsePrefix(cidr); err == nil {
@@ -260,7 +262,8 @@ func appendPrefixes(ranges []netip.Prefix, cidrs []string) []netip.Prefix {
 	return ranges
 }
 
-// appendAddresses adds the addresses that parse, without those that lead to no other machine: a test cluster is on loopback.
+// appendAddresses adds the valid addresses, except loopback addresses, which do not lead to another machine: a test
+// cluster uses loopback.
 func appendAddresses(ranges []netip.Prefix, addresses []string) []netip.Prefix {
 	for _, address := range addresses {
 		if ip, err := netip.ParseAddr(address); err == nil && !ip.IsLoopback() {

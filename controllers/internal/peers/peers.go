@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Find returns the ForeignCluster with the given id, nil when there is none. It
-// must not be changed. Its name need not be the id.
+// Find returns the ForeignCluster with the given ID, or nil if it does not exist. The result must not be modified. Its
+// name may differ from the ID.
 func Find(ctx context.Context, c client.Reader, id string) (*core.ForeignCluster, error) {
 	clusters := &core.ForeignClusterList{}
 	if err := c.List(ctx, clusters); err != nil {
@@ -30,25 +30,26 @@ func Find(ctx context.Context, c client.Reader, id string) (*core.ForeignCluster
 	return nil, nil
 }
 
-// IsDead reports whether an administrator has declared that the cluster is lost
-// for good. A cluster without a ForeignCluster is not dead.
+// IsDead reports whether an administrator has declared that the cluster is lost permanently. A cluster without a
+// ForeignCluster is not dead.
 func IsDead(cluster *core.ForeignCluster) bool {
 	return cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
 }
 
-// NoNetworkReason is the reason of the network condition of a ForeignCluster for which it is declared that no network connects the pods.
+// NoNetworkReason is the reason of the network condition of a ForeignCluster that is declared to have no pod network to
+// this cluster.
 const NoNetworkReason = "NoNetwork"
 
-// HasNoNetwork reports whether it is declared that no network connects the pods of the cluster with those of this one.
+// HasNoNetwork reports whether the cluster is declared to have no pod network to this cluster.
 func HasNoNetwork(cluster *core.ForeignCluster) bool {
 	return slices.ContainsFunc(cluster.Status.Conditions, func(c core.Condition) bool {
 		return c.Type == core.NetworkStatusCondition && c.Reason == NoNetworkReason
 	})
 }
 
-// IsOutgoing distinguishes the NamespaceMap that this cluster sends to a provider from those that it received, which are in
-// the same namespace if the clusters have peered in both directions. The one that is sent has the name of the provider: the
-// provider cannot add another one.
+// IsOutgoing distinguishes the NamespaceMap that this cluster sends to a provider from the maps that it receives, which
+// are in the same namespace if the clusters have peered in both directions. The outgoing map has the name of the
+// provider, and the provider cannot add another one of that name.
 func IsOutgoing(namespaceMap client.Object) bool {
 	labels := namespaceMap.GetLabels()
 	return labels[wire.ReplicationLabel] == "true" && labels[wire.ReplicatedLabel] != "true" &&

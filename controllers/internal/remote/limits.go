@@ -9,11 +9,12 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// MaxItems is how many objects of one kind are read from a provider: far more than virtual nodes of one provider.
+// MaxItems is the maximum number of objects of one kind that are read from a provider: far more than virtual nodes of
+// one provider.
 const MaxItems = 1000
 
-// This process serves all providers, so none of them may take much of its memory. A response may have a single object as large as an
-// API server stores one, or MaxItems objects of ordinary size. 50,000 values take up to 25 MiB.
+// This process serves all providers, so none of them may take much of its memory. A response may have a single object
+// of the maximum size that an API server stores, or MaxItems objects of ordinary size. 50,000 values take up to 25 MiB.
 var (
 	// Answers limits the responses with objects.
 	Answers = connection.Limits{Bytes: 2 << 20, Values: 50_000, Items: MaxItems}
@@ -21,8 +22,8 @@ var (
 	SmallAnswers = connection.Limits{Bytes: 1 << 20, Values: 5_000, Items: MaxItems}
 )
 
-// keepIdentity keeps of a watched object what distinguishes it from others and from its other versions: the controllers are told that
-// it has changed, and read it then.
+// keepIdentity keeps the fields that identify a watched object and its version: the controllers are only notified of
+// changes, and then read the object.
 func keepIdentity(object any) (any, error) {
 	found, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {

@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/remote"
 )
 
-// hostile is the API server of a provider that answers everything with the same body, compressed.
+// hostile is the API server of a provider that sends the same compressed body in all responses.
 type hostile struct {
 	contentType string
 	write       func(body io.Writer)
@@ -37,7 +37,7 @@ type hostile struct {
 
 func (h *hostile) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if strings.Contains(request.URL.Path, "/leases/") {
-		http.NotFound(w, request) // it does not say which cluster it is
+		http.NotFound(w, request) // it does not report its cluster ID
 		return
 	}
 	h.lists.Add(1)
@@ -48,7 +48,7 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	h.write(body)
 }
 
-// repeated writes a list whose items are the same text a million times.
+// repeated returns a function that writes a list with a million equal items.
 func repeated(before, item, after string) func(io.Writer) {
 	return func(body io.Writer) {
 		_, _ = fmt.Fprintf(body, "%s%s%s%s", before, strings.Repeat(item+",", 1_000_000), item, after)
@@ -75,7 +75,7 @@ func open(t *testing.T, server http.Handler, options remote.Options) *remote.Rem
 	return opened
 }
 
-// allocated returns how many MiB are allocated while do runs.
+// allocated returns the MiB that are allocated while do runs.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -84,7 +84,8 @@ func allocated(do func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// mostMiB is what one answer may cost, with the garbage of reading it, and of writing it: the server is in this process.
+// mostMiB limits the memory for one response. It includes the garbage of reading and of writing it, because the server
+// is in this process.
 const mostMiB = 64
 
 func TestAnswersAreLimitedByWhatTheyBecome(t *testing.T) {
@@ -131,13 +132,13 @@ func TestOrdinaryAnswersAreRead(t *testing.T) {
 	assert.Len(t, list.Items, remote.MaxItems)
 }
 
-// A watch that never ends is the other way into memory.
+// An endless watch must not fill the memory either.
 func TestWatchesAreLimitedByWhatTheyBecome(t *testing.T) {
 	event := `{"type":"ADDED","object":{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"%d","annotations":{%s}}}}` + "\n"
 	annotations := strings.Repeat(`"a":"",`, 1000) + `"a":""`
 	server := &hostile{contentType: "application/json"}
 	server.write = func(body io.Writer) {
-		for i := 0; ; i++ { // until the client hangs up
+		for i := 0; ; i++ { // the client closes the connection at some point
 			if _, err := fmt.Fprintf(body, event, i, annotations); err != nil {
 				return
 			}

@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote connects controllers of a consumer to its tenant namespaces on providers, to read, write and watch objects of one kind there.
+// Package remote connects controllers of a consumer to its tenant namespaces on providers, to read, write and watch
+// objects of one kind there.
 package remote
 
 import (
@@ -32,13 +33,13 @@ import (
 
 // Access is required to reach the tenant namespace of a consumer on a provider.
 type Access struct {
-	// Kubeconfig of the provider.
+	// Kubeconfig is the kubeconfig of the provider.
 	Kubeconfig []byte
-	// Namespace is the tenant namespace, and Provider the cluster that it must be in.
+	// Namespace is the tenant namespace, and Provider the ID of the cluster that it must be in.
 	Namespace, Provider string
 }
 
-// AccessFrom returns the access that a Secret gives the consumer to a provider.
+// AccessFrom returns the consumer's access to a provider from a Secret.
 func AccessFrom(secret *corev1.Secret, provider, consumer core.ClusterID) Access {
 	namespace := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
 	if namespace == "" {
@@ -50,13 +51,13 @@ func AccessFrom(secret *corev1.Secret, provider, consumer core.ClusterID) Access
 // Options are the settings of a Pool.
 type Options struct {
 	Scheme *runtime.Scheme
-	// Kind of the objects on the providers, which is namespaced.
+	// Kind is the kind of the objects on the providers, which is namespaced.
 	Kind schema.GroupVersionKind
-	// Selector of the objects that are watched, nil for all.
+	// Selector selects the watched objects, nil all objects.
 	Selector labels.Selector
-	// SameName restricts the watch to the object that is named as the one for which a Remote is opened.
+	// SameName restricts the watch to the object with the same name as the object for which the Remote is opened.
 	SameName bool
-	// Observe wraps the client of each provider; nil leaves it unchanged.
+	// Observe wraps the client of each provider. nil leaves it unchanged.
 	Observe func(client.Client) client.Client
 }
 
@@ -92,17 +93,18 @@ func NewPool(options Options) *Pool {
 	return &Pool{options: options, events: make(chan event.GenericEvent), lifetime: context.Background(), remotes: map[types.NamespacedName]*Remote{}}
 }
 
-// Bind ends all watches that begin from now on with ctx.
+// Bind makes ctx the context of all watches that begin later.
 func (p *Pool) Bind(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lifetime = ctx
 }
 
-// Events reports changes on the providers. The object of an Event has only the name and the namespace under which the Remote was opened.
+// Events returns the changes on the providers. The object of an event only has the name and namespace with which the
+// Remote was opened.
 func (p *Pool) Events() <-chan event.GenericEvent { return p.events }
 
-// Drop ends the watch of a Remote and forgets it.
+// Drop stops the watch of a Remote and removes it.
 func (p *Pool) Drop(key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +118,8 @@ func (p *Pool) drop(key types.NamespacedName) {
 	}
 }
 
-// Open returns the Remote of an object, with the current credentials. It makes no requests: the pool is locked, and a provider that does not
-// respond must not block the others.
+// Open returns the Remote of an object, with the current credentials. It sends no requests: the pool is locked, and a
+// provider that does not respond must not block the others.
 func (p *Pool) Open(key types.NamespacedName, access Access) (*Remote, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +152,7 @@ func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access
 		return nil, err
 	}
 	conn.Expect(connection.Peer{ClusterID: access.Provider, TenantNamespace: access.Namespace})
-	// A given mapper makes no discovery requests.
+	// With a given mapper, the client sends no discovery requests.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{p.options.Kind.GroupVersion()})
 	mapper.Add(p.options.Kind, meta.RESTScopeNamespace)
 	c, err := client.New(conn.Config(), client.Options{Scheme: p.options.Scheme, Mapper: mapper})
@@ -164,8 +166,8 @@ func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access
 	return &Remote{Client: c, Namespace: access.Namespace, pool: p, key: key, access: access, connection: conn, lifetime: ctx, stop: stop}, nil
 }
 
-// Watch starts to report changes as events of the pool, if it does not yet, until the Remote is dropped. It returns before anything is
-// requested from the provider.
+// Watch starts to report changes as events of the pool, unless it does already, until the Remote is dropped. It returns
+// before a request is sent to the provider.
 func (r *Remote) Watch() error {
 	if r.watching {
 		return nil

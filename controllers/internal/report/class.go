@@ -19,42 +19,42 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// Class says who can fix an error.
+// Class is the class of an error, which determines the party that can fix it.
 type Class string
 
 const (
-	// Foreign: an object with another owner has the name.
+	// Foreign means that an object with another owner has the name.
 	Foreign Class = "foreign"
-	// Provider: a provider cannot be reached, or refuses.
+	// Provider means that a provider is unreachable or refuses a request.
 	Provider Class = "provider"
-	// Conflict: the object has changed meanwhile; the next attempt sees it.
+	// Conflict means that the object has changed meanwhile; the next attempt reads the change.
 	Conflict Class = "conflict"
-	// Forbidden: a role, a quota or an admission webhook says no.
+	// Forbidden means that a role, a quota or an admission webhook denies the request.
 	Forbidden Class = "forbidden"
-	// Policy: an admission policy denies what the controller must write.
+	// Policy means that an admission policy denies a write of the controller.
 	Policy Class = "policy"
-	// Invalid: the API server does not take what the object asks for.
+	// Invalid means that the API server rejects the requested values as invalid.
 	Invalid Class = "invalid"
-	// Missing: something that is needed does not exist, such as a CRD.
+	// Missing means that a required object does not exist, such as a CRD.
 	Missing Class = "missing"
-	// Unavailable: the API server does not answer, or not in time.
+	// Unavailable means that the API server does not respond in time.
 	Unavailable Class = "unavailable"
-	// Other errors; the log has them.
+	// Other means any other error, which is in the log.
 	Other Class = "other"
 )
 
-// Classes returns all of them.
+// Classes returns all classes.
 func Classes() []Class {
 	return []Class{Foreign, Provider, Conflict, Forbidden, Policy, Invalid, Missing, Unavailable, Other}
 }
 
-// classified is an error that knows its class.
+// classified is an error with a class.
 type classified struct {
 	error
 	class Class
 }
 
-// Unwrap lets the cause be recognised.
+// Unwrap returns the cause.
 func (c classified) Unwrap() error { return c.error }
 
 // Errorf returns an error with the class.
@@ -62,8 +62,8 @@ func Errorf(class Class, format string, args ...any) error {
 	return classified{error: fmt.Errorf(format, args...), class: class}
 }
 
-// ClassOf returns the class of err: the one of Errorf, or else the class of the
-// API server's response.
+// ClassOf returns the class of err: the class that Errorf was called with, or else the class of the API server's
+// response.
 func ClassOf(err error) Class {
 	var known classified
 	if errors.As(err, &known) {
@@ -88,7 +88,7 @@ func ClassOf(err error) Class {
 	return classOfUnanswered(err)
 }
 
-// classOfUnanswered is about errors that no API server has sent.
+// classOfUnanswered returns the class of an error that no API server has sent.
 func classOfUnanswered(err error) Class {
 	var unanswered *url.Error
 	switch {
@@ -107,10 +107,11 @@ type Failure struct {
 	Request reconcile.Request
 }
 
-// Unwrap lets the cause be recognised.
+// Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.error }
 
-// Failures returns inner, and calls failed with its errors, each a *Failure, unless that is nil. An error of Later is logged, and retried in its time.
+// Failures returns a reconciler that calls failed, unless it is nil, with the errors of inner, each as a *Failure. An
+// error of Later is logged, and retried after its delay.
 func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		result, err := inner.Reconcile(ctx, request)

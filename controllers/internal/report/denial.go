@@ -24,8 +24,8 @@ const ReconcileAction = "Reconcile"
 // regardingTimeout limits the request for the object of an Event. A worker of the controller waits for it.
 const regardingTimeout = 5 * time.Second
 
-// Denials returns a function for the failures of a controller that reconciles objects of that kind: if an admission policy denied a
-// request, it writes a Warning Event on the object. live must not be cached.
+// Denials returns a function for the failures of a controller that reconciles objects of that kind. If an admission
+// policy denied a request, the function writes a Warning Event on the object. live must not be cached.
 func Denials(kind schema.GroupVersionKind, live client.Reader, recorder events.EventRecorder) func(error) {
 	reporter := New(recorder)
 	return func(err error) {

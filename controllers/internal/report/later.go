@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// firstRefusalRetry is the delay after the first refusal of an object; it doubles with each further one. Longer delays what an
-	// administrator has made possible.
+	// firstRefusalRetry is the delay after the first refusal of an object; it doubles with each further one. A longer
+	// delay postpones writes that an administrator has just allowed.
 	firstRefusalRetry = time.Minute
-	// lastRefusalRetry bounds the delay. Shorter sends more requests that are refused like those before.
+	// lastRefusalRetry limits the delay. A shorter limit sends more requests that are refused again.
 	lastRefusalRetry = 30 * time.Minute
 )
 
-// Refusals counts how often an API server has refused what a controller writes. Whether an object is valid depends on the admission of the
-// cluster too, so no refusal is final. The zero value is ready. Safe for concurrent use.
+// Refusals counts an API server's refusals of an object's writes. Whether an object is valid also depends on the
+// admission of the cluster, so no refusal is final. The zero value is ready. It is safe for concurrent use.
 type Refusals struct{ counts memo.Memo[refusals] }
 
 type refusals struct {
@@ -31,8 +31,8 @@ type refusals struct {
 	count   int
 }
 
-// Next counts a refusal of a version of the object, and returns after which time to try again: between one and two times the delay, so that many
-// objects that were refused at once are not written at once.
+// Next counts a refusal of a version of the object, and returns the delay before the next attempt. It is randomized
+// between one and two times the base delay, so that many objects that were refused together are not written together.
 func (r *Refusals) Next(key types.NamespacedName, version string) time.Duration {
 	last, _ := r.counts.Get(key)
 	if last.version != version {
@@ -47,10 +47,10 @@ func (r *Refusals) Next(key types.NamespacedName, version string) time.Duration 
 	return delay + rand.N(delay)
 }
 
-// Drop forgets the refusals of an object.
+// Drop removes the refusals of an object.
 func (r *Refusals) Drop(key types.NamespacedName) { r.counts.Drop(key) }
 
-// In returns the objects in a namespace that were refused last.
+// In returns the objects in a namespace whose last write was refused.
 func (r *Refusals) In(namespace string) (keys []types.NamespacedName) {
 	for key := range r.counts.Keys() {
 		if key.Namespace == namespace {
@@ -60,19 +60,19 @@ func (r *Refusals) In(namespace string) (keys []types.NamespacedName) {
 	return keys
 }
 
-// later is an error after which to wait longer than after others.
+// later is an error with a longer retry delay than others.
 type later struct {
 	error
 	after time.Duration
 }
 
-// Unwrap lets the cause be recognised.
+// Unwrap returns the cause.
 func (l *later) Unwrap() error { return l.error }
 
-// Later returns err, after which Failures has the object reconciled again in that time, or when it changes.
+// Later returns an error that wraps err. Failures then requeues the object after the delay.
 func Later(err error, after time.Duration) error { return &later{err, after} }
 
-// retryAfter returns the time of Later, 0 if err, or one of several errors that it joins, is to be retried soon.
+// retryAfter returns the delay of Later. It is 0 if err, or one of the errors that it joins, must be retried soon.
 func retryAfter(err error) time.Duration {
 	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of its errors is looked at
 		after := time.Duration(0)
@@ -94,7 +94,7 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// postponed returns the result for an error of Later, and whether it is one.
+// postponed returns the result for an error of Later, and whether err is one.
 func postponed(result reconcile.Result, err error) (reconcile.Result, bool) {
 	after := retryAfter(err)
 	if after == 0 {

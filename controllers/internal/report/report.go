@@ -32,11 +32,10 @@ func (r *Reporter) Warn(object client.Object, reason, action, note string) {
 	})
 }
 
-// Tell writes a Normal Event on object, about related when it is not nil.
+// Tell writes a Normal Event on object. related is the Event's related object and may be nil.
 func (r *Reporter) Tell(object, related client.Object, reason, action, note string) {
 	r.recorder.Eventf(object, related, corev1.EventTypeNormal, reason, action, "%s", eventrecorder.Shorten(note))
 }
 
-// Clear forgets the reports about key: its problem is over, and the next one is
-// reported, even if it is the same.
+// Clear drops the reports about key: its problem is over, and the next one is reported even if it is the same.
 func (r *Reporter) Clear(key types.NamespacedName) { r.reported.Clear(key) }

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// recorder keeps the notes of Events.
+// recorder records the notes of Events.
 type recorder struct{ notes []string }
 
 func (r *recorder) Eventf(_, _ runtime.Object, _, _, _, note string, args ...any) {

@@ -3,5 +3,5 @@
 
 package reviews
 
-// NewHTTPServer is for the tests of package reviews_test.
+// NewHTTPServer exports newHTTPServer for the tests of package reviews_test.
 var NewHTTPServer = newHTTPServer

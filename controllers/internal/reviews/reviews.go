@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reviews limits the memory that admission reviews take in the webhook server. One user can send hundreds of them at once, with
-// an object of some MiB each, and reviews are decoded before anything is known about their sender.
+// Package reviews limits the memory for admission reviews in the webhook server. One user can send hundreds of them at
+// once, with an object of some MiB each, and reviews are decoded before anything is known about their sender.
 package reviews
 
 import (
@@ -13,18 +13,20 @@ import (
 )
 
 const (
-	// smallBytes is the size of a review up to which it does not queue with larger ones. Those of ordinary pods have some 10 KiB.
+	// smallBytes is the maximum size of a review that does not queue with larger ones. Reviews of ordinary pods have
+	// some 10 KiB.
 	smallBytes = 128 << 10
-	// maxReviewBytes is the size of a review whose length is not announced; the handler reads no more.
+	// maxReviewBytes is the assumed size of a review without a content length; the handler reads no more.
 	maxReviewBytes = 7 << 20
-	// maxTotalBytes of small reviews, and of others, are decoded at once. Decoded, they take about five times as much.
+	// maxTotalBytes limits the total size of small reviews, and of others, that are decoded at the same time. Decoded,
+	// they take about five times as much.
 	maxTotalBytes = 8 << 20
-	// bodyTimeout limits how long a sender occupies its share. API servers wait for an answer no longer than this.
+	// bodyTimeout limits how long a sender occupies its share. API servers do not wait longer for a response.
 	bodyTimeout = 5 * time.Second
 )
 
-// Limit returns a handler that passes requests on to next as their bodies find room, in order of arrival. Requests whose sender does not
-// wait so long are not passed on. It is safe for concurrent use.
+// Limit returns a handler that forwards requests to next in order of arrival, as soon as there is room for their
+// bodies. Requests whose sender no longer waits are not forwarded. It is safe for concurrent use.
 func Limit(next http.Handler) http.Handler {
 	return &limited{next: next, small: semaphore.NewWeighted(maxTotalBytes), large: semaphore.NewWeighted(maxTotalBytes)}
 }
@@ -48,7 +50,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	defer room.Release(size)
-	// Of servers that cannot set it the tests' recorder is the only one.
+	// Only the tests' recorder does not support deadlines.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	request.Body = http.MaxBytesReader(w, request.Body, size)
 	l.next.ServeHTTP(w, request)

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// An API server sends all reviews over one connection of HTTP/2. Reviews that wait for room are not read, and must not use up the flow control
-	// window of that connection: it is as large as the windows of all streams together.
+	// An API server sends all reviews over one HTTP/2 connection. Reviews that wait for room are not read, and must not
+	// use up the flow control window of that connection. It is as large as the windows of all streams together.
 	maxStreams      = 250
 	streamBytes     = 64 << 10
 	connectionBytes = maxStreams * streamBytes
@@ -29,8 +29,8 @@ const (
 	shutdownTimeout = time.Minute
 )
 
-// Server is a webhook server whose connections have flow control windows for reviews that wait. The server of controller-runtime, of which this one
-// has the registration and its metrics, has no setting for them.
+// Server is a webhook server whose connections have flow control windows for waiting reviews. controller-runtime's
+// server, which provides the registration and its metrics, has no setting for them.
 type Server struct {
 	webhook.Server
 	address string
@@ -38,12 +38,12 @@ type Server struct {
 	started atomic.Bool
 }
 
-// NewServer returns a server of that address, whose configuration of TLS has the certificate.
+// NewServer returns a server that listens on the address. config must contain the certificate.
 func NewServer(address string, config *tls.Config) *Server {
 	return &Server{Server: webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()}), address: address, tls: config}
 }
 
-// Start serves until the context is done, and answers the reviews that it has begun.
+// Start serves until the context is done, and completes the reviews in progress.
 func (s *Server) Start(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Server) StartedChecker() healthz.Checker {
 	}
 }
 
-// newHTTPServer returns a server in which waiting reviews do not hold up others.
+// newHTTPServer returns a server in which waiting reviews do not block others.
 func newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,

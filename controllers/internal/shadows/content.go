@@ -18,21 +18,22 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// Limits of a shadow object. They are far above what real pods and EndpointSlices have. Decoded, 20,000 values take 6 MiB; an API server stores
-// objects that would take ten times as much.
+// Limits of a shadow object. They are far above the sizes of real pods and EndpointSlices. Decoded, 20,000 values take
+// 6 MiB; an API server stores objects that would take ten times as much.
 var Limits = dynamicclient.Limits{Bytes: 512 << 10, Values: 20_000, MetadataBytes: 64 << 10}
 
-// contentField has the content of a shadow object. It is kept as text.
+// contentField is the field with the content of a shadow object. It is kept as text.
 const contentField = "spec"
 
-// MaxKeptBytes is the size up to which the cache holds the content of an object, and its labels and annotations. What is larger is read when
-// it is needed.
+// MaxKeptBytes is the maximum size of an object's content, and of its labels and annotations, in the cache. Larger ones
+// are read when they are needed.
 const MaxKeptBytes = 32 << 10
 
-// absentField, in a cached object, says that its content is not in the cache.
+// absentField marks a cached object whose content is not in the cache.
 const absentField = "refract.io/content-absent"
 
-// Compact drops the given fields, which are text, and the labels and annotations if they have more than maxBytes. The object is changed.
+// Compact drops the given text fields, and the labels and annotations, if they are larger than maxBytes. The object is
+// modified.
 func Compact(object *unstructured.Unstructured, maxBytes int, fields ...string) {
 	for _, field := range fields {
 		if text, ok := object.Object[field].(string); ok && len(text) > maxBytes {
@@ -43,7 +44,7 @@ func Compact(object *unstructured.Unstructured, maxBytes int, fields ...string) 
 	metadata, _ := object.Object["metadata"].(map[string]any)
 	for _, field := range []string{"labels", "annotations"} {
 		if entries, ok := metadata[field].(map[string]any); ok && sizeOf(entries) > maxBytes {
-			// What distinguishes them from others is kept, so that changes are noticed.
+			// A hash is kept, so that changes are detected.
 			kept := map[string]any{absentField: hashOf(entries)}
 			if origin, ok := entries[wire.OriginLabel]; ok {
 				kept[wire.OriginLabel] = origin
@@ -81,8 +82,9 @@ func LacksMetadata(object *unstructured.Unstructured) bool {
 	return object.GetLabels()[absentField] != "" || object.GetAnnotations()[absentField] != ""
 }
 
-// Whole returns a cached object with its content decoded: from the cache if it is there, otherwise from live. The cached object is not
-// changed. The result is nil if there is no such object any more, or another one of its name.
+// Whole returns a cached object with its content decoded: from the cache if it is there, otherwise from live. The
+// cached object is not modified. The result is nil if the object no longer exists or was replaced by another one of its
+// name.
 func Whole(ctx context.Context, live client.Reader, cached *unstructured.Unstructured, fields ...string) (*unstructured.Unstructured, error) {
 	whole := &unstructured.Unstructured{Object: maps.Clone(cached.Object)}
 	if IsCompact(cached) {

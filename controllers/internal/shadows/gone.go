@@ -19,23 +19,26 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
-// What was made of an object is deleted when that is gone. The garbage collector of the cluster does that, too, but it is late after its start and while it is
-// busy, and does nothing while the kube-controller-manager is away: until then a pod runs, and traffic is sent to endpoints, that nobody wants any more.
+// Objects that were created for a shadow object are deleted when it is gone. The garbage collector of the cluster does
+// that, too, but it is late after its start and while it is busy, and does nothing while the kube-controller-manager is
+// down. Until then, undesired pods run and traffic is sent to undesired endpoints.
 
-// DeletionRetry is when an object is looked at again that was not as the cache showed it.
+// DeletionRetry is the delay before an object is checked again that differed from the cache.
 const DeletionRetry = 200 * time.Millisecond
 
-// Gone knows which objects of a kind are gone for good. Safe for concurrent use.
+// Gone determines whether objects of a kind are gone permanently. It is safe for concurrent use.
 type Gone struct {
 	kind Kind
 	live client.Reader
-	last memo.Memo[types.UID] // that was deleted, until what was made of it is gone
+	last memo.Memo[types.UID] // UID of the deleted object, until its dependent is gone
 }
 
-// NewGone returns a Gone that asks live, which must not be cached, about deletions that the watch has not delivered.
+// NewGone returns a Gone that checks deletions with live, which must not be cached, if the watch has not delivered
+// them.
 func NewGone(kind Kind, live client.Reader) *Gone { return &Gone{kind: kind, live: live} }
 
-// Predicate remembers objects whose deletion the watch has delivered. One that a list lacks may have been restored since.
+// Predicate returns a predicate that records the deletions that the watch has delivered. An object that is only missing
+// in a list may have been restored since.
 func (g *Gone) Predicate() predicate.Predicate {
 	return predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
 		if !e.DeleteStateUnknown {
@@ -45,11 +48,11 @@ func (g *Gone) Predicate() predicate.Predicate {
 	}}
 }
 
-// Forget drops the memory of an object of which nothing is left.
+// Forget drops the record of an object whose dependent is gone.
 func (g *Gone) Forget(key types.NamespacedName) { g.last.Drop(key) }
 
-// Check returns an error unless the object with that UID is gone. The API server is asked if the watch has not said so: after a restart, or when etcd was
-// restored.
+// Check returns an error unless the object with that UID is gone. It reads from the API server if the watch has not
+// delivered the deletion: after a restart, or after etcd was restored.
 func (g *Gone) Check(ctx context.Context, key types.NamespacedName, uid types.UID) error {
 	if gone, known := g.last.Get(key); known && gone == uid {
 		return nil
@@ -66,7 +69,7 @@ func (g *Gone) Check(ctx context.Context, key types.NamespacedName, uid types.UI
 	return nil
 }
 
-// OwnerOf returns the object of the kind that controls what was made of it, nil if none does.
+// OwnerOf returns the reference to the object of the kind that controls made, or nil if made has no such owner.
 func (k Kind) OwnerOf(made client.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(made)
 	if owner == nil || owner.Kind != string(k) || owner.APIVersion != k.gvk().GroupVersion().String() || owner.Name != made.GetName() {
@@ -80,8 +83,9 @@ func WaitsForDependents(shadow client.Object) bool {
 	return shadow.GetDeletionTimestamp() != nil && slices.Contains(shadow.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
-// Delete deletes what was made of an object that is gone, as the cache shows it: one that was released from its owner since then (--cascade=orphan) is another
-// version. wait is after which time to try again, 0 for never.
+// Delete deletes the dependent of an object that is gone, if the dependent is unchanged since the version in the cache:
+// it may have been released from its owner since then (--cascade=orphan). wait is the delay before the next attempt, 0
+// for never.
 func Delete(ctx context.Context, c client.Client, made client.Object) (wait time.Duration, err error) {
 	if made.GetDeletionTimestamp() != nil {
 		return 0, nil

@@ -8,9 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// Changed reports whether an update is relevant: something other than the
-// status has changed, or it is a resync. The echo
-// of a status write is not.
+// Changed reports whether an update is relevant: fields other than the status have changed, or it is a resync. The
+// event of a status write is not relevant.
 func Changed(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld, e.ObjectNew
 	return before.GetResourceVersion() == now.GetResourceVersion() ||

@@ -15,36 +15,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Lanes process objects independently: each object is processed as soon as there
-// is something to do, by its own worker, one at a time. Shared workers
-// would all be taken by objects whose servers do not answer. It is for objects
-// of which there are few, one per peer.
+// Lanes process objects independently: each object has its own worker, which processes it without delay. Shared workers
+// could all be blocked by objects whose servers do not respond. Lanes are meant for few objects, one per peer.
 //
-// Lanes are a reconciler, which only takes the requests of a controller, and a
-// runnable, which a manager must start.
+// Lanes are a reconciler, which only enqueues the requests of a controller, and a runnable, which a manager must start.
 type Lanes struct {
 	inner reconcile.Reconciler
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// NewLanes returns lanes in which inner does the work.
+// NewLanes returns lanes that process requests with inner.
 func NewLanes(inner reconcile.Reconciler) *Lanes {
 	return &Lanes{inner: inner, queue: workqueue.NewTypedRateLimitingQueue(newRateLimiter())}
 }
 
-// Reconcile takes the request; it never waits.
+// Reconcile enqueues the request without waiting.
 func (l *Lanes) Reconcile(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
 	l.queue.Add(request)
 	return reconcile.Result{}, nil
 }
 
-// Start works until ctx ends, and returns when all workers have stopped.
+// Start processes requests until ctx ends, and returns when all workers have stopped.
 func (l *Lanes) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, l.queue.ShutDown)()
 	var working sync.WaitGroup
 	defer working.Wait()
 	for {
-		request, ended := l.queue.Get() // never one that is being worked on
+		request, ended := l.queue.Get() // Get does not return a request that is being processed
 		if ended {
 			return nil
 		}
@@ -74,7 +71,7 @@ func (l *Lanes) work(ctx context.Context, request reconcile.Request) {
 	}
 }
 
-// attempt survives a panic, as controllers do.
+// attempt recovers from a panic, as controllers do.
 func (l *Lanes) attempt(ctx context.Context, request reconcile.Request) (_ reconcile.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

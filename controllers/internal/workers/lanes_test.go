@@ -20,7 +20,7 @@ func requestOf(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// start returns lanes that run until end is called, which returns when they have ended.
+// start returns running lanes, and a function that stops them and waits for their end.
 func start(t *testing.T, inner reconcile.Func) (lanes *Lanes, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -83,7 +83,7 @@ func TestOneAtATimeAndNoRequestIsLost(t *testing.T) {
 	})
 	ask(t, lanes, "a")
 	<-begun
-	ask(t, lanes, "a") // something has changed since the work began
+	ask(t, lanes, "a") // the object has changed since its processing began
 	ask(t, lanes, "a")
 	close(goOn)
 	<-done
@@ -94,7 +94,7 @@ func TestOneAtATimeAndNoRequestIsLost(t *testing.T) {
 }
 
 func TestWhatFailedIsTriedAgain(t *testing.T) {
-	attempts := map[string]int{} // one object is worked on by one at a time
+	attempts := map[string]int{} // no lock is needed: each object is processed by one worker at a time
 	done := make(chan struct{}, 2)
 	lanes, end := start(t, func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
@@ -114,7 +114,7 @@ func TestWhatFailedIsTriedAgain(t *testing.T) {
 	})
 	ask(t, lanes, "a")
 	<-done
-	ask(t, lanes, "a") // which is taken when all about the fourth attempt is settled
+	ask(t, lanes, "a") // enqueued after the fourth attempt has ended
 	<-done
 	if n := lanes.queue.NumRequeues(requestOf("a")); n != 0 {
 		t.Errorf("a terminal error is tried again: %d", n)

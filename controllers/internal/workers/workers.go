@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	// firstRetry is the delay after the first failure of an object; it doubles
-	// with each further one. Longer delays what a conflict interrupts.
+	// firstRetry is the delay after the first failure of an object; it doubles with each further one. A longer delay
+	// prolongs the interruption by a conflict.
 	firstRetry = 5 * time.Millisecond
-	// lastRetry bounds the delay. Longer leaves an object broken after its cause
-	// is gone; shorter burdens an API server that is in trouble.
+	// lastRetry limits the delay. A longer limit leaves an object broken after its cause is gone; a shorter one burdens
+	// an API server that has problems.
 	lastRetry = 30 * time.Second
-	// deadline bounds one reconciliation with all its API calls. Shorter fails on
-	// a slow API server; longer lets a silent one keep a worker.
+	// deadline limits one reconciliation with all its API calls. A shorter one fails with a slow API server; a longer
+	// one allows an unresponsive API server to block a worker.
 	deadline = 30 * time.Second
 )
 
-// Options returns the options of a controller with n workers: retries are
-// bounded per object and share no bucket, so that a thousand new objects are
-// not slowed down by ten broken ones. Flow control is left to the API server.
+// Options returns the options of a controller with n workers. Retries are limited per object and share no bucket, so
+// that a thousand new objects are not delayed by ten broken ones. Flow control is left to the API server.
 func Options(n int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: n,

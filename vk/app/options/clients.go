@@ -17,7 +17,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// LocalClient returns the client configuration of this cluster, and a client. wrap is put around the transport of all clients.
+// LocalClient returns the client configuration of this cluster, and a client. wrap is applied to the transport of all
+// clients.
 func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kubernetes.Interface, error) {
 	var config *rest.Config
 	var err error

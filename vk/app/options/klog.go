@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// klogFlags takes every flag of klog's with the prefix klog, as Liqo does: --klog.v
-// means --v, the others say where klog's own lines go and how they look.
+// klogFlags adds every flag of klog with the prefix klog, as Liqo does. --klog.v is an alias of --v; the others
+// configure the destination and format of klog's own lines.
 func (o *Options) klogFlags(flags *pflag.FlagSet) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(all)

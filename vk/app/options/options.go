@@ -18,17 +18,17 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// AutoSupport leaves it to this cluster's API server how offloaded pods get their tokens.
+// AutoSupport derives from this cluster's API server how offloaded pods get their tokens.
 const AutoSupport = "auto"
 
 // supportModes are the values of --apiserver-support-mode.
 var supportModes = []string{AutoSupport, reflection.SupportTokenAPI, reflection.SupportLegacy}
 
-// Options are the flags. Names and defaults are Liqo's where it has them.
+// Options are the values of the flags. Liqo's names and defaults are used where they exist.
 type Options struct {
 	// Clusters.
 	HomeKubeconfig, ForeignKubeconfig, ForeignSecret string
-	EnvKubeconfig                                    string // in place of homeKubeconfig
+	EnvKubeconfig                                    string // used instead of HomeKubeconfig
 	TenantNamespace, LiqoNamespace, RolePrefix       string
 	HomeClusterID, ForeignClusterID                  string
 	VirtualNode, PodName                             string
@@ -57,7 +57,7 @@ type Options struct {
 	APIServerSupport                     bool
 	SupportMode                          string
 	HomeAPIServerHost, HomeAPIServerPort string
-	ServicePort                          string // at which pods of this cluster find the API server
+	ServicePort                          string // port at which pods of this cluster reach the API server
 
 	// Storage.
 	Storage                                 bool
@@ -83,7 +83,7 @@ type Options struct {
 	MetricsEnabled, Profiling     bool
 	MetricsAddress, HealthAddress string
 
-	// Flags that are unknown, if they are to be ignored.
+	// Unknown flags, if they are ignored.
 	IgnoreUnknown bool
 	Ignored       []string
 
@@ -91,13 +91,13 @@ type Options struct {
 }
 
 const (
-	// IgnoreUnknown is the flag that has others ignored which are unknown.
+	// IgnoreUnknown is the flag that allows unknown flags.
 	IgnoreUnknown = "ignore-unknown-flags"
 	// IgnoredFlags is the flag that lists the ignored flags.
 	IgnoredFlags = "ignored-flags"
 )
 
-// New returns the defaults, with those from the pod's environment.
+// New returns the defaults, including the values from the pod's environment.
 func New(env func(string) string) *Options {
 	return &Options{
 		ForeignAnswer:        resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
@@ -207,7 +207,7 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	p.StringVar(&o.PluginCacheDir, "plugin-cache-dir", "", "directory that keeps, between runs, compiled plugins and the last good version of each, which is used if a file is broken at start; by default none are kept")
 }
 
-// plural of a kind's name.
+// plural returns the plural of a kind's name.
 func plural(kind string) string {
 	if stem, ok := strings.CutSuffix(kind, "y"); ok {
 		return stem + "ies"

@@ -24,8 +24,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Validate returns all errors at once; each names its flag
-// and the remedy.
+// Validate returns all errors at once. Each names its flag and the remedy.
 func (o *Options) Validate() error {
 	if o.VirtualNode == "" {
 		o.VirtualNode = o.NodeName
@@ -63,8 +62,8 @@ func (o *Options) validateProviderAccess() error {
 	return err
 }
 
-// HomeKubeconfigFile returns the kubeconfig path of this cluster and its source; no
-// path: the process runs in the cluster.
+// HomeKubeconfigFile returns the kubeconfig path of this cluster and its source. Without a path the process uses the
+// in-cluster configuration.
 func (o *Options) HomeKubeconfigFile() (source, path string) {
 	if o.HomeKubeconfig != "" {
 		return "--home-kubeconfig", o.HomeKubeconfig
@@ -134,7 +133,7 @@ func (o *Options) validateNode() error {
 	return errors.Join(faults...)
 }
 
-// labelledName is a name of an object that is a label's value, too.
+// labelledName validates the name of an object that is also used as a label value.
 func labelledName(name string) []string {
 	return append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...)
 }
@@ -219,7 +218,7 @@ func (o *Options) validateOperation() error {
 	return errors.Join(faults...)
 }
 
-// readable checks that a file that a flag names can be opened; "" is fine.
+// readable checks that the file named by a flag can be opened. An empty path is valid.
 func readable(flag, path string) error {
 	if path == "" {
 		return nil
