@@ -19,7 +19,7 @@ func (d *Document) Edits(yield func(Edit) bool) {
 	d.diffKept(ObjectRoot, yield)
 }
 
-// EditsWithin reports whether all that was written lies at or below entries of the object for which inside returns true.
+// EditsWithin reports whether all writes are at or below entries of the object for which inside returns true.
 func (d *Document) EditsWithin(inside func(key string) bool) bool {
 	for c := d.nodes[ObjectRoot].first; c != 0; {
 		m := &d.nodes[c]

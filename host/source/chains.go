@@ -70,7 +70,7 @@ type running struct {
 
 	warnings []string // about options without effect
 	// The chains of its kinds are full, so the plugin is in no chain.
-	surplus  error
+	surplus error
 }
 
 // refusal records that the host did not accept a module. It is not compiled again until it changes or, if the module
