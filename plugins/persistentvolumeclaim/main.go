@@ -18,7 +18,7 @@
 //   - spec.volumeMode is Filesystem unless it is set.
 //   - References to objects of the consumer are removed: selector, volumeName,
 //     dataSource, dataSourceRef, volumeAttributesClassName. A data source
-//     causes a warning, because the user did not request an empty volume.
+//     causes a warning: the volume starts empty, contrary to the request.
 //   - Annotations of the consumer's control plane
 //     about volume, provisioner and node are removed.
 //   - Everything else is unchanged, including the requested size, also when

@@ -34,7 +34,7 @@ func incoming(ctx sdk.Context, claim sdk.Object) error {
 	return nil
 }
 
-// keep sets the value at path to the one of the consumer's claim.
+// keep copies the value at path, or its absence, from the consumer's claim.
 func keep(claim, local sdk.Object, path string) {
 	if present := local.Get(path); present.Exists() {
 		claim.Copy(path, present)

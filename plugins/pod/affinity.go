@@ -84,9 +84,9 @@ func setTerm(term sdk.Node, labels sdk.StringMap, keys []string) {
 	}
 }
 
-// spreadingKeys returns the keys of the labels for the selector:
-// the ones in the annotation, or else all that the pods of one
-// owner share. It uses the labels of the provider's pod.
+// spreadingKeys returns the keys of the labels for the selector: the
+// listed keys if the annotation has a list, or else all that the
+// pods of one owner share. It uses the labels of the provider's pod.
 func (o *offloading) spreadingKeys() []string {
 	var keys []string
 	listed := o.annotation("[" + wire.AntiAffinityLabelsAnnotation + "]")

@@ -8,7 +8,7 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// mode is the API server that the pod uses, and the way in which it authenticates.
+// mode is the API server that the pod uses, and how the pod authenticates to it.
 type mode int
 
 const (
@@ -27,14 +27,14 @@ const (
 type access struct {
 	offloading
 	mode           mode
-	serviceAccount string     // of the consumer
-	storageClass   string     // of the virtual nodes
+	serviceAccount string     // name on the consumer
+	storageClass   string     // class of the virtual nodes
 	rootCA         string     // see renameRootCA; "" until it is needed
 	api            sdk.Node   // the API server
-	variables      []variable // by which clients find the API server, once located
+	variables      []variable // API server variables for clients, once located
 	located        bool
 	downwardRead   bool // whether the annotation below was read
-	downwardRemote bool // the pod's annotation asks for the provider's names
+	downwardRemote bool // the pod's annotation requests the provider's names
 }
 
 // connect changes the service account, and the references to it in the pod's containers and volumes.

@@ -42,7 +42,7 @@ func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 	return present
 }
 
-// variable is an environment variable with which clients find the API server.
+// variable is an environment variable that leads clients to the API server.
 type variable struct{ name, value string }
 
 // variable returns the bit of the variable with this name.

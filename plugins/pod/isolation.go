@@ -65,7 +65,7 @@ func (o *offloading) dropsHostNamespaces() bool {
 // leaveHostNetwork removes the fields that only apply to a pod in the host network.
 func (o *offloading) leaveHostNetwork() {
 	if !o.spec.True(hostNetwork) {
-		return // without the host network, host ports are intended
+		return // host ports are intended if the pod has its own network
 	}
 	o.spec.Remove("containers.*.ports.*.hostPort\ninitContainers.*.ports.*.hostPort")
 	const option = "securityContext.windowsOptions.hostProcess"

@@ -15,7 +15,7 @@ const local = "nodeName\nnodeSelector\nschedulerName" +
 	"\n" + hostNetwork
 
 // schedule replaces the consumer's scheduling constraints
-// by the ones in the virtual node's offloadingPatch.
+// by the constraints in the virtual node's offloadingPatch.
 func (o *offloading) schedule() {
 	o.spec.Remove(local)
 	if !o.keepsHostNamespaces() {
@@ -34,7 +34,7 @@ func (o *offloading) schedule() {
 }
 
 // setTolerations removes tolerations of the provider's virtual nodes and of
-// cordoned nodes, and appends the ones of the offloadingPatch, each once.
+// cordoned nodes, and appends the offloadingPatch's tolerations, each once.
 func (o *offloading) setTolerations() {
 	added := o.patch.Get("tolerations")
 	tolerations := o.spec.Get("tolerations")
@@ -84,8 +84,8 @@ func contains(list, n sdk.Node) bool {
 	return false
 }
 
-// setRuntimeClass sets the class of the pod's annotation, else its own, else the one of
-// the offloadingPatch. The class that only sends pods to virtual nodes does not count.
+// setRuntimeClass sets the class of the pod's annotation, else its own class, else the
+// offloadingPatch's class. The class that only sends pods to virtual nodes does not count.
 func (o *offloading) setRuntimeClass() {
 	const path = "runtimeClassName"
 	if class := o.annotation("[" + wire.RemoteRuntimeClassNameAnnotation + "]"); class != "" {
