@@ -53,7 +53,7 @@ func matches(t *testing.T, selector *metav1.LabelSelector, set labels.Set) bool 
 	return parsed.Matches(set)
 }
 
-// admits reports whether a policy of the namespace own admits a pod of another namespace to one of its pods. Without a namespace, it is a pod that no selector knows.
+// admits reports whether a policy in own admits a pod to one of its pods. If namespace is nil, no selector matches it.
 func admits(t *testing.T, spec *networkingv1.NetworkPolicySpec, own, to labels.Set, namespace, from labels.Set) bool {
 	t.Helper()
 	if !matches(t, &spec.PodSelector, to) {
@@ -122,7 +122,7 @@ func randomPolicy(random *rand.Rand) *networkingv1.NetworkPolicySpec {
 	return spec
 }
 
-// Whatever a policy is, its copy admits no pod on the provider that the policy does not admit here.
+// TestCopiesAdmitNoMore checks that no copy admits a pod on the provider that the policy does not admit here.
 func TestCopiesAdmitNoMore(t *testing.T) {
 	m := plugintest.Open(t, module)
 	namespaces := map[string]any{}
