@@ -57,7 +57,7 @@ func (i *instance) stopped() fuel.Cause {
 	return fuel.Stopped(i.fuel.Get(), i.depth.Get())
 }
 
-// typedError returns the error with which a host function ended the call. wazero wraps it in a stack trace.
+// typedError returns the error of the host function that ended the call. wazero wraps it in a stack trace.
 func typedError(err error) error {
 	var access *AccessError
 	if errors.As(err, &access) {

@@ -143,7 +143,7 @@ func (c *codeCache) start(ctx context.Context, root string) error {
 	return nil
 }
 
-// An entry consists of the name under which wazero looks it up, the digest of name and code, and the code.
+// An entry consists of the file name in wazero's cache, the digest of name and code, and the code.
 const (
 	entryName   = 2 * sha256.Size
 	entryHeader = entryName + sha256.Size

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host runs the WebAssembly plugins that mutate objects at the cluster boundary. It knows documents and
-// modules, but no clusters.
+// Package host runs the WebAssembly plugins that mutate objects at the cluster boundary. It handles documents and
+// modules, and is independent of clusters.
 //
 // # Life of an object
 //

@@ -52,8 +52,8 @@ type Outcome struct {
 	before int // warnings of the earlier calls
 }
 
-// maxWarnings limits the warnings of a call: a thousandth warning, about the last of as many endpoints, adds no
-// information.
+// maxWarnings limits the warnings of a call: a plugin that warns about each of a thousand endpoints adds no information
+// with the last ones.
 const maxWarnings = 16
 
 // Warning is a plugin's message to the users of the object.

@@ -157,7 +157,7 @@ func extismInputLoadU64(i *instance, stack []uint64) {
 func extismOutputSet(i *instance, stack []uint64) {
 	out := i.window("output_set", i.kernel.memory, stack[0], stack[1])
 	i.kernel.used = true
-	// The bytes count as output when they become part of the object. This is only an upper bound.
+	// The bytes count as output when they become part of the object. Here only an upper bound is checked.
 	i.charge(int64(len(out)) / 8)
 	// The decoded text may need some twenty times its length. The text may therefore exceed the input by the limit, and
 	// not by a factor.

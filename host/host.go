@@ -130,8 +130,8 @@ type memory struct {
 // Allocate implements experimental.MemoryAllocator.
 func (m *memory) Allocate(uint64, uint64) experimental.LinearMemory { return m }
 
-// Reallocate implements experimental.LinearMemory. The first call is for the initial size, for which wazero accepts no
-// refusal. It panics instead, and instantiate recovers.
+// Reallocate implements experimental.LinearMemory. wazero accepts no refusal of the first call, for the initial size.
+// Reallocate panics instead, and instantiate recovers.
 func (m *memory) Reallocate(size uint64) []byte {
 	if size > m.max {
 		m.refused = true

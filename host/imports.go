@@ -12,7 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Names of the modules from which a plugin may import.
+// Names of the modules that provide functions to plugins.
 const (
 	moduleRefract = "refract"
 	moduleExtism  = "extism:host/env"

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// startExport is the name under which the start function of a module is exported.
+// startExport is the name of the export that replaces a module's start section.
 const startExport = "refract_start"
 
 // IDs of the sections of a wasm binary that are rewritten.

@@ -26,7 +26,7 @@ const (
 	maxPanicBytes = 512
 )
 
-// panicPrefixes are the prefixes with which the runtimes of Go and TinyGo print a fatal error.
+// panicPrefixes begin the line of a fatal error in the runtimes of Go and TinyGo.
 var panicPrefixes = []string{"panic: ", "fatal error: "}
 
 // write appends to the line of a file, and logs complete lines.

@@ -66,7 +66,7 @@ func (d *Document) mapValue(id int32) any {
 			delete(m, ch.key)
 		case ch.flags&fDirty != 0:
 			key := ch.key
-			// The key is in the arena. A map keeps the key with which its entry was created.
+			// The key is in the arena, and a map would keep a reference to it.
 			if ch.flags&fOwned == 0 {
 				key = strings.Clone(key)
 			}

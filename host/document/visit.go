@@ -3,7 +3,7 @@
 
 package document
 
-// indexFrom is the number of children from which a map has an index instead of a linked list.
+// indexFrom is the minimum number of children for an index instead of a linked list.
 const indexFrom = 16
 
 // visit returns the node of the value at a route and creates the nodes on the path. It returns 0 if the value is

@@ -114,7 +114,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestAnnouncedSizes has counts for which a trusting reader would allocate gigabytes.
+// TestAnnouncedSizes has counts that would make a trusting reader allocate gigabytes.
 func TestAnnouncedSizes(t *testing.T) {
 	big := "\xff\xff\xff\xff\x0f"
 	head := "\x00asm\x01\x00\x00\x00"

@@ -83,7 +83,7 @@ func (m *module) section(id byte) *reader {
 	return &reader{data: s.content, base: s.base, section: sectionNames[id]}
 }
 
-// parse splits the binary into sections and reads them in an order in which references are known.
+// parse splits the binary into sections and reads them in order, so that each can check its references.
 func (m *module) parse(wasm []byte) error {
 	if !bytes.HasPrefix(wasm, header) {
 		return &FormatError{Section: "header", Reason: `not a WebAssembly module of version 1 (it starts with "\0asm" 1 0 0 0)`}

@@ -120,7 +120,7 @@ var bulks = [...]bulk{
 	17: {imm: immIndex, charged: true, hidden: true},       // table.fill
 }
 
-// proposal returns the name of the feature to which an unknown opcode belongs, if it is known.
+// proposal returns the name of the feature that defines an unknown opcode, or "unknown instruction".
 func proposal(op byte) string {
 	switch {
 	case op >= 0x06 && op <= 0x0a, op == 0x18, op == 0x19, op == 0x1f:

@@ -53,7 +53,7 @@ type Chains struct {
 	now      func() time.Time
 
 	mu       sync.Mutex          // never held while a module compiles
-	podSpecs map[string][]string // by kind, see AddKind
+	podSpecs map[string][]string // keyed by kind, see AddKind
 	defaults []*running
 	extra    map[string]*running
 	present  map[chainKey][]*host.Plugin

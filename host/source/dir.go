@@ -51,7 +51,7 @@ type Dir struct {
 
 	mu       sync.Mutex // held while modules compile
 	statuses []Status
-	read     map[string]seen // by module name
+	read     map[string]seen // keyed by module name
 	found    folder          // last state of the directory
 }
 

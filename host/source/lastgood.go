@@ -22,7 +22,7 @@ import (
 // file breaks while the process is down. Lost files are written again. With dir "" no version is kept.
 type lastGood struct {
 	dir   string
-	marks map[string]mark // by name of the plugin
+	marks map[string]mark // keyed by plugin name
 }
 
 // mark is the digest of the kept plugin, and the info of its file when it was written or read.

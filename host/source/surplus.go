@@ -38,7 +38,7 @@ func (c *Chains) admit(next map[string]*running) (fit []*running, surplus map[st
 	return fit, surplus
 }
 
-// turn returns the turn in which a plugin is admitted: 0 if a plugin of that name is in chains, 1 otherwise.
+// turn returns the order of admission: 0 if a plugin of that name is in chains, 1 otherwise.
 func (c *Chains) turn(r *running) int {
 	if present := c.extra[r.name]; present != nil && present.surplus == nil {
 		return 0

@@ -28,7 +28,7 @@ type Module struct {
 	wasm []byte
 
 	mu     sync.Mutex
-	loaded map[string]*host.Plugin // by configuration
+	loaded map[string]*host.Plugin // keyed by configuration
 }
 
 // Open reads a module into a new host, which is closed when the test ends.
