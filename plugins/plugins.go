@@ -34,7 +34,7 @@ func group(name string) string {
 	return "" // the core group
 }
 
-// generic is the name of the default plugin of kinds without their own one.
+// generic is the name of the default plugin for all other kinds.
 const generic = "generic"
 
 // Default returns the name and the module of the default plugin for

@@ -50,7 +50,7 @@ func (c Context) OffloadingPatch() Node { return Node{c.root.get("offloadingPatc
 // Disabled, Legacy, TokenAPI or Remote.
 func (c Context) APIServerSupport() string { return c.string("apiServerSupport") }
 
-// APIServer returns its address: host, port and the ips of the host alias.
+// APIServer returns the API server's address for pods: host, port and the ips of the host alias.
 func (c Context) APIServer() Node { return Node{c.root.get("apiServer")} }
 
 // ServiceAccountSecretName returns the name of the provider's Secret

@@ -3,8 +3,8 @@
 
 package document
 
-// Covers reports whether every value of n is present and equal in remote, whose maps may have additional entries, such
-// as defaults of an API server. Lists must have the same length and cover element by element.
+// Covers reports whether every value of n is present and equal in remote, whose maps may have additional entries from
+// an API server or a controller. Lists must have the same length and cover element by element.
 func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
 
 // CoveredBy reports whether w covers v. See Covers.

@@ -67,7 +67,8 @@ func (s *pathSlot) learn(text string, lines bool) *known {
 	return nil
 }
 
-// newKnown parses a text. It returns nil if the text is too long, or if a path is malformed, which its use reports.
+// newKnown parses a text. It returns nil if the text has too many hops, or if a path is malformed, which its use
+// reports.
 func newKnown(text string, lines bool) *known {
 	if maxHops(text) > maxKnownHops {
 		return nil

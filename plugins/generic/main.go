@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin of kinds without their own one: usually custom resources,
-// whose fields only their operators understand. Objects cross unchanged,
-// except that labels and annotations that the virtual node excludes from
-// reflection stay on this cluster. On the way back nothing is changed.
+// The default plugin of kinds without a default plugin of their own: usually
+// custom resources, whose fields only their operators understand. Objects cross
+// unchanged, except that labels and annotations that the virtual node excludes
+// from reflection stay on this cluster. On the way back nothing is changed.
 //
 // Its kind is "*", but it is not in the chains of kinds
 // that have a default plugin: see package host/source.

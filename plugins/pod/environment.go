@@ -75,8 +75,8 @@ func (a *access) addVariables(container, env sdk.Node, present int) {
 }
 
 // knowsAPIServer reports whether the variables have the address of the
-// consumer's API server. A wrong address, before the network has reported
-// it, would remain for the life of a pod that waits for no token.
+// consumer's API server. Before the network has reported the address, they
+// would be wrong for the life of a pod that does not wait for a token.
 func (a *access) knowsAPIServer() bool { return a.reachesConsumer() && !a.api.True("pending") }
 
 // servicePort is the port of the Service of every API server.

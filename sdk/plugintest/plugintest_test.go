@@ -160,7 +160,7 @@ func TestConcurrentRuns(t *testing.T) {
 	group.Wait()
 }
 
-// TestFaultsAreNotExpectedResults: a plugin that never works has no expected results, but refusals are results.
+// TestFaultsAreNotExpectedResults checks that a plugin that never works has no expected results. Refusals are results.
 func TestFaultsAreNotExpectedResults(t *testing.T) {
 	*update = true
 	defer func() { *update = false }()
