@@ -137,7 +137,7 @@ type remapper struct {
 	wasHere bool            // whether an endpoint was remapped before
 }
 
-// thirdEndpoint is an endpoint of a third cluster to which the provider talks directly.
+// thirdEndpoint is an endpoint of a third cluster that the provider reaches directly.
 type thirdEndpoint struct {
 	cluster   string
 	addresses sdk.Node

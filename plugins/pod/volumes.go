@@ -97,8 +97,8 @@ func (a *access) tokenSource(volume, path string) (secret, key string, err error
 
 const maxName = 253
 
-// tokenKey returns the key of a token in the pod's Secret, under
-// which the virtual kubelet writes it (Liqo: service-account tokens).
+// tokenKey returns the key that the virtual kubelet uses for
+// a token in the pod's Secret (Liqo: service-account tokens).
 func tokenKey(volume, path string) string {
 	digits := tokenDigits
 	if path != "token" {
