@@ -5,13 +5,13 @@ package host
 
 import "github.com/refract-project/refract/host/document"
 
-// abiVersion that this host speaks; docs/abi.md describes it.
+// abiVersion is the version of the ABI that this host implements. docs/abi.md describes it.
 const abiVersion = 1
 
-// absent is the result of functions that give a length, when there is nothing; -1 as an i32.
+// absent is the length that functions return if there is no value: -1 as an i32.
 const absent = 0xFFFFFFFF
 
-// refractFunctions is the import module "refract". Handles, pointers and lengths are i32.
+// refractFunctions returns the functions of the import module "refract". Handles, pointers and lengths are i32.
 func refractFunctions() map[string]hostFunction {
 	return map[string]hostFunction{
 		"kind":      fn(abiKind, aI32, i32, i32, i32),
@@ -50,24 +50,25 @@ func refractFunctions() map[string]hostFunction {
 	}
 }
 
-// at reads what (handle, path pointer, path length) at the start of the stack name.
+// at returns the value at the handle, path pointer and path length on top of the stack.
 func (i *instance) at(function string, stack []uint64) document.View {
 	path := i.text(function, stack[1], stack[2])
 	n := i.node(function, stack[0])
 	v, err := n.At(path)
-	if n.ID() == 0 { // else the document counts
+	// The document itself counts the work below other nodes.
+	if n.ID() == 0 {
 		i.charge(int64(len(path)))
 	}
 	i.done(function, err)
 	return v
 }
 
-// target is the place and the path that a write names.
+// target returns the node and the path of a read or write.
 func (i *instance) target(function string, stack []uint64) (document.Node, string) {
 	return i.node(function, stack[0]), i.text(function, stack[1], stack[2])
 }
 
-// wrong ends the call because a value is of another kind than the function reads.
+// wrong ends the call because the value is not of the kind that the function reads.
 func (i *instance) wrong(function string, stack []uint64, got document.Kind, want string) {
 	path := i.text(function, stack[1], stack[2])
 	problem := "the value is of kind " + got.String() + ", not " + want
@@ -77,7 +78,7 @@ func (i *instance) wrong(function string, stack []uint64, got document.Kind, wan
 	i.misuse(function, problem)
 }
 
-// done ends a write.
+// done finishes an operation on the document: it ends the call after an error, and charges the document's work.
 func (i *instance) done(function string, err error) {
 	if err != nil {
 		i.abort(function, err)

@@ -18,7 +18,7 @@ var (
 	docFunction = regexp.MustCompile("`([a-z_]+)\\(([^)`]*)\\)[^`]*`")
 )
 
-// TestABIAgrees compares what the host offers with what the SDK imports and what docs/abi.md tells authors of plugins.
+// TestABIAgrees compares the functions of the host with the imports of the SDK and with docs/abi.md.
 func TestABIAgrees(t *testing.T) {
 	names := map[byte]string{i32: "i32", i64: "i64", f64: "f64"}
 	offered := map[string][2]string{}
@@ -52,7 +52,8 @@ func TestABIAgrees(t *testing.T) {
 		for _, match := range docFunction.FindAllStringSubmatch(row, -1) {
 			f, ok := refractFunctions()[match[1]]
 			if !ok {
-				continue // a remark on something else
+				// The row is about something else.
+				continue
 			}
 			told[match[1]] = true
 			var params []string

@@ -10,8 +10,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// BenchmarkABI measures single functions: a guest calls each a hundred times a run; ns/call is what one of them costs,
-// crossing included. docs/abi.md quotes the figures.
+// BenchmarkABI measures single functions: a guest calls each a hundred times per run. ns/call is the cost of one call,
+// including the crossing. docs/abi.md quotes the figures.
 func BenchmarkABI(b *testing.B) {
 	const calls = 100
 	h := newHost(b)

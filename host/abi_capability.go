@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// logLevels of the ABI's 0 to 3.
+// logLevels are the levels 0 to 3 of the ABI.
 var logLevels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
 func abiLog(i *instance, stack []uint64) {
@@ -20,10 +20,10 @@ func abiLog(i *instance, stack []uint64) {
 	i.log("log", logLevels[level], i.text("log", stack[1], stack[2]))
 }
 
-// lineBytes is the output that a line of the log costs in addition to its message.
+// lineBytes is the number of output bytes that a log line costs in addition to its message.
 const lineBytes = 64
 
-// lineWork is the fuel for writing a line, in addition to the fuel for its bytes.
+// lineWork is the work charged for a log line in addition to its bytes.
 const lineWork = 1024
 
 func (i *instance) log(function string, level slog.Level, message string) {
@@ -53,13 +53,13 @@ func (i *instance) print(level slog.Level, message string) {
 	l.LogAttrs(ctx, level, i.printable(message), attrs...)
 }
 
-// A plugin may log this much, over all its calls: a log that is full of one plugin is of no use for the others.
+// A plugin may log this much over all its calls, so that one plugin cannot flood the log.
 const (
 	logLinesPerSecond = 10
 	logBurst          = 200
 )
 
-// printable copies a guest's text, which may be anything, so that it can be kept and logged.
+// printable copies text of the guest as valid UTF-8, so that it can be kept and logged.
 func (i *instance) printable(s string) string { return strings.ToValidUTF8(strings.Clone(s), "\ufffd") }
 
 func abiWarn(i *instance, stack []uint64) {
@@ -91,10 +91,10 @@ func abiFail(i *instance, stack []uint64) {
 	i.failed, i.reason = true, i.printable(reason)
 }
 
-// remapWork is the fuel for a lookup.
+// remapWork is the work charged for an address lookup.
 const remapWork = 256
 
-// maxAddress is more than the longest textual IP address with a zone.
+// maxAddress is longer than any textual IP address with a zone.
 const maxAddress = 64
 
 func abiRemapIP(i *instance, stack []uint64) {

@@ -23,7 +23,8 @@ func abiGet(i *instance, stack []uint64) {
 
 func abiField(i *instance, stack []uint64) {
 	n, key := i.target("field", stack)
-	i.charge(int64(len(key))) // The key is hashed, and compared with the keys of visited places.
+	// The key is hashed and compared with the keys of visited nodes.
+	i.charge(int64(len(key)))
 	got, err := n.Field(key)
 	i.done("field", err)
 	stack[0] = i.handle(got)
@@ -49,7 +50,7 @@ func abiString(i *instance, stack []uint64) {
 	stack[0] = uint64(len(s))
 }
 
-// give copies as much of s into a guest's buffer as it has room for.
+// give copies s, truncated to the capacity, into the guest's buffer.
 func (i *instance) give(function, s string, buffer, capacity uint64) {
 	n := min(len(s), int(uint32(capacity)))
 	if n == 0 {
@@ -107,7 +108,7 @@ func abiBool(i *instance, stack []uint64) {
 	stack[0] = flag(b)
 }
 
-// abiKeys encodes all keys first: a guest asks for the size and then again with room.
+// abiKeys encodes all keys even if the buffer is too small: the guest needs the size for its second call.
 func abiKeys(i *instance, stack []uint64) {
 	v := i.at("keys", stack)
 	switch v.Kind() {
@@ -128,7 +129,7 @@ func abiKeys(i *instance, stack []uint64) {
 	i.deliver("keys", stack)
 }
 
-// abiJSON keeps the encoding: the second call, with enough room, is a copy.
+// abiJSON caches the encoding, so that the second call, with a buffer that is large enough, only copies it.
 func abiJSON(i *instance, stack []uint64) {
 	v := i.at("json", stack)
 	if v.Kind() == document.Absent {
@@ -144,12 +145,12 @@ func abiJSON(i *instance, stack []uint64) {
 	i.deliver("json", stack)
 }
 
-// encodedSame reports whether the last encoding was of this value and nothing was written since.
+// encodedSame reports whether the cached encoding is of this value and nothing has been written since.
 func (i *instance) encodedSame(v document.View) bool {
 	return i.encodedFor.Exists() && i.encodedAt == i.doc.Version() && v.Is(i.encodedFor)
 }
 
-// deliver copies the encoding if the guest's buffer takes all of it, and gives its size.
+// deliver copies the encoding if the whole of it fits in the guest's buffer, and returns its size.
 func (i *instance) deliver(function string, stack []uint64) {
 	if size := len(i.encoded); size > 0 && size <= int(uint32(stack[4])) {
 		copy(i.bytes(function, stack[3], uint64(size)), i.encoded)

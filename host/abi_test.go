@@ -21,13 +21,13 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// driver calls the functions of the ABI the way a guest does: texts lie in the memory of a real instance.
+// driver calls the functions of the ABI like a guest: texts are in the memory of a real instance.
 type driver struct {
 	t   testing.TB
 	i   *instance
 	doc *document.Document
 	env *Env
-	at  uint32 // where the next text goes
+	at  uint32 // address of the next text
 	im  imports
 }
 
@@ -44,7 +44,7 @@ func newDriver(t testing.TB, object map[string]any, pc PluginConfig) *driver {
 	return d
 }
 
-// call begins a new call of a hook, so that handles of before are stale.
+// call begins a new call of a hook, which makes earlier handles stale.
 func (d *driver) call() {
 	p := d.i.plugin
 	d.env.out.reset()
@@ -56,7 +56,7 @@ func (d *driver) call() {
 	d.i.generation += generationStep
 }
 
-// do calls a function; strings become pointer and length, buffer{} a pointer and a capacity.
+// do calls a function. Strings become pointer and length, buffer{} becomes pointer and capacity.
 func (d *driver) do(module, name string, args ...any) (result uint64, err error) {
 	d.at = 0
 	f, ok := d.im[module][name]
@@ -121,7 +121,7 @@ func (d *driver) must(name string, args ...any) uint64 {
 	return got
 }
 
-// output is what the last function wrote to the buffer.
+// output returns the bytes that the last function wrote to the buffer.
 func (d *driver) output(n uint64) string { return string(d.i.memory.bytes[bufferAt : bufferAt+n]) }
 
 func TestABIReads(t *testing.T) {
@@ -363,7 +363,7 @@ func TestABILimits(t *testing.T) {
 	})
 }
 
-// The host does not work for nothing: calls whose work grows with their arguments end for want of fuel, and soon.
+// TestABIWorkCostsFuel checks that calls whose work grows with their arguments run out of fuel early.
 func TestABIWorkCostsFuel(t *testing.T) {
 	d := newDriver(t, map[string]any{"m": map[string]any{"a": "1"}}, PluginConfig{Limits: Limits{Fuel: 100_000}})
 	for name, do := range map[string]func() (uint64, error){

@@ -61,10 +61,10 @@ func abiSetJSON(i *instance, stack []uint64) {
 	i.done("set_json", n.Assign(path, v))
 }
 
-// decodeWork is the work of decoding a byte of JSON: the worst is short values, each of which is allocated.
+// decodeWork is the work of decoding a byte of JSON. The worst case is short values, because each is allocated.
 const decodeWork = 5
 
-// decode reads JSON as Kubernetes does: whole numbers are int64.
+// decode decodes JSON as Kubernetes does: whole numbers become int64.
 func (i *instance) decode(function string, text []byte) any {
 	if len(text) > i.plugin.limits.OutputBytes {
 		panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
@@ -84,7 +84,8 @@ func abiCopy(i *instance, stack []uint64) {
 
 func abiRemove(i *instance, stack []uint64) {
 	n, paths := i.target("remove", stack)
-	if n.ID() == 0 { // else the document counts
+	// The document itself counts the work below other nodes.
+	if n.ID() == 0 {
 		i.charge(2 * int64(len(paths)))
 	}
 	count, err := n.Remove(paths)
@@ -97,8 +98,8 @@ func abiRemoveElem(i *instance, stack []uint64) {
 	i.done("remove_elem", n.RemoveElem(int(uint32(stack[1]))))
 }
 
-// systemPrefix begins the labels and annotations by which the clusters know whose a copy is. A glob does not mean them: the
-// guard would fail the object for plugins that strip "*".
+// systemPrefix is the prefix of the labels and annotations that record the owner of a copy. Globs do not match them:
+// otherwise the guard would fail the object for every plugin that strips "*".
 const systemPrefix = "offloading.liqo.io/"
 
 func abiRemoveKeys(i *instance, stack []uint64) {

@@ -18,10 +18,11 @@ import (
 	"github.com/refract-project/refract/plugins"
 )
 
-// BenchmarkHost runs whole chains, guard included, as a reconcile does: the document is reset on the object in the cache,
-// then the chain runs. Building the result is in host/document. …-native does the same to a deep copy in Go, …-bare is
-// without fuel. noop-engine is a call of an exported function by the engine, and nothing else. noop is the call of the exported function alone, fuel filled up and the document opened for it: what
-// noop-chain has besides is the instance pool (two atomic operations), the reset document and the guard.
+// BenchmarkHost runs whole chains, including the guard, as a reconciler does: the document is reset to the cached
+// object, then the chain runs. Building the result is measured in host/document. …-native makes the same changes to a
+// deep copy in Go, …-bare runs without fuel. noop-engine is only the engine's call of an exported function. noop adds
+// refueling and opening the document. noop-chain adds the instance pool (two atomic operations), the reset of the
+// document and the guard.
 func BenchmarkHost(b *testing.B) {
 	h := newHost(b)
 	service := mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{})
@@ -103,7 +104,7 @@ func benchChain(b *testing.B, object map[string]any, kind string, list ...*Plugi
 	}
 }
 
-// benchDomains has the objects come from one domain after another.
+// benchDomains runs objects of alternating domains.
 func benchDomains(b *testing.B, p *Plugin, domains ...string) {
 	chain, err := NewChain(Outgoing, DefaultGuard("Service"), p)
 	if err != nil {
@@ -124,7 +125,7 @@ func benchDomains(b *testing.B, p *Plugin, domains ...string) {
 	}
 }
 
-// benchEngine is a call of the exported function by the engine alone.
+// benchEngine measures only the engine's call of the exported function.
 func benchEngine(b *testing.B, p *Plugin) {
 	i, err := p.takeInstance(context.Background(), "bench")
 	if err != nil {
@@ -159,7 +160,7 @@ func benchCall(b *testing.B, p *Plugin) {
 	}
 }
 
-// cpuPerOp adds the processor time, which other work on the machine distorts less than ns/op.
+// cpuPerOp reports the processor time, which other work on the machine distorts less than ns/op.
 func cpuPerOp(b *testing.B) func() {
 	start := cpuTime()
 	return func() { b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op") }
@@ -218,7 +219,7 @@ func serviceObject() map[string]any {
 	}
 }
 
-// plainService is an ordinary Service. serviceObject has more to strip: node ports, vendor labels.
+// plainService returns an ordinary Service. serviceObject has more to remove: node ports, vendor labels.
 func plainService() map[string]any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": "Service",
@@ -236,7 +237,7 @@ func plainService() map[string]any {
 	}
 }
 
-// bigService differs from plainService by the annotation alone.
+// bigService differs from plainService only by an annotation.
 func bigService() map[string]any {
 	o := plainService()
 	o["metadata"].(map[string]any)["annotations"] = map[string]any{"big": strings.Repeat("x", 200_000)}
@@ -269,7 +270,7 @@ func nativeService(o, c map[string]any) {
 	}
 }
 
-// podObject is a pod as a Deployment makes it, with its token volume, defaults and status.
+// podObject returns a pod of a Deployment with its token volume, defaults and status.
 func podObject() map[string]any {
 	mount := map[string]any{"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}
 	container := func(name string) map[string]any {
@@ -312,7 +313,7 @@ func podObject() map[string]any {
 	}
 }
 
-// nativePod drops and sets about what the default plugin does.
+// nativePod makes about the same changes as the default plugin.
 func nativePod(o, c map[string]any) {
 	nativeMetadata(o, c)
 	spec := o["spec"].(map[string]any)

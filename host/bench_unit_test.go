@@ -19,8 +19,8 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// BenchmarkUnit reports the fuel and the time of different code, as TinyGo and as Go compile it: the time for a unit should be
-// about the same. loop, jsons, format and match are exports of fuel/testdata/workload.
+// BenchmarkUnit reports the fuel and the time of different code, compiled by TinyGo and by Go: the time of a unit
+// should be about the same. loop, jsons, format and match are exports of fuel/testdata/workload.
 func BenchmarkUnit(b *testing.B) {
 	tinygo, err := os.ReadFile("fuel/testdata/workload.wasm")
 	if err != nil {
@@ -59,7 +59,7 @@ func buildWithGo(tb testing.TB, dir string) []byte {
 	return wasm
 }
 
-// instrumented is an instance with fuel of a module that imports nothing but WASI.
+// instrumented returns an instance, with fuel, of a module that imports only WASI.
 func instrumented(b *testing.B, wasm []byte) api.Module {
 	ctx := context.Background()
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2))
@@ -91,7 +91,7 @@ func benchExport(b *testing.B, mod api.Module, name string, n uint64) {
 	used = math.MaxInt64 - int64(left.Get())
 }
 
-// benchFuel is benchChain that reports the fuel.
+// benchFuel is benchChain and also reports the fuel.
 func benchFuel(b *testing.B, object map[string]any, kind string, p *Plugin) {
 	chain, err := NewChain(Outgoing, DefaultGuard(kind), p)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Chain is an immutable list of plugins for one hook, with the guard behind them. Safe for concurrent use.
+// Chain is an immutable list of plugins for one hook, followed by the guard. It is safe for concurrent use.
 type Chain struct {
 	hook       Hook
 	plugins    []*Plugin
@@ -19,8 +19,8 @@ type Chain struct {
 	generation uint64
 }
 
-// NewChain makes a chain; without plugins it is the identity, still guarded. A plugin whose manifest lacks the hook is left
-// out. An error: a path of the guard is malformed, or more than 64 plugins.
+// NewChain returns a chain of the plugins whose manifest lists the hook. A chain without plugins is the identity, and
+// is guarded too. It is an error if a path of the guard is malformed or if there are more than 64 plugins.
 func NewChain(hook Hook, g Guard, plugins ...*Plugin) (*Chain, error) {
 	c := &Chain{hook: hook}
 	for _, p := range plugins {
@@ -39,15 +39,15 @@ func (c *Chain) Hook() Hook { return c.hook }
 // Plugins returns the plugins in order. They must not be modified.
 func (c *Chain) Plugins() []*Plugin { return c.plugins }
 
-// Generation returns the Registry's generation of the chain; larger is newer.
+// Generation returns the Registry's generation of the chain. Newer chains have larger generations.
 func (c *Chain) Generation() uint64 { return c.generation }
 
-// Run runs the plugins on the document, one after another, and then the guard. All or nothing: with an error, and when a
-// plugin skips the object, the document is back at its base. The outcome, never nil, is also there with an error, up to
-// where it came.
+// Run runs the plugins on the document, one after another, and then the guard. It is atomic: after an error, or if a
+// plugin skips the object, the document is reset to its base. The outcome is never nil; with an error it covers the
+// plugins that ran.
 //
-// Errors: *TrapError, *OutOfFuelError, *LimitError, *AccessError, *PluginFailedError, *GuardError, *ClosedError, or the
-// error of a ctx that is done before one of the plugins begins.
+// Errors are *TrapError, *OutOfFuelError, *LimitError, *AccessError, *PluginFailedError, *GuardError, *ClosedError, or
+// the error of ctx if it is done before a plugin begins.
 func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Outcome, error) {
 	out := &env.out
 	out.reset()
@@ -76,7 +76,7 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	return out, nil
 }
 
-// runPlugin runs the n-th plugin and checks its edits. They are the input of the next plugin.
+// runPlugin runs the n-th plugin and checks its edits. The edited document is the input of the next plugin.
 func (c *Chain) runPlugin(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (c *Chain) runPlugin(ctx context.Context, n int, p *Plugin, doc *document.D
 	return err
 }
 
-// dropFailedEdits drops the edits of a failed plugin with IgnoreFailure, and adds a warning.
+// dropFailedEdits drops the edits of a plugin with IgnoreFailure that failed, and adds a warning.
 func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome, err error) error {
 	if _, closed := err.(*ClosedError); closed {
 		return err
@@ -112,7 +112,7 @@ func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome,
 	return nil
 }
 
-// callPlugin runs the hook of the n-th plugin; the instance is nil if none could be had.
+// callPlugin runs the hook of the n-th plugin. The instance is nil if none was available.
 func (c *Chain) callPlugin(ctx context.Context, n int, doc *document.Document, env *Env) (*instance, error) {
 	p := c.plugins[n]
 	call := env.out.begin(p.name)
@@ -123,7 +123,7 @@ func (c *Chain) callPlugin(ctx context.Context, n int, doc *document.Document, e
 	return i, c.runInstance(i, n, doc, env, call)
 }
 
-// runInstance runs the n-th plugin's hook in an instance, and checks its edits.
+// runInstance runs the n-th plugin's hook in an instance and checks its edits.
 func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env, call *Call) error {
 	err := i.run(c.hook, doc, env, call)
 	if env.out.warned > maxWarnings {
@@ -138,8 +138,8 @@ func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env
 	return err
 }
 
-// repeatCall makes a call once more in a fresh instance, after it failed in one that had run before: the state that earlier calls left behind
-// must not fail the object. It returns the error of the fresh instance.
+// repeatCall repeats a call in a fresh instance after it failed in one that had run before, so that state left by
+// earlier calls cannot fail the object. It returns the error of the fresh instance.
 func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
 	p := used.plugin
 	i, err := p.takeFreshInstance(ctx, used, isIntact(cause))
@@ -155,7 +155,8 @@ func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause err
 	return i, err
 }
 
-// mayBeInherited reports whether a fresh instance may succeed. It has everything anew except the time of the chain.
+// mayBeInherited reports whether the call may succeed in a fresh instance. Only the time of the chain is not reset by
+// one.
 func mayBeInherited(err error) bool {
 	limit, ok := err.(*LimitError)
 	return !ok || limit.Limit != LimitTime
@@ -172,7 +173,8 @@ func (c *Chain) endCall(p *Plugin, i *instance, err error, out *Outcome) error {
 		p.discardInstance(i)
 		return err
 	}
-	if uint64(len(i.memory.bytes)) > i.ownMemory() { // of a large object, see grantForInput
+	// A large object may have grown the memory: see grantForInput.
+	if uint64(len(i.memory.bytes)) > i.ownMemory() {
 		p.discardInstance(i)
 	} else {
 		p.releaseInstance(i)
@@ -180,8 +182,8 @@ func (c *Chain) endCall(p *Plugin, i *instance, err error, out *Outcome) error {
 	return err
 }
 
-// isIntact reports whether the module has returned regularly, with an error of its own. After a forbidden edit an instance is not trusted
-// any more.
+// isIntact reports whether the module returned normally, possibly with an error of its own. An instance is not trusted
+// after a forbidden edit.
 func isIntact(err error) bool {
 	_, ok := err.(*PluginFailedError)
 	return ok

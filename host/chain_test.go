@@ -21,15 +21,16 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Guests for these tests are written as lists of calls of the ABI with constant texts.
+// Guests for these tests are written as lists of ABI calls with constant arguments.
 
-// step is one call; strings are texts, ints are i32, int64s are i64, float64s are f64, and a step is the handle that it gives.
+// step is one call. Strings are texts, ints are i32, int64s are i64, float64s are f64, and a step is the handle it
+// returned.
 type step struct {
 	function string
 	args     []any
 }
 
-// guest assembles a module whose outgoing hook does the steps and then runs the end's bytes.
+// guest assembles a module whose outgoing hook runs the steps and then the instructions of end.
 func guest(name, writes string, end []byte, steps ...step) []byte {
 	m := newModule()
 	im := hostImports()[moduleRefract]
@@ -94,7 +95,7 @@ func set(path, value string) step { return step{"set_string", []any{1, path, val
 
 func remove(paths string) step { return step{"remove", []any{1, paths}} }
 
-// run runs a chain with the default guard for pods and reports the result and the outcome.
+// run runs a chain with the default guard for pods, and returns the result and the outcome.
 func run(t *testing.T, object map[string]any, list ...*Plugin) (map[string]any, *Outcome, error) {
 	t.Helper()
 	chain, err := NewChain(Outgoing, DefaultGuard("Pod"), list...)
@@ -186,7 +187,7 @@ func TestChainFailures(t *testing.T) {
 			if !reflect.DeepEqual(got, serviceObject()) || !reflect.DeepEqual(object, serviceObject()) {
 				t.Error("the object changed")
 			}
-			// The next call works, whatever became of the instance.
+			// The next call fails in the same way, with any instance.
 			if _, _, again := run(t, object, good, bad); again == nil || reflect.TypeOf(again) != reflect.TypeOf(err) {
 				t.Errorf("the second call: %v", again)
 			}
@@ -239,7 +240,8 @@ func TestChainStopsAtCancelledContext(t *testing.T) {
 
 func TestFuelIsDeterministic(t *testing.T) {
 	var used []int64
-	for range 2 { // hosts compile on their own
+	// Hosts compile independently.
+	for range 2 {
 		p := mustLoad(t, newHost(t), "service", defaultModule(t, "Service"), PluginConfig{})
 		_, out, err := run(t, serviceObject(), p)
 		require.NoError(t, err)
@@ -250,7 +252,8 @@ func TestFuelIsDeterministic(t *testing.T) {
 	}
 }
 
-// A document that has seen the plugin's paths before has less work with them, which is none of the plugin's business.
+// TestFuelOfKnownPathsIsTheSame uses a document that has seen the plugin's paths before. It has less work with them,
+// but this must not change the plugin's fuel.
 func TestFuelOfKnownPathsIsTheSame(t *testing.T) {
 	h, used := newHost(t), document.New()
 	for kind, object := range map[string]map[string]any{"Service": serviceObject(), "Pod": podObject()} {
@@ -310,7 +313,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A plugin that logs at each call is heard, and then no longer.
+// TestLogsAreLimitedAcrossCalls runs a plugin that logs at each call: its lines are logged up to the limit.
 func TestLogsAreLimitedAcrossCalls(t *testing.T) {
 	var lines bytes.Buffer
 	h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&lines, nil))))

@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// classify makes a typed error of what ended a call.
+// classify returns the typed error for the failure that ended a call.
 func (i *instance) classify(err error) error {
 	i.endLines()
 	if typed := typedError(err); typed != nil {
@@ -36,7 +36,8 @@ func (i *instance) classify(err error) error {
 	case fuel.OutOfStack:
 		return i.limitError(LimitCallDepth, p.limits.CallDepth)
 	}
-	if strings.Contains(err.Error(), "stack overflow") { // the runtime's own limit, which has no exported error
+	// The runtime exports no error for its own stack limit.
+	if strings.Contains(err.Error(), "stack overflow") {
 		return i.limitError(LimitCallDepth, 0)
 	}
 	if i.memory.refused {
@@ -56,7 +57,7 @@ func (i *instance) stopped() fuel.Cause {
 	return fuel.Stopped(i.fuel.Get(), i.depth.Get())
 }
 
-// typedError finds an error that a host function ended the call with; wazero wraps it in a stack trace.
+// typedError returns the error of the host function that ended the call. wazero wraps it in a stack trace.
 func typedError(err error) error {
 	var access *AccessError
 	if errors.As(err, &access) {

@@ -23,40 +23,43 @@ import (
 	"github.com/refract-project/refract/host/internal/atomicfile"
 )
 
-// codeCache keeps compiled modules in a folder, across restarts. All of it is derived: what is missing, damaged or of another
-// version is compiled, and a folder that cannot be written costs the time to compile and nothing else.
+// codeCache keeps compiled modules in a folder, across restarts. Everything in the folder can be derived again: a
+// module that is missing, damaged or of another version is compiled, and an unwritable folder costs only the time to
+// compile.
 //
-// wazero executes what it finds in its cache folder, and checks only a part of it. So it gets a folder of this process, the
-// scratch folder, with at most the entry of the module that is being compiled, after the entry was compared with its digest.
+// wazero executes the files in its cache folder and checks only a part of them. It is therefore given a scratch folder
+// of this process, with at most the entry of the module that is being compiled, after the digest of the entry was
+// verified.
 type codeCache struct {
 	dir     string
 	logger  *slog.Logger
 	imports imports
 
-	mu      sync.Mutex // one compilation at a time: the scratch folder has the entry of one module
+	// mu serializes compilations: the scratch folder has the entry of one module.
+	mu      sync.Mutex
 	engine  wazero.Runtime
 	files   wazero.CompilationCache
-	scratch string // the folder that wazero reads and writes
+	scratch string // cache folder of wazero
 	resume  time.Time
 
 	failures atomic.Int64
 }
 
 const (
-	// maxCacheBytes of all files below the folder; the least recently used are removed above it. The default plugins need
-	// about a twentieth.
+	// maxCacheBytes limits all files below the folder; above it the least recently used are removed. The default
+	// plugins need about a twentieth.
 	maxCacheBytes = 256 << 20
-	// cachePause is how long a folder that could not be written is left alone.
+	// cachePause is how long the cache is not used after the folder could not be written.
 	cachePause = time.Minute
-	// abandonedAge is the age from which on a scratch folder is one of a process that was killed.
+	// abandonedAge is the age at which a scratch folder is considered left over from a process that was killed.
 	abandonedAge = time.Hour
 
 	scratchPrefix = "scratch-"
 	codeSuffix    = ".code"
 )
 
-// compile returns the module and the runtime that it belongs to, or the reason why the cache could not be used: the caller
-// compiles without it then. A module that does not compile is such a reason, too.
+// compile returns the module and its runtime, or an error if the cache could not be used. The caller then compiles
+// without the cache. A module that does not compile is such an error, too.
 func (c *codeCache) compile(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,8 +87,8 @@ func (c *codeCache) compile(ctx context.Context, wasm []byte) (wazero.CompiledMo
 
 var errCachePaused = errors.New("the folder of compiled plugins could not be used a moment ago")
 
-// fail reports why compile could not use the folder, and leaves it alone for a while: wazero may keep the code of a module that
-// it could not write.
+// fail logs and counts the reason why compile could not use the folder, and pauses the cache: wazero may keep the code
+// of a module that it could not write.
 func (c *codeCache) fail(err error) {
 	if errors.Is(err, errCachePaused) {
 		return
@@ -101,7 +104,7 @@ func (c *codeCache) warn(err error) {
 	c.logger.Warn("The cache of compiled plugins cannot be used: plugins are compiled again, which only costs time", "folder", c.dir, "err", err)
 }
 
-// open makes the folders that are missing, and the engine that uses them.
+// open creates the missing folders and the engine that uses them.
 func (c *codeCache) open(ctx context.Context) error {
 	if c.scratch != "" {
 		return os.MkdirAll(c.scratch, 0o700)
@@ -119,7 +122,7 @@ func (c *codeCache) open(ctx context.Context) error {
 	return c.prune()
 }
 
-// start has wazero use a folder. It makes one below it, whose name tells its version and the platform.
+// start lets wazero use a folder. wazero creates a subfolder named after its version and the platform.
 func (c *codeCache) start(ctx context.Context, root string) error {
 	files, err := wazero.NewCompilationCacheWithDir(root)
 	if err != nil {
@@ -140,13 +143,14 @@ func (c *codeCache) start(ctx context.Context, root string) error {
 	return nil
 }
 
-// An entry is the name under which wazero asks for it, the digest of name and code, and the code.
+// An entry consists of the file name in wazero's cache, the digest of name and code, and the code.
 const (
 	entryName   = 2 * sha256.Size
 	entryHeader = entryName + sha256.Size
 )
 
-// lay puts a kept entry where wazero finds it, and returns its name there; empty if there is none. A damaged one is removed.
+// lay copies a kept entry into the scratch folder and returns its name there, or "" if there is no entry. A damaged
+// entry is removed.
 func (c *codeCache) lay(entry string) (name string, err error) {
 	content, err := os.ReadFile(entry)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,7 +164,8 @@ func (c *codeCache) lay(entry string) (name string, err error) {
 		return "", nil
 	}
 	now := time.Now()
-	_ = os.Chtimes(entry, now, now) // see prune
+	// prune removes the least recently used files.
+	_ = os.Chtimes(entry, now, now)
 	name = string(content[:entryName])
 	return name, os.WriteFile(filepath.Join(c.scratch, name), content[entryHeader:], 0o600)
 }
@@ -181,7 +186,7 @@ func entryDigest(name, code []byte) [sha256.Size]byte {
 	return sha256.Sum256(slices.Concat(name, ofCode[:]))
 }
 
-// keep makes an entry of what wazero wrote, unless it found what it looked for.
+// keep stores the files that wazero wrote as an entry, unless wazero found the known one.
 func (c *codeCache) keep(entry, known string) error {
 	files, err := os.ReadDir(c.scratch)
 	if err != nil {
@@ -204,7 +209,7 @@ func (c *codeCache) keep(entry, known string) error {
 	return nil
 }
 
-// empty leaves nothing for wazero to find.
+// empty removes all files from the scratch folder.
 func (c *codeCache) empty() {
 	files, _ := os.ReadDir(c.scratch)
 	for _, file := range files {
@@ -224,6 +229,7 @@ func (c *codeCache) close(ctx context.Context) error {
 	if c.engine == nil {
 		return nil
 	}
-	_ = os.RemoveAll(filepath.Dir(c.scratch)) // or by a later process, see prune
+	// A scratch folder that cannot be removed is removed by a later process: see prune.
+	_ = os.RemoveAll(filepath.Dir(c.scratch))
 	return errors.Join(c.engine.Close(ctx), c.files.Close(ctx))
 }

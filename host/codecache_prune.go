@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// prune removes scratch folders of killed processes, and the least recently used files until all files below the folder have
-// at most maxCacheBytes: versions of modules, of limits and of wazero come and go.
+// prune removes the scratch folders of killed processes, then the least recently used files until all files below the
+// folder have at most maxCacheBytes. Entries become unused when a module, its limits or wazero change.
 func (c *codeCache) prune() error {
 	entries, err := os.ReadDir(c.dir)
 	err = ignoreGone(err)
@@ -66,7 +66,7 @@ func pruneFolder(dir string, maxBytes int64) error {
 	return err
 }
 
-// ignoreGone accepts that another process was faster.
+// ignoreGone ignores the error if another process has removed the file.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPruneRemovesTheLeastRecentlyUsed, as few as are needed, and nothing that a process is at work with.
+// TestPruneRemovesTheLeastRecentlyUsed checks that no more files than needed are removed, and none that a process uses.
 func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
@@ -31,7 +31,8 @@ func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 			t.Errorf("%s stays: %t", path, err == nil)
 		}
 	}
-	age(scratchPrefix+"1", 1) // its process was killed
+	// The process of this folder was killed.
+	age(scratchPrefix+"1", 1)
 	c := &codeCache{dir: dir, scratch: filepath.Join(dir, scratchPrefix+"2", "v")}
 	require.NoError(t, c.prune())
 	if _, err := os.Stat(filepath.Join(dir, scratchPrefix+"1")); err == nil {
@@ -39,7 +40,7 @@ func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestCacheFolderOfAnyName: its characters are no pattern.
+// TestCacheFolderOfAnyName checks that special characters in the name are not used as a pattern.
 func TestCacheFolderOfAnyName(t *testing.T) {
 	h, err := New(t.Context(), NewConfig().WithCacheDir(filepath.Join(t.TempDir(), "plug[ins*")))
 	require.NoError(t, err)

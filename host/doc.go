@@ -1,13 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host runs the WebAssembly plugins that mutate objects at the cluster boundary. It knows documents and
-// modules, but no clusters.
+// Package host runs the WebAssembly plugins that mutate objects at the cluster boundary. It handles documents and
+// modules, and is independent of clusters.
 //
 // # Life of an object
 //
-// A reconciliation has an object from its cache, shared with all its readers. It resets a document.Document on it and
-// runs the current Chain of the object's kind and Hook, from the Registry:
+// A reconciler reads an object from its cache, where all readers share it. It resets a document.Document to the object
+// and runs the current Chain of the object's kind and Hook, from the Registry:
 //
 //	doc.Reset(cached)
 //	out, err := registry.Run(ctx, "Service", host.Outgoing, doc, env)
@@ -15,24 +15,23 @@
 //		desired := doc.Value() // new maps only on the way to an edit
 //	}
 //
-// Each Plugin of the chain gets an instance of its module from a pool and calls the hook's export. The object never
-// enters the module: the guest has handles, u32 numbers of places in the document, and reads and writes through the
-// functions of the import module "refract" (abi*.go; docs/abi.md is the reference). The size of an object costs
-// nothing, only what the plugin touches. Modules of any Extism PDK, which need the whole object as JSON, are
+// Each Plugin of the chain takes an instance of its module from a pool and calls the hook's export. The object never
+// enters the module: the guest has handles, u32 numbers of nodes in the document, and reads and writes through the
+// functions of the import module "refract" (abi*.go; docs/abi.md is the reference). A plugin pays only for the fields
+// it touches, whatever the size of the object. Modules of any Extism PDK, which need the whole object as JSON, are
 // supported too (portable.go), at that price.
 //
-// After the last plugin the Guard checks the edits, each of which records its plugin: no plugin may change an
-// object's identity or ownership, or write outside the paths of its manifest. The result is all of the chain or,
-// after an error or a skip, nothing: the document is then reset to its base.
+// After each plugin the Guard checks its edits: no plugin may change an object's identity or ownership, or write
+// outside the paths of its manifest. The chain is atomic: after an error or a skip the document is reset to its base.
 //
 // # Limits of a module
 //
-// A module may run any code until a limit stops it (Limits). Instructions and host functions cost fuel, a counter
-// that host/fuel builds into the module: the same input stops at the same instruction everywhere, and an instance
-// needs no watchdog. Handles, pointers, lengths and paths are untrusted; an invalid one ends the call with a typed
-// error (errors.go) by a panic through the guest's stack, which the runtime turns into an error of the call. An
-// instance that did not end normally is discarded, because its memory cannot be trusted. If it had run before, the call is made
-// once more in a fresh one.
+// A module may run any code until a limit stops it (Limits). Instructions and host functions cost fuel, a counter that
+// host/fuel builds into the module: the same input stops at the same instruction everywhere, and an instance needs no
+// watchdog. Handles, pointers, lengths and paths are untrusted. An invalid one ends the call by a panic through the
+// guest's stack, which the runtime turns into a typed error of the call (errors.go). An instance that did not end
+// normally is discarded, because its memory cannot be trusted. If it had run before, the call is repeated once in a
+// fresh instance.
 //
 // There are no files, sockets, environment, clock or entropy: a call depends only on the object, the context and the
 // configuration.
@@ -40,8 +39,8 @@
 // # Swapping
 //
 // Chains are immutable; Registry.Swap replaces a pointer. A run in progress keeps its chain. Plugin.Close waits for
-// such runs and makes later ones fail with a ClosedError, upon which Registry.Run starts over with the new chain, so
-// that a result is of one generation.
+// such runs and makes later ones fail with a ClosedError. Registry.Run then starts over with the new chain, so that a
+// result comes from one generation.
 //
 // # Speed
 //

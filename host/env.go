@@ -9,66 +9,70 @@ import (
 	"time"
 )
 
-// Env is the input of the plugins of a call in addition to the object, and receives the outcome. Reuse it: a Run with a used Env
-// allocates nothing. Not for concurrent use.
+// Env is the plugins' input in addition to the object, and holds the outcome. Reuse it: Run allocates nothing with a
+// used Env. It is not safe for concurrent use.
 type Env struct {
-	// Context is the context root: cluster ids, namespaces, … JSON types as in an unstructured object; not modified.
+	// Context is the context root (cluster IDs, namespaces, …), in JSON types as in an unstructured object. It is not
+	// modified.
 	Context map[string]any
-	// Domain is what plugins may carry from one object to another: the next object of the same domain may find an instance
-	// as the last one left it, one of another domain never does. Empty is a domain of its own at each call.
+	// Domain limits the state that plugins may carry from one object to another: an instance that has run for one
+	// domain is reset before it runs for another. Every call with an empty Domain is a domain of its own.
 	Domain string
-	// RemapIP translates an address of the provider's network; false while there is no mapping. Nil never has one. It is
-	// called in the middle of a plugin's hook: it must not block.
+	// RemapIP translates an address of the provider's network, and returns false while there is no mapping. If nil, no
+	// address has a mapping. It is called in the middle of a plugin's hook: it must not block.
 	RemapIP func(ip string) (string, bool)
-	// Logger takes what plugins log; nil means the host's.
+	// Logger receives the log lines of plugins. If nil, the host's logger is used.
 	Logger *slog.Logger
-	// Measure fills in Call's Fuel, Memory and Duration, at the price of a clock reading a plugin and one more.
+	// Measure fills in Call's Fuel, Memory and Duration. It costs one reading of the clock per plugin and one more.
 	Measure bool
 
-	out     Outcome
-	ends    time.Time // when the chain must be over
-	began   time.Time // when the present call began
-	slowest string    // of those before it, with its time
+	out   Outcome
+	ends  time.Time // when the chain must be over
+	began time.Time // when the current call began
+	// The slowest of the earlier calls, and its duration.
+	slowest string
 	longest time.Duration
-	clock   time.Time     // any time, to read the monotonic clock alone
-	last    time.Duration // the reading before
+	clock   time.Time     // arbitrary reference, so that only the monotonic clock is read
+	last    time.Duration // previous reading
 }
 
 // Outcome is the result of a chain. It is valid until the next Run with the same Env.
 type Outcome struct {
-	// Skipped reports whether a plugin asked not to reflect the object: Skipper, for SkipReason.
+	// Skipped reports whether the plugin Skipper prevented the object from being reflected, for SkipReason.
 	Skipped    bool
 	Skipper    string
 	SkipReason string
-	// Warnings of plugins, for Events: of each call the first 16, and one with the number of the others. Warnings of the guard name no plugin.
+	// Warnings of plugins, to be shown as Events: the first 16 of each call, and one with the number of further
+	// warnings. Warnings of the guard name no plugin.
 	Warnings []Warning
-	// Calls, one a plugin that ran, in order.
+	// Calls has an entry for each plugin that ran, in order.
 	Calls []Call
 
-	warned int // warnings of the present call
-	before int // warnings of the calls before it
+	warned int // warnings of the current call
+	before int // warnings of the earlier calls
 }
 
-// maxWarnings of a call; a plugin that warns for each of a thousand endpoints says nothing more with the last.
+// maxWarnings limits the warnings of a call: a plugin that warns about each of a thousand endpoints adds no information
+// with the last ones.
 const maxWarnings = 16
 
 // Warning is a plugin's message to the users of the object.
 type Warning struct{ Plugin, Message string }
 
-// Call has the resources that the call of one plugin used. They are zero without Env.Measure.
+// Call has the resources used by the call of one plugin. They are zero without Env.Measure.
 type Call struct {
 	Plugin string
-	// Fuel in units, the same for the same call of a fresh instance everywhere.
+	// Fuel is in units. The same call of a fresh instance uses the same fuel on every machine.
 	Fuel int64
-	// Memory in bytes that the instance had at the end. It includes the memory of earlier calls.
+	// Memory is the size of the instance's memory at the end, in bytes. It includes memory allocated by earlier calls.
 	Memory int
-	// Duration from the end of the plugin before, or the start of the chain.
+	// Duration counts from the end of the previous plugin, or from the start of the chain.
 	Duration time.Duration
-	// Err of a plugin with IgnoreFailure, whose edits were dropped.
+	// Err is the error of a plugin with IgnoreFailure. Its edits were dropped.
 	Err error
 }
 
-// turn notes that the call of a plugin ends, and the next one begins.
+// turn records the end of a plugin's call and the beginning of the next.
 func (e *Env) turn(plugin string, now time.Time) {
 	if took := now.Sub(e.began); e.slowest == "" || took > e.longest {
 		e.slowest, e.longest = plugin, took
@@ -76,13 +80,13 @@ func (e *Env) turn(plugin string, now time.Time) {
 	e.began = now
 }
 
-// lateError says that the time of the chain is over in the call of p, and names the plugin that took the longest.
+// lateError returns the error for a chain that timed out in the call of p. It names the slowest plugin.
 func (e *Env) lateError(p *Plugin, during string, now time.Time) error {
 	e.turn(p.name, now)
 	return &LimitError{Plugin: e.slowest, During: during, Limit: LimitTime, Max: int64(p.host.timeout.Seconds())}
 }
 
-// lap is the time since the last lap.
+// lap returns the time since the last lap.
 func (e *Env) lap() time.Duration {
 	if e.clock.IsZero() {
 		e.clock = time.Now()
@@ -104,7 +108,7 @@ func (o *Outcome) reset() {
 	}
 }
 
-// begin adds a call, in the place of one of an earlier run if there is one.
+// begin appends a call, and reuses the memory of an earlier run.
 func (o *Outcome) begin(plugin string) *Call {
 	o.warned, o.before = 0, len(o.Warnings)
 	n := len(o.Calls)
@@ -121,17 +125,17 @@ func (o *Outcome) begin(plugin string) *Call {
 	return c
 }
 
-// pluginWarns adds a plugin's warning, or counts it.
+// pluginWarns adds a warning of a plugin, or only counts it above maxWarnings.
 func (o *Outcome) pluginWarns(plugin, message string) {
 	if o.warned++; o.warned <= maxWarnings {
 		o.warn(plugin, message)
 	}
 }
 
-// forgetWarnings drops the warnings of the present call.
+// forgetWarnings drops the warnings of the current call.
 func (o *Outcome) forgetWarnings() { o.Warnings, o.warned = o.Warnings[:o.before], 0 }
 
-// endWarnings reports what pluginWarns counted.
+// endWarnings adds a warning with the number of warnings above maxWarnings.
 func (o *Outcome) endWarnings(plugin string) {
 	if more := o.warned - maxWarnings; more > 0 {
 		o.warn(plugin, fmt.Sprintf("and %d more warnings", more))

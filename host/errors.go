@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// LoadError is returned for a module that was not accepted. It may wrap one of the other errors: a start function may run out of fuel.
+// LoadError is returned for a module that was refused. It may wrap one of the other errors: a start function may run
+// out of fuel.
 type LoadError struct {
 	Plugin string
 	Stage  Stage
@@ -40,12 +41,12 @@ func (e *LoadError) Error() string {
 
 func (e *LoadError) Unwrap() error { return e.Err }
 
-// Call errors name the plugin and its phase: a hook, or "start", "manifest" while it is loaded.
+// The errors of a call name the plugin and its phase: a hook, or "start" or "manifest" while the plugin is loaded.
 
-// TrapError is a wasm trap: unreachable (a panic, mostly), access out of bounds, division by zero, …
+// TrapError is a wasm trap: unreachable (usually a panic), access out of bounds, division by zero, …
 type TrapError struct {
 	Plugin, During string
-	Err            error // with the wasm stack trace
+	Err            error // includes the wasm stack trace
 }
 
 func (e *TrapError) Error() string {
@@ -54,10 +55,10 @@ func (e *TrapError) Error() string {
 
 func (e *TrapError) Unwrap() error { return e.Err }
 
-// OutOfFuelError is a call that did not end within its fuel.
+// OutOfFuelError is returned for a call that did not end within its fuel.
 type OutOfFuelError struct {
 	Plugin, During string
-	Fuel           int64 // that it had
+	Fuel           int64 // budget of the call
 }
 
 func (e *OutOfFuelError) Error() string {
@@ -92,18 +93,19 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("plugin %q exceeded the limit of %s in %s", e.Plugin, limit, e.During)
 }
 
-// AccessError is a host function called with a bad handle, pointer, path or value, or for something of another kind.
+// AccessError is returned when a plugin calls a host function with a bad handle, pointer, path or value, or on a value
+// of another kind.
 type AccessError struct {
 	Plugin, During string
-	Function       string // of the ABI
-	Problem        string // with the path
+	Function       string // name in the ABI
+	Problem        string // includes the path
 }
 
 func (e *AccessError) Error() string {
 	return fmt.Sprintf("plugin %q made an invalid call to %s in %s: %s", e.Plugin, e.Function, e.During, e.Problem)
 }
 
-// PluginFailedError is the plugin's own refusal: fail(), an Extism error, or a result other than 0.
+// PluginFailedError is returned when the plugin itself fails: by fail(), an Extism error, or a result other than 0.
 type PluginFailedError struct {
 	Plugin, During string
 	Reason         string
@@ -113,9 +115,9 @@ func (e *PluginFailedError) Error() string {
 	return fmt.Sprintf("plugin %q failed in %s: %s", e.Plugin, e.During, e.Reason)
 }
 
-// GuardError is an edit that the guard, or the plugin's manifest, forbids.
+// GuardError is returned for an edit that the guard or the plugin's manifest forbids.
 type GuardError struct {
-	Plugin string // empty when no plugin made the edit
+	Plugin string // empty if no plugin made the edit
 	Hook   Hook
 	Path   string
 	Rule   string
@@ -125,13 +127,13 @@ func (e *GuardError) Error() string {
 	return fmt.Sprintf("plugin %q may not change %s in %s: %s", e.Plugin, e.Path, e.Hook, e.Rule)
 }
 
-// ClosedError is returned if a plugin was closed before the call began, because a swap replaced it. Run the current chain instead, as
-// Registry.Run does.
+// ClosedError is returned if the plugin was closed before the call began, because a swap replaced it. Run the current
+// chain instead, as Registry.Run does.
 type ClosedError struct{ Plugin string }
 
 func (e *ClosedError) Error() string { return fmt.Sprintf("plugin %q is closed", e.Plugin) }
 
-// enginePanic is a panic of wazero. Running out of address space is one.
+// enginePanic is a panic of wazero, for example because the address space is exhausted.
 type enginePanic struct {
 	of    string
 	cause error
@@ -149,8 +151,8 @@ func (e *enginePanic) Error() string { return "the " + e.of + " panicked: " + e.
 
 func (e *enginePanic) Unwrap() error { return e.cause }
 
-// IsTransient reports whether Load may accept the same bytes later: the cause is the machine (memory, disk, file descriptors,
-// time), or is not known, as of a panic of the compiler.
+// IsTransient reports whether Load may accept the same bytes later: the cause is the machine (memory, disk, file
+// descriptors, time) or is unknown, as for a panic of the compiler.
 func IsTransient(err error) bool {
 	var (
 		errno  syscall.Errno

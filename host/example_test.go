@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// A chain of one plugin mutates an object. The object itself, which a cache shares with others, stays as it is.
+// A chain of one plugin mutates an object. The cached object, which is shared with other readers, is unchanged.
 func Example() {
 	ctx := context.Background()
 	h, err := host.New(ctx, host.NewConfig())

@@ -9,15 +9,15 @@ import (
 	"slices"
 )
 
-// kernel is what Extism calls so: memory beside the guest's own, through which it trades strings with the host. Blocks are
-// handed out one after another and all freed when the call ends.
+// kernel implements the "kernel" of Extism: memory outside of the guest's own, through which guest and host exchange
+// strings. Blocks are allocated one after another and all freed when the call ends.
 type kernel struct {
 	used          bool
 	input, output []byte
 	err           []byte
-	memory        []byte            // addresses start at 8, so that 0 is nothing
-	blocks        []block           // by address
-	vars          map[string][]byte // for one call: a plugin keeps nothing between objects
+	memory        []byte            // addresses start at 8: 0 means no block
+	blocks        []block           // sorted by address
+	vars          map[string][]byte // kept for one call: a plugin has no state between objects
 }
 
 type block struct{ at, size uint64 }
@@ -29,7 +29,7 @@ func (k *kernel) reset() {
 	}
 }
 
-// block finds the block that starts at an address.
+// block returns the block that starts at an address.
 func (k *kernel) block(at uint64) (block, bool) {
 	n, ok := slices.BinarySearchFunc(k.blocks, at, func(b block, at uint64) int {
 		switch {
@@ -46,7 +46,8 @@ func (k *kernel) block(at uint64) (block, bool) {
 	return k.blocks[n], true
 }
 
-// extismFunctions is the import module "extism:host/env": what Extism's PDKs call. Pointers and lengths are i64.
+// extismFunctions returns the functions of the import module "extism:host/env", which Extism's PDKs call. Pointers and
+// lengths are i64.
 func extismFunctions() map[string]hostFunction {
 	return map[string]hostFunction{
 		"alloc":            fn(extismAlloc, anI64, i64),
@@ -77,7 +78,7 @@ func extismFunctions() map[string]hostFunction {
 	}
 }
 
-// allocate gives a new block; the instance's memory limit covers it too.
+// allocate allocates a block. The instance's memory limit applies to it, too.
 func (i *instance) allocate(function string, size uint64) uint64 {
 	k := &i.kernel
 	k.used = true
@@ -90,7 +91,7 @@ func (i *instance) allocate(function string, size uint64) uint64 {
 		k.memory = append(k.memory, make([]byte, 8)...)
 	}
 	at := uint64(len(k.memory))
-	// Whole words, and at least one, so that every address is another.
+	// Blocks are whole words, and at least one, so that each has an address of its own.
 	k.memory = append(k.memory, make([]byte, max(size+7, 8)&^7)...)
 	k.blocks = append(k.blocks, block{at, size})
 	return at
@@ -103,7 +104,7 @@ func (i *instance) place(function string, b []byte) uint64 {
 	return at
 }
 
-// content returns the bytes of a block, borrowed.
+// content returns the bytes of a block. They are borrowed.
 func (i *instance) content(function string, at uint64) []byte {
 	b, ok := i.kernel.block(at)
 	if !ok {
@@ -112,7 +113,7 @@ func (i *instance) content(function string, at uint64) []byte {
 	return i.kernel.memory[b.at : b.at+b.size]
 }
 
-// window is n bytes of Extism memory at an address, or of the input at an offset.
+// window returns n bytes of Extism memory at an address, or of the input at an offset.
 func (i *instance) window(function string, memory []byte, at, n uint64) []byte {
 	if at > uint64(len(memory)) || uint64(len(memory))-at < n {
 		i.misuse(function, "the offset is outside")
@@ -156,16 +157,17 @@ func extismInputLoadU64(i *instance, stack []uint64) {
 func extismOutputSet(i *instance, stack []uint64) {
 	out := i.window("output_set", i.kernel.memory, stack[0], stack[1])
 	i.kernel.used = true
-	// Its bytes are counted when they become part of the object: here they only must not be more than could.
+	// The bytes count as output when they become part of the object. Here only an upper bound is checked.
 	i.charge(int64(len(out)) / 8)
-	// Decoded, its text may need some twenty times its length, so that the text may be larger than the input by the limit, and not by a factor.
+	// The decoded text may need some twenty times its length. The text may therefore exceed the input by the limit, and
+	// not by a factor.
 	if most := i.plugin.limits.OutputBytes + len(i.kernel.input); len(out) > most {
 		panic(i.limitError(LimitOutput, most))
 	}
 	i.kernel.output = append(i.kernel.output[:0], out...)
 }
 
-// extismErrorSet takes the offset 0 as "no error".
+// extismErrorSet treats offset 0 as "no error".
 func extismErrorSet(i *instance, stack []uint64) {
 	i.kernel.used = true
 	i.kernel.err = i.kernel.err[:0]
@@ -177,7 +179,7 @@ func extismErrorSet(i *instance, stack []uint64) {
 	i.kernel.err = append(i.kernel.err, i.printable(string(text))...)
 }
 
-// extismConfigGet gives strings as they are and everything else as JSON.
+// extismConfigGet returns strings unchanged and other values as JSON.
 func extismConfigGet(i *instance, stack []uint64) {
 	key := i.content("config_get", stack[0])
 	stack[0] = 0
@@ -217,7 +219,7 @@ func extismLog(name string, level slog.Level) hostFunction {
 	}, none, i64)
 }
 
-// extismLogLevel answers "info": the host drops lower levels if they are disabled.
+// extismLogLevel returns "info": the host drops lower levels if they are disabled.
 func extismLogLevel(_ *instance, stack []uint64) {
 	const info = 2
 	stack[0] = info

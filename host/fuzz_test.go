@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// FuzzABI has a guest call functions in any order with any arguments. Whatever it does: no panic but the package's own
-// errors, no change of the object in the cache, and the next call works.
+// FuzzABI lets a guest call functions in any order with any arguments. The only panics are the package's own errors,
+// the cached object does not change, and the next call works.
 func FuzzABI(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x10\x11\x12"))
 	f.Add([]byte("get metadata.labels then set it, copy it, remove it"))
@@ -45,7 +45,8 @@ func FuzzABI(f *testing.F) {
 			result, err := d.raw(fn.f, stack)
 			if err != nil {
 				checkTyped(t, fn.name, err)
-				break // the host would discard the instance
+				// The host would discard the instance.
+				break
 			}
 			if h := result; h > 3 && h&generationMask == d.i.generation {
 				handles = append(handles, h)
@@ -64,7 +65,7 @@ func FuzzABI(f *testing.F) {
 	})
 }
 
-// fuzzArguments makes mostly plausible arguments: known handles, texts that are there; and some wild numbers.
+// fuzzArguments returns mostly plausible arguments (known handles, existing texts) and some arbitrary numbers.
 func fuzzArguments(d *driver, f hostFunction, data []byte, handles []uint64, texts []string) ([]uint64, []byte) {
 	var stack []uint64
 	d.at = 0

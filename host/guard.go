@@ -11,21 +11,22 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Guard lists the edits that no plugin may make, regardless of its manifest. Paths are as in the ABI; `*` matches any key
-// or element, and a key that ends with `/*` for all keys of that prefix.
+// Guard lists the edits that no plugin may make, regardless of its manifest. Paths have the syntax of the ABI; `*`
+// matches any key or element, and a key that ends with `/*` matches all keys with that prefix.
 type Guard struct {
-	// Immutable paths are neither set, changed nor removed.
+	// Immutable paths cannot be set, changed or removed.
 	Immutable []string
-	// Unforgeable paths may be removed but not set: the engine drops them anyway.
+	// Unforgeable paths may be removed but not set. The engine drops them anyway.
 	Unforgeable []string
-	// Off are booleans that are absent or false in every result. Setting one is an error; one that the object had is
-	// removed.
+	// Off are booleans that are absent or false in every result. Setting one is an error; one that was set in the
+	// object is removed.
 	Off []string
-	// KeptBy is the path of a string, such as an annotation. If it is KeptValue, booleans in KeptOff that the object had are not removed, although they are in
-	// Off. The path should be Unforgeable.
+	// KeptBy is the path of a string, such as an annotation. If the string is KeptValue, the booleans in KeptOff that
+	// were set in the object are kept, although they are in Off. KeptBy should be Unforgeable.
 	KeptBy, KeptValue string
 	KeptOff           []string
-	// AllowedPaths narrow what all plugins of the chain may write. Nil = what their manifests say, empty = nothing.
+	// AllowedPaths narrow the paths that all plugins of the chain may write. If nil, the manifests alone decide; if
+	// empty, no write is allowed.
 	AllowedPaths []string
 }
 
@@ -51,14 +52,15 @@ func DefaultGuard(kind string, podSpecs ...string) Guard {
 	for _, path := range podSpecs {
 		g.Off = append(g.Off, path+".hostNetwork", path+".hostPID", path+".hostIPC")
 	}
-	if kind == "Pod" { // the provider decides about them: see package tenantlimits
+	// The provider decides about these fields: see package tenantlimits.
+	if kind == "Pod" {
 		g.KeptBy, g.KeptValue = "metadata.annotations[plugins.refract.io/host-namespaces]", "keep"
 		g.KeptOff = []string{"spec.hostPID", "spec.hostIPC"}
 	}
 	return g
 }
 
-// podSpecPaths is where Kubernetes' own kinds have the spec of the pods that they make.
+// podSpecPaths are the paths of the pod spec in the built-in kinds that create pods.
 var podSpecPaths = map[string]string{
 	"Pod":                   "spec",
 	"PodTemplate":           "template.spec",
@@ -71,7 +73,7 @@ var podSpecPaths = map[string]string{
 	"CronJob.batch":         "spec.jobTemplate.spec.template.spec",
 }
 
-// guard is a Guard with the plugins' manifests, as a tree of path segments: an edit is checked on one way down.
+// guard is a Guard and the plugins' manifests as a tree of path segments, so that an edit is checked in one descent.
 type guard struct {
 	hook      Hook
 	plugins   []*Plugin
@@ -82,22 +84,24 @@ type guard struct {
 	kept      []string
 }
 
-// maxPlugins of a chain, one bit each.
+// maxPlugins limits the plugins of a chain: each has one bit.
 const maxPlugins = 64
 
 // rule is one segment of the guarded paths.
 type rule struct {
 	key         string
-	path        document.Path // to it
+	path        document.Path // path of this rule
 	any         bool          // `*`
-	prefix      string        // of the keys that it is for, instead of key
+	prefix      string        // prefix of the matched keys, instead of key
 	immutable   bool
 	unforgeable bool
-	chain       bool   // AllowedPaths has it
-	manifests   uint64 // plugins whose manifest has it
-	narrowed    uint64 // plugins whose PluginConfig.Writes has it
+	chain       bool   // listed in AllowedPaths
+	manifests   uint64 // bits of the plugins whose manifest lists it
+	narrowed    uint64 // bits of the plugins whose PluginConfig.Writes lists it
 	children    []*rule
-	free        uint64 // of the root's children: plugins that may write it and all below, which nothing protects
+	// For children of the root: bits of the plugins that may write the entry and all below it, where nothing is
+	// protected.
+	free uint64
 }
 
 func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
@@ -136,7 +140,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 	return out, err
 }
 
-// setFree finds what most edits are, those that need no walk.
+// setFree computes the free bits. They allow most edits without a descent.
 func (r *rule) setFree() {
 	if slices.ContainsFunc(r.children, func(c *rule) bool { return c.any || c.prefix != "" }) {
 		return
@@ -148,7 +152,7 @@ func (r *rule) setFree() {
 	}
 }
 
-// protects reports whether a rule at or below it is more than a permission.
+// protects reports whether a rule at or below r forbids edits.
 func (r *rule) protects() bool {
 	return r.immutable || r.unforgeable || slices.ContainsFunc(r.children, (*rule).protects)
 }
@@ -160,7 +164,7 @@ func orAll(paths []string) []string {
 	return paths
 }
 
-// add marks the end of a path. "*" alone is the root: everything.
+// add marks the rule at the end of a path. The path "*" is the root and covers everything.
 func (g *guard) add(path string, mark func(*rule)) error {
 	if path == "*" {
 		mark(g.root)

@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// check judges what the n-th plugin changed: every difference between the document and its base is that plugin's edit.
+// check checks the edits of the n-th plugin: every difference between the document and its base is its edit.
 func (g *guard) check(doc *document.Document, n int) error {
 	if !doc.Edited() {
 		return nil
@@ -42,7 +42,7 @@ func (g *guard) checkEdits(doc *document.Document, n int) error {
 	return found
 }
 
-// isFree reports whether the plugin may write the object's entry and all below, which is all there is to ask of most edits.
+// isFree reports whether the plugin may write the object's entry and all below. Most edits need no other check.
 func (r *rule) isFree(key string, bit uint64) bool {
 	for _, c := range r.children {
 		if c.key == key {
@@ -52,13 +52,13 @@ func (r *rule) isFree(key string, bit uint64) bool {
 	return false
 }
 
-// verdict gathers what the rules on the way say.
+// verdict accumulates the results of the rules along a path.
 type verdict struct {
 	manifest, narrowed, chain bool
 	broken                    *rule
 }
 
-// problem returns why an edit is refused, or nothing.
+// problem returns the reason why an edit is refused, or "" if it is allowed.
 func (g *guard) problem(doc *document.Document, e *document.Edit, bit uint64) string {
 	if len(e.Path) > 0 && g.root.isFree(e.Path[0].Key, bit) {
 		return ""
@@ -80,8 +80,7 @@ func (g *guard) problem(doc *document.Document, e *document.Edit, bit uint64) st
 	return ""
 }
 
-// judge goes down the rules that the path of an edit meets, and at its end to all below: a value that was replaced as a
-// whole.
+// judge applies the rules along the path of an edit and, at its end, all rules below: the whole value was replaced.
 func (r *rule) judge(doc *document.Document, e *document.Edit, rest document.Path, bit uint64, v *verdict) {
 	v.manifest = v.manifest || r.manifests&bit != 0
 	v.narrowed = v.narrowed || r.narrowed&bit != 0
@@ -102,7 +101,7 @@ func (r *rule) judge(doc *document.Document, e *document.Edit, rest document.Pat
 	}
 }
 
-// below judges the rules under a value that was replaced. Allowances do not apply: more was written.
+// below applies the rules under a replaced value. Permissions of deeper paths do not apply: more was written.
 func (r *rule) below(doc *document.Document, e *document.Edit, v *verdict) {
 	if r.immutable || r.unforgeable && !e.Removed {
 		before, now := values(doc.Base(), r.path), values(doc.Root().View(), r.path)
@@ -128,7 +127,7 @@ func (r *rule) matches(s document.Segment) bool {
 	return r.key == s.Key
 }
 
-// located is a value and the path at which it was found.
+// located is a value and its path.
 type located struct {
 	path  document.Path
 	value document.View
@@ -138,7 +137,7 @@ func sameValue(a, b located) bool {
 	return slices.Equal(a.path, b.path) && a.value.Equal(b.value)
 }
 
-// values finds what a path with wildcards leads to, in the order of the keys.
+// values returns the values that a path with wildcards matches, in the order of the keys.
 func values(root document.View, path document.Path) []located {
 	found := []located{{value: root}}
 	for _, s := range path {
@@ -151,7 +150,7 @@ func values(root document.View, path document.Path) []located {
 	return found
 }
 
-// step appends the entries or elements of a value that a segment of a rule matches.
+// step appends the entries or elements of a value that match a segment of a rule.
 func (l located) step(key string, out []located) []located {
 	prefix, prefixed := strings.CutSuffix(key, "/*")
 	one := func(s document.Segment, v document.View) {
@@ -191,7 +190,7 @@ func isOn(v document.View) bool {
 	return v.Exists() && (on || !ok)
 }
 
-// leftOff refuses what the n-th plugin turned on.
+// leftOff returns an error if the n-th plugin set a boolean of guard.off.
 func (g *guard) leftOff(doc *document.Document, n int, path document.Path) error {
 	var before []located
 	for i, now := range g.turnedOn(doc.Root().View(), path) {
@@ -205,7 +204,8 @@ func (g *guard) leftOff(doc *document.Document, n int, path document.Path) error
 	return nil
 }
 
-// turnedOn finds the values of a path of guard.off that are not off. Most objects have none, for which it allocates nothing.
+// turnedOn returns the values at a path of guard.off that are not off. It allocates nothing for most objects, which
+// have none.
 func (g *guard) turnedOn(root document.View, path document.Path) []located {
 	at := root
 	for _, s := range path {
@@ -220,7 +220,7 @@ func (g *guard) turnedOn(root document.View, path document.Path) []located {
 	return []located{{path, at}}
 }
 
-// turnOff removes what must be off and the object had before any plugin ran, and warns of it.
+// turnOff removes the booleans of guard.off that were set before any plugin ran, and adds a warning for each.
 func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 	for _, path := range g.off {
 		for _, on := range g.turnedOn(doc.Root().View(), path) {
@@ -236,7 +236,7 @@ func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 	return nil
 }
 
-// keeps reports whether the value at a path of guard.off stays: see Guard.KeptBy.
+// keeps reports whether the value at a path of guard.off is kept: see Guard.KeptBy.
 func (g *guard) keeps(base document.View, path document.Path) bool {
 	if !slices.Contains(g.kept, path.String()) {
 		return false
@@ -249,7 +249,7 @@ func (g *guard) keeps(base document.View, path document.Path) bool {
 	return ok && text == g.keptValue
 }
 
-// error blames the n-th plugin; -1 is none.
+// error returns a GuardError for the n-th plugin, or for no plugin if n is -1.
 func (g *guard) error(n int, path document.Path, rule string) error {
 	name := ""
 	if n >= 0 {

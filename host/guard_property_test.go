@@ -18,15 +18,14 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// The guard is held to a plain model: the object that each plugin was given and the one that it left behind are compared as a
-// whole, and each difference must be one that this plugin declared. What the plugins do is drawn at random, and so is what
-// they declare.
+// The guard is compared with a simple model: the whole object before and after each plugin is compared, and each
+// difference must be in the plugin's declared paths. The plugins' actions and declarations are random.
 
 type draw struct{ *rand.Rand }
 
 func (d draw) of(list ...string) string { return list[d.IntN(len(list))] }
 
-// path of something that is there, or nearly.
+// path returns the path of an existing value, or nearly one.
 func (d draw) path() string {
 	var b strings.Builder
 	b.WriteString(d.of("spec", "spec", "spec.hostNetwork", "spec.list", "spec.list.1", "metadata.labels", "metadata.annotations", "metadata", "status", "status.list"))
@@ -73,7 +72,7 @@ func (d draw) object() map[string]any {
 	return i.decode("", []byte(text)).(map[string]any)
 }
 
-// step draws one call of any function that changes the object, and some that only visit it.
+// step returns a random call of a function that changes the object, or sometimes of one that only visits it.
 func (d draw) step() step {
 	path := d.path()
 	switch d.IntN(16) {
@@ -123,10 +122,10 @@ func (d draw) writes() []string {
 	return out
 }
 
-// modelPath is a path as keys and positions in decimal.
+// modelPath is a path of keys and decimal positions.
 type modelPath []string
 
-// modelDiff lists the places at which two values differ.
+// modelDiff returns the paths at which two values differ.
 func modelDiff(path modelPath, before any, was bool, after any, is bool) (out []modelPath) {
 	below := func(s string) modelPath { return append(slices.Clone(path), s) }
 	b, wasMap := before.(map[string]any)
@@ -157,7 +156,7 @@ func modelDiff(path modelPath, before any, was bool, after any, is bool) (out []
 	return []modelPath{path}
 }
 
-// within reports whether a path lies at or below another, which may have wildcards.
+// within reports whether a path is at or below another one, which may have wildcards.
 func (p modelPath) within(allowed string) bool {
 	if allowed == "*" {
 		return true
@@ -167,7 +166,7 @@ func (p modelPath) within(allowed string) bool {
 		slices.EqualFunc(p[:len(segments)], segments, func(have, want string) bool { return want == "*" || have == want })
 }
 
-// at reads the model's value.
+// at returns the value of the model at the path.
 func (p modelPath) at(v any) (any, bool) {
 	for _, s := range p {
 		switch c := v.(type) {
@@ -190,7 +189,7 @@ func (p modelPath) at(v any) (any, bool) {
 	return v, true
 }
 
-// modelRefuses reports whether what a plugin made of an object is to be refused.
+// modelRefuses reports whether the result of a plugin must be refused.
 func modelRefuses(before, after map[string]any, writes []string) bool {
 	same := func(path ...string) bool {
 		return len(modelDiff(nil, wrap(modelPath(path).at(before)), true, wrap(modelPath(path).at(after)), true)) == 0
@@ -242,7 +241,7 @@ func quoted(list []string) string {
 	return strings.Join(out, ",")
 }
 
-// guardProperty draws two plugins and an object and compares.
+// guardProperty generates two plugins and an object, and compares guard and model.
 func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 	object := d.object()
 	names := []string{"first", "second"}
@@ -259,7 +258,7 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 		}
 		free, held = append(free, load([]string{"*"})), append(held, load(writes[len(writes)-1]))
 	}
-	// What each plugin does when nothing holds it, one at a time.
+	// Edits of each plugin without a guard, one plugin at a time.
 	states := []map[string]any{object}
 	for _, p := range free {
 		chain, err := NewChain(Outgoing, Guard{}, p)
@@ -267,7 +266,8 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 		doc := document.New()
 		doc.Reset(states[len(states)-1])
 		if _, err := chain.Run(t.Context(), doc, &Env{Context: benchContext()}); err != nil {
-			return false // a step into a scalar, or the like
+			// The plugin failed, for example by a step into a scalar.
+			return false
 		}
 		states = append(states, runtime.DeepCopyJSON(doc.Value()))
 	}

@@ -28,7 +28,7 @@ func TestGuard(t *testing.T) {
 		writes string
 		narrow []string
 		steps  []step
-		path   string // that is refused
+		path   string // refused path
 	}{
 		"labels":                       {`"metadata.labels"`, nil, []step{set("metadata.labels.x", "1"), remove("metadata.labels.app")}, ""},
 		"outside of the manifest":      {`"metadata.labels"`, nil, []step{set("spec.type", "x")}, "spec.type"},
@@ -74,7 +74,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestGuardBlames: the edit of the second plugin lies where only the first may write.
+// TestGuardBlames checks the plugin in the error: the second plugin edits a path that only the first may write.
 func TestGuardBlames(t *testing.T) {
 	h := newHost(t)
 	first := mustLoad(t, h, "first", guest("first", `"spec"`, returnZero, set("spec.x", "1")), PluginConfig{})
@@ -86,7 +86,7 @@ func TestGuardBlames(t *testing.T) {
 	}
 }
 
-// TestGuardJudgesEachPlugin: whoever touches a list last is not the author of what others did to it.
+// TestGuardJudgesEachPlugin checks that the last plugin that edits a list is not blamed for the edits of others.
 func TestGuardJudgesEachPlugin(t *testing.T) {
 	h := newHost(t)
 	reshapes := mustLoad(t, h, "reshapes", guest("reshapes", `"metadata.labels"`, returnZero, step{"remove_elem", []any{step{"get", []any{1, "spec.ports"}}, 0}}), PluginConfig{})
@@ -98,7 +98,7 @@ func TestGuardJudgesEachPlugin(t *testing.T) {
 	}
 }
 
-// TestGuardSeesWhatIsLeftBehind: what a plugin sets and takes back leaves empty maps, which mean something.
+// TestGuardSeesWhatIsLeftBehind checks empty maps that remain after a value was set and removed: they have a meaning.
 func TestGuardSeesWhatIsLeftBehind(t *testing.T) {
 	h := newHost(t)
 	for path, object := range map[string]map[string]any{
@@ -134,7 +134,7 @@ func TestIgnoredFailureCoversTheGuard(t *testing.T) {
 	}
 }
 
-// TestMarksOfTheEngine: a copy says whose it is in labels and annotations of two prefixes.
+// TestMarksOfTheEngine checks the labels and annotations of two prefixes that identify the owner of a copy.
 func TestMarksOfTheEngine(t *testing.T) {
 	h := newHost(t)
 	for _, field := range []string{"labels", "annotations"} {
@@ -149,7 +149,7 @@ func TestMarksOfTheEngine(t *testing.T) {
 	}
 }
 
-// TestPodTemplates: host namespaces are off wherever an object has the spec of a pod.
+// TestPodTemplates checks that host namespaces are off at every path of a pod spec.
 func TestPodTemplates(t *testing.T) {
 	h := newHost(t)
 	for kind, c := range map[string]struct {
@@ -192,7 +192,8 @@ func TestPodTemplates(t *testing.T) {
 			if !errors.As(err, &e) || e.Path != path || e.Plugin != "p" {
 				t.Errorf("%v, want %s refused", err, path)
 			}
-			doc.Reset(object(`,"hostPID":true`)) // inherited
+			// The object had it before.
+			doc.Reset(object(`,"hostPID":true`))
 			_, err = chain().Run(t.Context(), doc, &Env{})
 			require.NoError(t, err)
 			if v, _ := doc.Root().At(path); v.Exists() {
@@ -256,7 +257,8 @@ func TestGuardTurnsInheritedOff(t *testing.T) {
 	}
 }
 
-// A pod with the annotation keeps hostPID and hostIPC, which the provider may refuse, but not hostNetwork. No plugin can set the annotation.
+// TestGuardKeepsHostNamespacesOnRequest uses a pod with the annotation: it keeps hostPID and hostIPC, which the
+// provider may refuse, but not hostNetwork. No plugin can set the annotation.
 func TestGuardKeepsHostNamespacesOnRequest(t *testing.T) {
 	pod := func(annotation string) map[string]any {
 		return map[string]any{

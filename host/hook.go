@@ -7,9 +7,9 @@ package host
 type Hook int
 
 const (
-	// Outgoing is a consumer's object on its way to the provider.
+	// Outgoing is the hook for a consumer's object that is reflected to the provider.
 	Outgoing Hook = iota
-	// Incoming is a provider's object whose status is on its way back.
+	// Incoming is the hook for a provider's object whose status is reflected back.
 	Incoming
 
 	hooks = 2
@@ -17,5 +17,5 @@ const (
 
 var hookNames = [hooks]string{"outgoing", "incoming"}
 
-// String is the name of the module's export and of the manifest's entry.
+// String returns the name of the hook in the module's exports and in the manifest.
 func (h Hook) String() string { return hookNames[h] }

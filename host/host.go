@@ -17,19 +17,20 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// Host compiles and runs plugins. Safe for concurrent use.
+// Host compiles and runs plugins. It is safe for concurrent use.
 type Host struct {
 	config  Config
 	logger  *slog.Logger
-	timeout time.Duration // of a chain
+	timeout time.Duration // timeout of a chain
 	imports imports
-	cache   *codeCache // nil without a folder for it
+	cache   *codeCache // nil if no cache directory is configured
 
-	mu      sync.Mutex
-	runtime wazero.Runtime // of the modules that are not compiled with the cache; made when first needed
+	mu sync.Mutex
+	// The runtime of modules compiled without the cache, created when first needed.
+	runtime wazero.Runtime
 }
 
-// New starts a host, which must be closed.
+// New returns a host, which must be closed.
 func New(ctx context.Context, c Config) (*Host, error) {
 	h := &Host{config: c, logger: c.logger, timeout: cmp.Or(c.timeout, 5*time.Second), imports: hostImports()}
 	if h.logger == nil {
@@ -51,7 +52,7 @@ func runtimeConfig() wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfigCompiler().WithDebugInfoEnabled(false)
 }
 
-// uncached returns the runtime that compiles in memory alone.
+// uncached returns the runtime that compiles in memory only.
 func (h *Host) uncached(ctx context.Context) (wazero.Runtime, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,8 +67,8 @@ func (h *Host) uncached(ctx context.Context) (wazero.Runtime, error) {
 	return r, nil
 }
 
-// compile returns the module and the runtime that it belongs to. The cause of an error is the module, or the
-// machine (see IsTransient), never the cache.
+// compile returns the module and its runtime. The cause of an error is the module or the machine (see IsTransient),
+// never the cache.
 func (h *Host) compile(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
 	var cacheErr error
 	if h.cache != nil {
@@ -88,7 +89,7 @@ func (h *Host) compile(ctx context.Context, wasm []byte) (wazero.CompiledModule,
 	return compiled, r, err
 }
 
-// compileIn keeps a panic of the compiler, which reads bytes of unknown origin, from spreading.
+// compileIn compiles a module and returns a panic of the compiler as an error, because the bytes are of unknown origin.
 func compileIn(ctx context.Context, r wazero.Runtime, wasm []byte) (_ wazero.CompiledModule, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -98,7 +99,7 @@ func compileIn(ctx context.Context, r wazero.Runtime, wasm []byte) (_ wazero.Com
 	return r.CompileModule(ctx, wasm)
 }
 
-// CacheFailures returns how often the folder of Config.WithCacheDir could not be used as it was.
+// CacheFailures returns how often the directory of Config.WithCacheDir could not be used.
 func (h *Host) CacheFailures() int64 {
 	if h.cache == nil {
 		return 0
@@ -106,7 +107,7 @@ func (h *Host) CacheFailures() int64 {
 	return h.cache.failures.Load()
 }
 
-// Close closes the runtimes and their plugins. No call may be running.
+// Close closes the runtimes and their plugins. No call may be in progress.
 func (h *Host) Close(ctx context.Context) error {
 	var err error
 	if h.runtime != nil {
@@ -118,8 +119,7 @@ func (h *Host) Close(ctx context.Context) error {
 	return err
 }
 
-// memory is the linear memory of one instance. It knows when the module was refused more, which a trap alone does not
-// tell.
+// memory is the linear memory of one instance. It records refused growth, which a trap alone does not reveal.
 type memory struct {
 	bytes   []byte
 	max     uint64
@@ -130,8 +130,8 @@ type memory struct {
 // Allocate implements experimental.MemoryAllocator.
 func (m *memory) Allocate(uint64, uint64) experimental.LinearMemory { return m }
 
-// Reallocate implements experimental.LinearMemory. Its first call is for the initial size, where wazero takes no refusal:
-// the panic is caught by the instantiation.
+// Reallocate implements experimental.LinearMemory. wazero accepts no refusal of the first call, for the initial size.
+// Reallocate panics instead, and instantiate recovers.
 func (m *memory) Reallocate(size uint64) []byte {
 	if size > m.max {
 		m.refused = true
@@ -142,7 +142,7 @@ func (m *memory) Reallocate(size uint64) []byte {
 	}
 	m.started = true
 	if size > uint64(cap(m.bytes)) {
-		// At least double, so that growing page by page does not copy each time.
+		// The size at least doubles, so that growth by single pages does not copy each time.
 		grown := make([]byte, size, min(max(size, 2*uint64(cap(m.bytes))), m.max))
 		copy(grown, m.bytes)
 		m.bytes = grown

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// realModule is a default plugin, as TinyGo compiles it.
+// realModule returns a default plugin, compiled by TinyGo.
 func realModule(t testing.TB) []byte {
 	t.Helper()
 	wasm, err := os.ReadFile("../plugins/service/service.wasm")
@@ -25,25 +25,25 @@ func realModule(t testing.TB) []byte {
 	return wasm
 }
 
-// damaged limits what a module may cost that came through by chance.
+// damaged limits the cost of a damaged module that happens to load.
 var damaged = host.PluginConfig{Limits: host.Limits{Fuel: 1_000_000, MemoryPages: 64}}
 
-// slowestLoad is ten times the estimate that the limits allow.
+// slowestLoad is ten times the maximum estimate that the limits allow.
 const slowestLoad = 20 * time.Second
 
-// largestLoad is how much memory a load may allocate, in bytes and altogether: sixteen times what a default plugin takes, and
-// some for each byte of what is loaded.
+// largestLoad returns the number of bytes that a load may allocate in total: sixteen times the allocations of a default
+// plugin, and some for each byte of the module.
 func largestLoad(wasm []byte) uint64 { return 128<<20 + 2048*uint64(len(wasm)) }
 
-// allocated is how much this process has allocated so far, in bytes.
+// allocated returns the number of bytes that this process has allocated so far.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// tryModule loads bytes of any origin. Whatever comes of it is an error of the host's own types, and if it loads, an
-// object goes through it or does not, but is not changed by half.
+// tryModule loads bytes of any origin. An error must have a type of the host. If the module loads, it mutates an object
+// completely or not at all.
 func tryModule(t *testing.T, h *host.Host, wasm []byte) {
 	t.Helper()
 	ctx := context.Background()
@@ -55,7 +55,7 @@ func tryModule(t *testing.T, h *host.Host, wasm []byte) {
 	if err != nil && len(err.Error()) > 4096 {
 		t.Fatalf("loading %d bytes gave an error of %d", len(wasm), len(err.Error()))
 	}
-	// Loading is bounded whatever the bytes are; how long that is depends on the machine, and on what else it does.
+	// Loading is bounded for all inputs. The time depends on the machine and its load.
 	if took := time.Since(begun); took > slowestLoad {
 		t.Fatalf("loading %d bytes took %v", len(wasm), took)
 	}
@@ -68,7 +68,8 @@ func tryModule(t *testing.T, h *host.Host, wasm []byte) {
 	defer func() { _ = p.Close(ctx) }()
 	chain, err := host.NewChain(host.Outgoing, host.DefaultGuard("Service"), p)
 	if err != nil {
-		return // a manifest with paths that are none
+		// The manifest has malformed paths.
+		return
 	}
 	doc := document.New()
 	doc.Reset(object("Service"))
@@ -97,7 +98,8 @@ func TestTruncatedModules(t *testing.T) {
 func TestRandomModules(t *testing.T) {
 	a, wasm := newArena(t), realModule(t)
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 100 { // noise, and noise that begins well
+	// Noise, and noise after a valid header.
+	for range 100 {
 		noise := make([]byte, random.IntN(2000))
 		for i := range noise {
 			noise[i] = byte(random.Uint32())
@@ -105,7 +107,8 @@ func TestRandomModules(t *testing.T) {
 		tryModule(t, a.host, noise)
 		tryModule(t, a.host, append([]byte("\x00asm\x01\x00\x00\x00"), noise...))
 	}
-	for range 60 { // a real module with some bytes changed
+	// A real module with some bytes changed.
+	for range 60 {
 		flipped := append([]byte{}, wasm...)
 		for range 1 + random.IntN(8) {
 			flipped[random.IntN(len(flipped))] = byte(random.Uint32())
@@ -115,14 +118,15 @@ func TestRandomModules(t *testing.T) {
 	a.survives(t)
 }
 
-// FuzzLoad is tryModule for all that the fuzzer can think of; it begins with the hostile suite.
+// FuzzLoad runs tryModule on generated modules. The seeds are the hostile suite.
 func FuzzLoad(f *testing.F) {
 	for _, dir := range []string{"load", "run"} {
 		for _, g := range readGuests(f, dir) {
 			f.Add(g.assemble(f))
 		}
 	}
-	for _, n := range []int{100, 1_000} { // which take a compiler long; the fuzzer gives up after 10 s
+	// These modules take a compiler long. The fuzzer gives up after 10 s.
+	for _, n := range []int{100, 1_000} {
 		for _, wasm := range host.Costly(n) {
 			f.Add(wasm)
 		}

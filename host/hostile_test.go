@@ -24,21 +24,21 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// The hostile suite. Each file of testdata/hostile is one bad guest, as text, and says in its first lines what it tries
-// and which error it must get. Those of load/ are whole modules that must not load. Those of run/ load well and are
-// bad when they run: they are either whole modules, or a function $bad, which prelude.wat and the wrapper below make
-// a plugin of. The wrapped ones behave for objects of the kind "Good".
+// The hostile suite. Each file of testdata/hostile is one bad guest, as text; its first lines describe the attack and
+// the expected error. Guests of load/ are whole modules that must not load. Guests of run/ load but are bad when they
+// run: they are either whole modules, or a function $bad, which prelude.wat and the wrapper below turn into a plugin.
+// Wrapped ones behave well for objects of the kind "Good".
 
 // guest is one file.
 type guest struct {
 	name   string
 	text   string
-	errors []string // types that are right; empty = no particular one
+	errors []string // accepted types; empty = any
 	stages []string // of a LoadError
-	says   []string // one of these is in the message
-	ok     bool     // no error is right
-	calls  int      // the call that must fail is the last of them
-	logged string   // is in the log
+	says   []string // the message contains one of these
+	ok     bool     // the call must succeed
+	calls  int      // number of calls, of which the last must fail
+	logged string   // expected text in the log
 	kind   string
 	writes string
 }
@@ -82,7 +82,7 @@ func parseGuest(t testing.TB, name, text string) guest {
 	return g
 }
 
-// want reads "stage/stage Error Error: words|words".
+// want parses "stage/stage Error Error: words|words".
 func (g *guest) want(text string) {
 	if g.ok = text == "ok"; g.ok {
 		return
@@ -125,7 +125,7 @@ func (g *guest) assemble(t testing.TB) []byte {
 	return wasm
 }
 
-// check compares an error with what the guest must get.
+// check compares an error with the expectations of the guest.
 func (g *guest) check(t *testing.T, err error) {
 	t.Helper()
 	if g.ok {
@@ -168,7 +168,7 @@ func as[E error](err error) bool {
 	return errors.As(err, &e)
 }
 
-// arena is a host with a well-behaved plugin, and counts what guests log.
+// arena is a host with a well-behaved plugin. It counts the log lines of guests.
 type arena struct {
 	host *host.Host
 	good *host.Plugin
@@ -200,7 +200,7 @@ func newArena(t testing.TB) *arena {
 	return a
 }
 
-// object is new each time, so that a change of it shows.
+// object returns a new object each time, so that a change is visible.
 func object(kind string) map[string]any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": kind,
@@ -219,7 +219,7 @@ func object(kind string) map[string]any {
 
 var hostileContext = map[string]any{"offloadingPatch": map[string]any{"tolerations": []any{}}, "nodeName": "far"}
 
-// run runs one object through a chain of plugins and proves that an error leaves no trace.
+// run runs one object through a chain of plugins and checks that an error leaves no trace.
 func (a *arena) run(t *testing.T, kind, guard string, env *host.Env, plugins ...*host.Plugin) (*host.Outcome, error) {
 	t.Helper()
 	chain, err := host.NewChain(host.Outgoing, host.DefaultGuard(guard), plugins...)
@@ -240,14 +240,14 @@ func (a *arena) run(t *testing.T, kind, guard string, env *host.Env, plugins ...
 	return out, err
 }
 
-// maxLogged is what a guest may make the host write, for the default limit of 2 MiB: the text and what goes around it.
+// maxLogged is the maximum size of the log for the default limit of 2 MiB: the text and its attributes.
 const maxLogged = 16 << 20
 
 func (a *arena) env() *host.Env {
 	return &host.Env{Context: hostileContext, Domain: "shop", RemapIP: func(ip string) (string, bool) { return ip, true }}
 }
 
-// survives proves that the host is as good as before.
+// survives checks that the host still works.
 func (a *arena) survives(t *testing.T) {
 	t.Helper()
 	if _, err := a.run(t, "Service", "Service", a.env(), a.good); err != nil {
@@ -286,7 +286,7 @@ func (g *guest) checkStage(t *testing.T, err error) {
 	t.Errorf("refused at %q, want %q: %.300v", load.Stage, g.stages, err)
 }
 
-// generatedGuests are too long to be written out.
+// generatedGuests returns guests that are too long for a file.
 func generatedGuests() (guests []guest) {
 	add := func(name, says, text string) {
 		guests = append(guests, guest{name: name, stages: []string{"format"}, says: []string{says}, text: text})
@@ -294,7 +294,7 @@ func generatedGuests() (guests []guest) {
 	add("many-locals", "locals", "(module (func (local "+strings.Repeat("i64 ", 50_000)+")))")
 	add("many-functions", "functions", "(module "+strings.Repeat("(func)", 100_001)+")")
 	add("deep-blocks", "nesting", "(module (func "+strings.Repeat("block ", 20_000)+strings.Repeat("end ", 20_000)+"))")
-	// 50 KB that the compiler would work on for a minute.
+	// The compiler would need a minute for these 50 KB.
 	loops := strings.Repeat("(loop (local.set 3 (i64.add (local.get 9) (i64.const 1))) (br_if 0 (i64.eqz (local.get 7))))", 3000)
 	add("compiler-bomb", "compiling", "(module (func (local "+strings.Repeat("i64 ", 500)+") "+loops+"))")
 	return guests
@@ -304,23 +304,27 @@ func TestHostileModulesAreStopped(t *testing.T) {
 	a := newArena(t)
 	for _, g := range readGuests(t, "run") {
 		t.Run(g.name, func(t *testing.T) {
-			limits := host.Limits{Fuel: 10_000_000} // a twentieth of the default, for the race detector's sake
+			// A twentieth of the default, because of the race detector.
+			limits := host.Limits{Fuel: 10_000_000}
 			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits, Kinds: []string{"*"}, Writes: []string{"*"}})
 			require.NoError(t, err)
 			defer func() { _ = p.Close(context.Background()) }()
-			for round := range 2 { // a fresh instance is no better
+			// A fresh instance behaves the same.
+			for round := range 2 {
 				for range g.calls - 1 {
 					_, err = a.run(t, "Bad", g.kind, a.env(), p)
 					require.NoError(t, err, "an earlier call")
 				}
-				// Behind a good plugin, whose edits must go too.
+				// Run it after a good plugin, whose edits must be dropped, too.
 				env := a.env()
 				out, err := a.run(t, "Bad", g.kind, env, a.good, p)
 				g.check(t, err)
-				if round == 0 && !strings.Contains(a.logs.String(), g.logged) { // a leak is logged once in a while
+				// A leak is not logged every time.
+				if round == 0 && !strings.Contains(a.logs.String(), g.logged) {
 					t.Errorf("the log does not have %q: %s", g.logged, a.logs.String())
 				}
-				if len(out.Warnings) > 34 { // of two plugins
+				// These are warnings of two plugins.
+				if len(out.Warnings) > 34 {
 					t.Errorf("%d warnings", len(out.Warnings))
 				}
 				a.survives(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Names of the modules that a plugin may import from.
+// Names of the modules that provide functions to plugins.
 const (
 	moduleRefract = "refract"
 	moduleExtism  = "extism:host/env"
@@ -25,20 +25,20 @@ const (
 	f64 = api.ValueTypeF64
 )
 
-// hostFunction is one function that the host gives to plugins. Parameters and results are on the stack, as in api.GoFunc;
-// the instance comes instead of the context. A panic with one of this package's errors ends the call.
+// hostFunction is one function that the host provides to plugins. Parameters and results are on the stack, as in
+// api.GoFunc, but the instance takes the place of the context. A panic with one of this package's errors ends the call.
 type hostFunction struct {
 	params, results []api.ValueType
 	call            goFunction
 }
 
-// goFunction is an api.GoFunction of a call's instance.
+// goFunction is an api.GoFunction that receives the instance of the call.
 type goFunction func(i *instance, stack []uint64)
 
-// Call implements api.GoFunction. The context is what CallWithStack was given.
+// Call implements api.GoFunction. The context is the instance passed to CallWithStack.
 func (f goFunction) Call(ctx context.Context, stack []uint64) { f(ctx.(*instance), stack) }
 
-// imports are all functions, by module and name.
+// imports are all host functions, by module and name.
 type imports map[string]map[string]hostFunction
 
 func hostImports() imports {
@@ -49,7 +49,7 @@ func hostImports() imports {
 	}
 }
 
-// fn writes a signature: types(i32, …) in, an optional result.
+// fn returns a hostFunction with an optional result and the given parameter types.
 func fn(call func(*instance, []uint64), result []api.ValueType, params ...api.ValueType) hostFunction {
 	return hostFunction{params: params, results: result, call: call}
 }
@@ -61,8 +61,8 @@ var (
 	anF64 = []api.ValueType{f64}
 )
 
-// instantiate makes the host modules of a runtime. wazero hands the context of a call to host functions as it got it, so
-// that the instance, which is that context, is found by one type assertion.
+// instantiate creates the host modules in a runtime. wazero passes the context of a call to host functions unchanged.
+// The instance is that context, so that one type assertion finds it.
 func (im imports) instantiate(ctx context.Context, r wazero.Runtime) error {
 	for module, functions := range im {
 		b := r.NewHostModuleBuilder(module)
@@ -76,7 +76,7 @@ func (im imports) instantiate(ctx context.Context, r wazero.Runtime) error {
 	return nil
 }
 
-// check returns an error unless the host has what a module imports.
+// check returns an error if the module imports a function that the host does not have.
 func (im imports) check(m wazero.CompiledModule) error {
 	for _, def := range m.ImportedFunctions() {
 		module, name, _ := def.Import()

@@ -11,7 +11,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// ineffective lists what the configuration permits and the manifest does not: whoever wrote it expects more than there is.
+// ineffective returns a warning for each permission in the configuration that the manifest does not request: it has no
+// effect.
 func (p *Plugin) ineffective() (warnings []string) {
 	for _, path := range p.writes {
 		if !p.manifest.MayWrite(path) {
@@ -33,7 +34,7 @@ func listOrNothing(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// pathsOverlap reports whether an edit can be at or below both paths of a list of writes. Both are valid.
+// pathsOverlap reports whether an edit can be at or below both paths of writes. Both must be valid.
 func pathsOverlap(a, b string) bool {
 	if a == "*" || b == "*" {
 		return true

@@ -14,43 +14,43 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// instance is one running copy of a module: its own memory, one call at a time. It is the context.Context of its calls:
-// host functions need no lookup to find it.
+// instance is a running copy of a module. It has its own memory and serves one call at a time. It is the
+// context.Context of its calls, so that host functions find it without a lookup.
 type instance struct {
 	plugin *Plugin
-	busy   atomic.Uint32 // 1 while a call, or the pool's lock, owns the hot instance
+	busy   atomic.Uint32 // 1 while a call, or the pool under its lock, owns the hot instance
 	mod    api.Module
 	memory memory
-	fuel   api.MutableGlobal // nil when unmetered
+	fuel   api.MutableGlobal // nil if unmetered
 	depth  api.Global
 	hooks  [hooks]api.Function
 	stack  [1]uint64
 
-	// The present call. doc is nil outside of hooks.
+	// The current call. doc is nil outside of hooks.
 	during     string
-	budget     int64 // fuel at its start
-	owed       int64 // fuel for the host's work, not taken yet
+	budget     int64 // fuel at the beginning
+	owed       int64 // fuel for the host's work that is not charged yet
 	doc        *document.Document
 	env        *Env
-	floor      int    // nodes of the document that earlier plugins made
-	generation uint64 // of handles, in their upper bits
+	floor      int    // number of nodes created by earlier plugins
+	generation uint64 // generation of handles, in their upper bits
 	skipped    bool
 	failed     bool
 	reason     string
 
-	encoded    []byte // the last result of json, for the retry with a larger buffer
+	encoded    []byte // last encoding of json or keys, for a second call with a larger buffer
 	encodedFor document.View
 	encodedAt  uint64
 	keyScratch []string
 	kernel     kernel
 	random     uint64 // state of WASI's random_get
-	slept      int64  // nanoseconds by which WASI's clock was moved
+	slept      int64  // nanoseconds by which WASI's clock was advanced
 	output     output
-	domain     string // of the last call
-	ran        bool   // code of the module, since it was put back
-	inherits   bool   // state of an earlier call
+	domain     string // domain of the last call
+	ran        bool   // code of the module has run since the instance was reset
+	inherits   bool   // the instance has state of an earlier call
 	globals    []api.MutableGlobal
-	// startOutput are the bytes put out before any object was there.
+	// startOutput is the number of bytes written outside of hooks.
 	startOutput int
 }
 
@@ -66,7 +66,7 @@ var (
 	errOutOfFuel     = errors.New("out of fuel")
 )
 
-// As a context.Context an instance is like Background: nothing in a call waits.
+// As a context.Context, an instance behaves like Background: nothing in a call waits.
 
 // Deadline implements context.Context.
 func (*instance) Deadline() (deadline time.Time, ok bool) { return }
@@ -80,11 +80,12 @@ func (*instance) Err() error { return nil }
 // Value implements context.Context.
 func (*instance) Value(any) any { return nil }
 
-// run calls a hook on the document. The instance must be discarded after any error but a PluginFailedError.
+// run calls a hook on the document. After any error except a PluginFailedError the instance must be discarded.
 func (i *instance) run(hook Hook, doc *document.Document, env *Env, call *Call) error {
 	limits := &i.plugin.limits
 	doc.Begin(i.plugin.config, limits.Handles, limits.OutputBytes)
-	doc.SetWorkLimit(limits.Fuel / hostPrice) // of one operation; what is left of the fuel is compared when it is charged
+	// This limits one operation. The remaining fuel is checked when the work is charged.
+	doc.SetWorkLimit(limits.Fuel / hostPrice)
 	i.begin(hook.String(), limits.Fuel)
 	i.doc, i.env, i.floor = doc, env, doc.Nodes()
 	if i.generation = (i.generation + generationStep) & generationMask; i.generation == 0 {
@@ -116,7 +117,7 @@ func (i *instance) invoke(hook api.Function) error {
 	return i.refusal()
 }
 
-// refusal is the plugin's own error.
+// refusal returns the plugin's own error.
 func (i *instance) refusal() error {
 	reason := i.reason
 	if !i.failed && len(i.kernel.err) > 0 {
@@ -128,7 +129,7 @@ func (i *instance) refusal() error {
 	return &PluginFailedError{Plugin: i.plugin.name, During: i.during, Reason: reason}
 }
 
-// begin gives the next call its fuel and forgets the last one.
+// begin resets the state of the last call and sets the fuel of the next.
 func (i *instance) begin(during string, budget int64) {
 	i.during, i.budget = during, budget
 	i.skipped, i.failed, i.reason = false, false, ""
@@ -147,7 +148,7 @@ func (i *instance) refuel(units int64) {
 	}
 }
 
-// left is the fuel that is left; negative when it ran out.
+// left returns the remaining fuel. It is negative after the fuel ran out.
 func (i *instance) left() int64 {
 	if i.fuel == nil {
 		return i.budget
@@ -155,24 +156,24 @@ func (i *instance) left() int64 {
 	return int64(i.fuel.Get())
 }
 
-// used returns the fuel that the call used, at most its budget.
+// used returns the fuel used by the call, at most its budget.
 func (i *instance) used() int64 { return min(i.budget-i.left()+i.owed, i.budget) }
 
-// charge takes fuel for work of the host. Otherwise a plugin could have the host work for it without a limit.
+// charge takes fuel for work of the host. Otherwise the host would work for a plugin without limit.
 func (i *instance) charge(units int64) {
 	if i.owed += hostPrice * units; i.owed > maxOwed {
 		i.settle()
 	}
 }
 
-// hostPrice is the fuel for a unit of work, with room for machines whose memory is slow and whose loops are fast: there the
-// dearest functions took eleven times as long as the guest's own code at a price of 1.
+// hostPrice is the fuel for a unit of work. It leaves room for machines with slow memory and fast loops: at a price of
+// 1, the most expensive functions took eleven times as long there as the guest's own code.
 const hostPrice = 8
 
-// maxOwed is work that does not matter yet: some microseconds.
+// maxOwed is an amount of uncharged work that does not matter: some microseconds.
 const maxOwed = 4096
 
-// settle takes the fuel that is owed.
+// settle charges the owed fuel.
 func (i *instance) settle() {
 	left := i.left() - i.owed
 	i.owed = 0
@@ -185,13 +186,13 @@ func (i *instance) settle() {
 	}
 }
 
-// isLate reports whether the time of the chain is over.
+// isLate reports whether the chain has timed out.
 func (i *instance) isLate() bool { return i.env != nil && time.Now().After(i.env.ends) }
 
-// lateError names the plugin of the chain that took the longest, which need not be this one.
+// lateError returns the error for a timeout. It names the slowest plugin of the chain, which may be another one.
 func (i *instance) lateError() error { return i.env.lateError(i.plugin, i.during, time.Now()) }
 
-// spend counts output bytes. The document counts the bytes of a hook, the instance the bytes of its start.
+// spend counts output bytes. The document counts them during a hook, the instance during its start.
 func (i *instance) spend(function string, n int) {
 	i.charge(int64(n) / 8)
 	if i.doc == nil {
@@ -205,7 +206,7 @@ func (i *instance) spend(function string, n int) {
 	}
 }
 
-// text is a string in the guest's memory, borrowed: valid until the guest runs on.
+// text returns a string in the guest's memory. It is borrowed: valid until the guest continues.
 func (i *instance) text(function string, ptr, size uint64) string {
 	if uint32(size) == 0 {
 		return ""
@@ -214,7 +215,8 @@ func (i *instance) text(function string, ptr, size uint64) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// bytes is a part of the guest's memory, borrowed as well. The memory is of our allocator: no call into the runtime.
+// bytes returns a part of the guest's memory, borrowed too. The memory belongs to our allocator, so no call into the
+// runtime is needed.
 func (i *instance) bytes(function string, ptr, size uint64) []byte {
 	from := uint64(uint32(ptr))
 	to := from + uint64(uint32(size))
@@ -224,7 +226,7 @@ func (i *instance) bytes(function string, ptr, size uint64) []byte {
 	return i.memory.bytes[from:to:to]
 }
 
-// node is the place that a handle names; the zero Node for 0.
+// node returns the node of a handle, or the zero Node for handle 0.
 func (i *instance) node(function string, handle uint64) document.Node {
 	if i.doc == nil {
 		i.misuse(function, "there is an object in outgoing and incoming only")
@@ -240,7 +242,7 @@ func (i *instance) node(function string, handle uint64) document.Node {
 	return n
 }
 
-// handle returns the number by which the guest names a node.
+// handle returns the handle of a node.
 func (i *instance) handle(n document.Node) uint64 {
 	id := uint64(n.ID())
 	if id <= document.ConfigRoot {
@@ -249,14 +251,15 @@ func (i *instance) handle(n document.Node) uint64 {
 	return i.generation | id
 }
 
-// misuse ends the call: the guest broke the contract.
+// misuse ends the call because the guest violated the ABI.
 func (i *instance) misuse(function, problem string) {
 	panic(&AccessError{Plugin: i.plugin.name, During: i.during, Function: function, Problem: problem})
 }
 
 // abort ends the call with an error of the document.
 func (i *instance) abort(function string, err error) {
-	i.owed += hostPrice * i.doc.TakeWork() // what was done before it failed is paid for, too
+	// Work done before the failure is charged, too.
+	i.owed += hostPrice * i.doc.TakeWork()
 	panic(i.documentError(function, err))
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// forgetful counts its calls in memory, and does something at each that it would not do at the first.
+// forgetful counts its calls in memory, and behaves differently after the third one.
 func forgetful(t testing.TB, later string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"f","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
@@ -32,7 +32,7 @@ func forgetful(t testing.TB, later string) []byte {
 	return wasm
 }
 
-// TestLeakingPluginFailsNoObject: what earlier calls left behind is not charged to the object that comes by.
+// TestLeakingPluginFailsNoObject checks that state left by earlier calls fails no object.
 func TestLeakingPluginFailsNoObject(t *testing.T) {
 	for name, later := range map[string]string{
 		"memory":         `(if (i32.eq (memory.grow (i32.const 300)) (i32.const -1)) (then (unreachable)))`,
@@ -78,7 +78,7 @@ func TestLeakingPluginFailsNoObject(t *testing.T) {
 	}
 }
 
-// TestOwnFailureIsRepeatedOnce: a plugin that fails for the object fails, and is not taken for one that leaks.
+// TestOwnFailureIsRepeatedOnce checks that a plugin that always fails is repeated once and not reported as leaking.
 func TestOwnFailureIsRepeatedOnce(t *testing.T) {
 	p := mustLoad(t, newHost(t), "bad", forgetful(t, `(nop)) (else (unreachable)`), PluginConfig{})
 	chain, err := NewChain(Outgoing, DefaultGuard("Pod"), p)
@@ -96,8 +96,8 @@ func TestOwnFailureIsRepeatedOnce(t *testing.T) {
 	}
 }
 
-// TestForbiddenEditIsJudgedOnce of a plugin that always makes it: the error is the guard's, the edit is not there, and the plugin is not
-// taken for one that leaks.
+// TestForbiddenEditIsJudgedOnce uses a plugin that always makes a forbidden edit: the error is the guard's, the edit is
+// dropped, and the plugin is not reported as leaking.
 func TestForbiddenEditIsJudgedOnce(t *testing.T) {
 	h := newHost(t)
 	p := mustLoad(t, h, "bad", guest("bad", `"metadata.labels"`, returnZero, set("spec.type", "x")), PluginConfig{})
@@ -124,8 +124,8 @@ func TestForbiddenEditIsJudgedOnce(t *testing.T) {
 	}
 }
 
-// TestPortableTakesEveryObject: the shipped example as TinyGo and as Go compile it, and objects as large as API servers take: of a large
-// text, many small values, numbers or empty maps.
+// TestPortableTakesEveryObject runs the shipped example, compiled by TinyGo and by Go, on objects of the maximum size
+// of API servers: with a large text, many small values, numbers or empty maps.
 func TestPortableTakesEveryObject(t *testing.T) {
 	small := map[string]any{}
 	for n := range 65_000 {

@@ -20,14 +20,14 @@ import (
 	"github.com/refract-project/refract/host/internal/schema"
 )
 
-// Load makes a plugin of a module. The module is
+// Load loads a plugin from a module. The module is
 //
 //  1. measured and instrumented with fuel and the limits;
 //  2. compiled, or found in the cache;
-//  3. checked: what it imports, what it exports, their types;
-//  4. started once, within its fuel, to ask for its ABI version and manifest.
+//  3. checked: its imports, its exports and their types;
+//  4. started once, within its fuel, to read its ABI version and manifest.
 //
-// A *LoadError has the stage at which it was refused. The name appears in errors, logs and metrics.
+// A *LoadError names the stage that refused the module. The plugin's name appears in errors, logs and metrics.
 func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
 	digest := sha256.Sum256(wasm)
 	p := &Plugin{
@@ -87,10 +87,10 @@ func (p *Plugin) checkConfig() error {
 	return checkPaths(p.writes)
 }
 
-// maxPages is 4 GiB, all that 32 bit pointers reach.
+// maxPages is 4 GiB, the address space of 32-bit pointers.
 const maxPages = 1 << 16
 
-// instrument leaves the memory limit to the allocator, which distinguishes a refusal from other traps.
+// instrument adds fuel and the limits, except the memory limit: the allocator distinguishes a refusal from other traps.
 func (p *Plugin) instrument(wasm []byte) ([]byte, error) {
 	return fuel.Instrument(wasm, fuel.Options{
 		Start:       p.limits.Fuel,
@@ -104,7 +104,7 @@ func (p *Plugin) compile(ctx context.Context, wasm []byte) (err error) {
 	return err
 }
 
-// checkExports returns the tier, after checking that its functions are there, with their types.
+// checkExports determines the tier and checks that its functions are exported with the right types.
 func (p *Plugin) checkExports(exports map[string]api.FunctionDefinition) error {
 	_, version := exports["refract_abi_version"]
 	_, manifest := exports["refract_manifest"]
@@ -169,7 +169,8 @@ func (p *Plugin) ask(ctx context.Context) error {
 		return &LoadError{Plugin: p.name, Stage: StageStart, Err: err}
 	}
 	p.initial = i.save()
-	i.ran = true // with the questions that follow
+	// The queries below run code of the module.
+	i.ran = true
 	if !p.portable {
 		if err = p.introduce(i); err != nil {
 			_ = i.mod.Close(ctx)
@@ -223,7 +224,7 @@ func (p *Plugin) readManifest(i *instance) error {
 	return nil
 }
 
-// query calls an export that takes nothing and gives one number, outside of any object.
+// query calls an export that takes no arguments and returns a number, outside of any hook.
 func (i *instance) query(name string) (uint64, error) {
 	i.begin(name, i.plugin.limits.Fuel)
 	if err := i.mod.ExportedFunction(name).CallWithStack(i, i.stack[:]); err != nil {
@@ -233,7 +234,7 @@ func (i *instance) query(name string) (uint64, error) {
 	return i.stack[0], nil
 }
 
-// instantiate makes an instance and runs its start function and _initialize, each with the fuel of a call.
+// instantiate creates an instance and runs its start function and _initialize, each with the fuel of a call.
 func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 	i := &instance{
 		plugin: p, during: "start", budget: p.limits.Fuel,
@@ -244,7 +245,7 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 			err = i.recovered(r)
 		}
 	}()
-	// No code of the module runs yet, so this context is not asked for the instance.
+	// No code of the module runs yet, so no host function needs the instance from this context.
 	memory := experimental.WithMemoryAllocator(context.Background(), &i.memory)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	if i.mod, err = p.runtime.InstantiateModule(memory, p.compiled, config); err != nil {
@@ -257,7 +258,7 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 	return i, nil
 }
 
-// recovered makes an error of a panic in the instantiation. Only panics of the allocator are expected.
+// recovered returns the error for a panic during instantiation. Only panics of the allocator are expected.
 func (i *instance) recovered(r any) error {
 	if err, ok := r.(error); ok && errors.Is(err, errMemoryRefused) {
 		return i.limitError(LimitMemory, int(i.memory.max>>16))

@@ -14,35 +14,36 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Manifest is the self-description of a module.
+// Manifest describes a module. The module itself returns it.
 type Manifest struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Kinds that it is for, with the API group unless it is the core group: "Pod", "Ingress.networking.k8s.io". "*" stands
-	// for all but Secrets, which have to be named.
+	// Kinds are the kinds that the plugin supports, with the API group unless it is the core group: "Pod",
+	// "Ingress.networking.k8s.io". "*" stands for all kinds but Secrets, which have to be named.
 	Kinds []string `json:"kinds"`
-	// Hooks that it has: "outgoing", "incoming".
+	// Hooks are the hooks that the module exports: "outgoing", "incoming".
 	Hooks []string `json:"hooks"`
-	// Writes are the paths at and below which it may write; "*" is everything that the guard leaves, an empty or absent list
-	// nothing.
+	// Writes are the paths at and below which the plugin may write. "*" allows everything that the guard allows; an
+	// empty or absent list allows nothing.
 	Writes []string `json:"writes"`
 	// Capabilities are additional permissions: "skip".
 	Capabilities []string `json:"capabilities,omitempty"`
-	// ConfigSchema is the JSON schema of its configuration, if it has one.
+	// ConfigSchema is the JSON schema of the plugin's configuration, if it has one.
 	ConfigSchema map[string]any `json:"configSchema,omitempty"`
 }
 
-// CapabilitySkip lets a plugin keep an object from being reflected, which deletes the copy that there is.
+// CapabilitySkip lets a plugin prevent an object from being reflected. An existing copy is deleted.
 const CapabilitySkip = "skip"
 
-// Matches reports whether the plugin is for objects of this kind and API group (empty for the core group).
+// Matches reports whether the plugin has the hook and supports objects of this kind and API group (empty for the core
+// group).
 func (m *Manifest) Matches(kind, group string, hook Hook) bool {
 	return slices.Contains(m.Hooks, hook.String()) && MatchesKind(m.Kinds, kind, group)
 }
 
-// MatchesKind reports whether a list of kinds, of a manifest or of options, has the kind of this API group (empty for the
-// core group). A kind without a group is of the core group, or of the group of the default plugin of that name. "*" stands
-// for all kinds except Secrets, which must be named.
+// MatchesKind reports whether a list of kinds, from a manifest or options, contains the kind of this API group (empty
+// for the core group). A kind without a group belongs to the core group, or to the group of the default plugin of that
+// name. "*" stands for all kinds except Secrets, which must be named.
 func MatchesKind(kinds []string, kind, group string) bool {
 	full := kind
 	if group != "" {
@@ -53,7 +54,7 @@ func MatchesKind(kinds []string, kind, group string) bool {
 	})
 }
 
-// groupOfDefault is the API group of the kinds outside of the core group that have a default plugin.
+// groupOfDefault has the API group of each kind outside of the core group with a default plugin.
 var groupOfDefault = map[string]string{
 	"Ingress":       "networking.k8s.io",
 	"EndpointSlice": "discovery.k8s.io",
@@ -62,7 +63,8 @@ var groupOfDefault = map[string]string{
 // maxManifestBytes is more than a generous configuration schema needs.
 const maxManifestBytes = 1 << 18
 
-// parseManifest also returns warnings: of fields that this host does not know, which a later one may, and of repeated ones.
+// parseManifest decodes a manifest. It returns warnings for repeated fields and for unknown ones, which a later host
+// may support.
 func parseManifest(text []byte) (_ *Manifest, warnings []string, err error) {
 	m := &Manifest{}
 	unknown, err := json.UnmarshalStrict(text, m)
@@ -93,10 +95,10 @@ func (m *Manifest) validate() error {
 	return m.check()
 }
 
-// maxWrites of a manifest: each is compared with every edit.
+// maxWrites limits the writes of a manifest: each is compared with every edit.
 const maxWrites = 256
 
-// maxManifestText is how many bytes a name, a version, a kind or a path may have.
+// maxManifestText is the maximum length of a name, version, kind or path, in bytes.
 const maxManifestText = 1024
 
 func (m *Manifest) check() error {
@@ -121,7 +123,8 @@ func checkCapabilities(capabilities []string) error {
 	return nil
 }
 
-// checkTexts refuses texts that a terminal would not show unchanged: people decide by them whether they trust a module.
+// checkTexts refuses texts that a terminal would display differently: they help people decide whether to trust a
+// module.
 func (m *Manifest) checkTexts() error {
 	for field, texts := range map[string][]string{
 		"name": {m.Name}, "version": {m.Version}, "kinds": m.Kinds, "hooks": m.Hooks, "writes": m.Writes, "capabilities": m.Capabilities,

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A manifest is read by people before they trust a module: it is what a terminal shows of it.
+// TestManifestsAreShownAsTheyAre checks texts that a terminal would change: people read a manifest before they trust a
+// module.
 func TestManifestsAreShownAsTheyAre(t *testing.T) {
 	h := newHost(t)
 	load := func(change func(*Manifest)) error {
@@ -45,7 +46,8 @@ func TestManifestsAreShownAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestManifestFieldsAbsentEmptyAndNull: docs/abi.md says what each means; values of other types are errors that name the field.
+// TestManifestFieldsAbsentEmptyAndNull checks the meanings in docs/abi.md. Values of other types are errors that name
+// the field.
 func TestManifestFieldsAbsentEmptyAndNull(t *testing.T) {
 	fields := map[string]string{"name": `"x"`, "version": `"1"`, "kinds": `["*"]`, "hooks": `["outgoing"]`, "writes": `["spec"]`, "capabilities": `["skip"]`, "configSchema": `{"type":"object"}`}
 	parse := func(changed, value string) (*Manifest, error) {

@@ -18,9 +18,10 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// An observer calls one host function, and reports all that it sees: the result of the function, twice, the size of the memory, and a
-// hash of the memory, where results are stored, too. Another object's label has it leave traces first: c calls the function, g grows the
-// memory, f ends with an error, t traps. $call is the function; its result is an i64.
+// An observer calls one host function and reports everything it sees: the result of the function, twice, the size of
+// the memory, and a hash of the memory, which may contain results. The label of an earlier object makes it leave traces
+// first: c calls the function, g grows the memory, f ends with an error, t traps. $call is the function; its result is
+// an i64.
 const observer = `
   (global $hash (mut i64) (i64.const 0))
   (func $see (param i64)
@@ -134,7 +135,7 @@ func argumentsFor(t *testing.T, module, name string, f hostFunction) string {
 	return arguments
 }
 
-// observe assembles the observer of a host function for the native or the portable tier.
+// observe assembles the observer of a host function, for the native or the portable tier.
 func observe(t *testing.T, module, name string, f hostFunction, portable bool) []byte {
 	t.Helper()
 	own, fields := []string{"string", "set_string"}, nativeObserver
@@ -168,10 +169,10 @@ func observe(t *testing.T, module, name string, f hostFunction, portable bool) [
 	return wasm
 }
 
-// histories of an instance, each the traces of objects of another domain in turn.
+// histories are the earlier calls of an instance: the traces of objects of another domain, one after another.
 var histories = [][]string{{}, {""}, {"c"}, {"c", "c"}, {"ccc"}, {"g"}, {"c", "g"}, {"gc", "c"}, {"f"}, {"cf", "c"}, {"t"}, {"c", "t"}, strings.Split(strings.Repeat("c ", 40), " ")}
 
-// outcome is what the users, or the plugin, see of an object of domain "bank" without traces.
+// outcome returns everything that users or the plugin see of an object of domain "bank" without traces.
 func outcome(t *testing.T, chain *Chain, doc *document.Document, env *Env) string {
 	t.Helper()
 	env.Domain = "bank"
@@ -185,8 +186,8 @@ func outcome(t *testing.T, chain *Chain, doc *document.Document, env *Env) strin
 	return fmt.Sprintf("label %q, skipped %t %q, %d warnings, %d fuel", strings.Clone(seen), out.Skipped, out.SkipReason, len(out.Warnings), out.Calls[0].Fuel)
 }
 
-// afterHistory loads the module, has it leave traces in domain "shop", and returns the outcome in domain "bank". Document and Env are
-// reused, as the virtual kubelet reuses them.
+// afterHistory loads the module, runs the history in domain "shop", and returns the outcome in domain "bank". Document
+// and Env are reused, as in the virtual kubelet.
 func afterHistory(t *testing.T, h *Host, module []byte, config PluginConfig, history []string) string {
 	t.Helper()
 	p := mustLoad(t, h, "observer", module, config)
@@ -197,13 +198,15 @@ func afterHistory(t *testing.T, h *Host, module []byte, config PluginConfig, his
 	for _, traces := range history {
 		env.Domain = "shop"
 		doc.Reset(map[string]any{"metadata": map[string]any{"labels": map[string]any{"do": traces}}, "list": []any{"a", "b", "c"}})
-		_, _ = chain.Run(context.Background(), doc, env) // some end with an error
+		// Some of these calls fail.
+		_, _ = chain.Run(context.Background(), doc, env)
 	}
 	return outcome(t, chain, doc, env)
 }
 
-// A guest reads the same values from each host function, whatever it did in another domain before: handles, addresses, lengths, error
-// codes, random numbers, clocks, how far its fuel goes, and whether its instance is a new one. A new function of the host needs a case.
+// TestEveryValueThatAGuestReadsIsTheSameInEachDomain checks that a guest reads the same values from each host function,
+// regardless of its earlier calls in another domain: handles, addresses, lengths, error codes, random numbers, clocks,
+// the remaining fuel, and whether its instance is new. A new host function needs a case.
 func TestEveryValueThatAGuestReadsIsTheSameInEachDomain(t *testing.T) {
 	h := newHost(t)
 	for module, functions := range hostImports() {

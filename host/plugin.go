@@ -13,7 +13,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Plugin is one loaded module with its configuration and a pool of instances. Safe for concurrent use.
+// Plugin is a loaded module with its configuration and a pool of instances. It is safe for concurrent use.
 type Plugin struct {
 	host         *Host
 	name         string
@@ -22,35 +22,35 @@ type Plugin struct {
 	portable     bool
 	config       map[string]any
 	limits       Limits
-	writes       []string // that narrow the manifest's; nil = do not
-	skips        bool     // it has the capability
-	capabilities []string // that narrow the manifest's; nil = do not
+	writes       []string // narrow the manifest's, unless nil
+	skips        bool     // it has CapabilitySkip
+	capabilities []string // narrow the manifest's, unless nil
 	warnings     []string // about declarations and configuration without effect
-	declared     Manifest // by the options, for a module that has none
+	declared     Manifest // manifest from the options, for a module without one
 	ignore       bool
 	fresh        bool
-	initial      *state // of each instance; nil when they cannot be put back
+	initial      *state // initial state of instances; nil if they cannot be reset
 	compiled     wazero.CompiledModule
-	runtime      wazero.Runtime // that compiled it
+	runtime      wazero.Runtime // runtime of compiled
 
-	// hot is the instance that the next call takes without a lock, if it is not busy. It stays until it is discarded.
+	// hot is the instance that the next call takes without a lock unless it is busy. It stays until it is discarded.
 	hot    atomic.Pointer[instance]
 	closed atomic.Bool
 
-	leaks  atomic.Int64 // calls that only a fresh instance could do
+	leaks  atomic.Int64 // calls that succeeded only in a fresh instance
 	leaked rate.Sometimes
 
-	lines   *rate.Limiter // of the log
-	dropped atomic.Int64  // lines since the last that was written
+	lines   *rate.Limiter // limits log lines
+	dropped atomic.Int64  // log lines dropped since the last one written
 
 	mu       sync.Mutex
 	idle     []*instance
-	live     int           // instances, running ones included
-	drained  chan struct{} // closed when live falls to 0 after Close
+	live     int           // instances, including running ones
+	drained  chan struct{} // closed when live reaches 0 after Close
 	closeErr error
 }
 
-// maxIdle instances wait for calls; more calls at once than that make new ones.
+// maxIdle limits the instances that wait for calls. More concurrent calls create new ones.
 func maxIdle() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // Name returns the name under which the plugin was loaded.
@@ -62,13 +62,14 @@ func (p *Plugin) Version() string { return p.manifest.Version }
 // Manifest returns the manifest of the module. It must not be modified.
 func (p *Plugin) Manifest() *Manifest { return p.manifest }
 
-// Warnings returns warnings for people, about parts of the manifest and the PluginConfig that have no effect.
+// Warnings returns human-readable warnings about parts of the manifest and the PluginConfig that have no effect.
 func (p *Plugin) Warnings() []string { return p.warnings }
 
 // Leaks returns how many calls failed in an instance that had run before and succeeded in a fresh one.
 func (p *Plugin) Leaks() int64 { return p.leaks.Load() }
 
-// reportLeak reports a call that only a fresh instance could make: the plugin fills its memory from call to call, or keeps other state that it trips over.
+// reportLeak reports a call that succeeded only in a fresh instance: the plugin fills its memory from call to call, or
+// keeps other state that makes it fail.
 func (p *Plugin) reportLeak(err error) {
 	p.leaks.Add(1)
 	p.leaked.Do(func() {
@@ -83,10 +84,10 @@ func (p *Plugin) reportLeak(err error) {
 // Digest returns "sha256:<hex>" of the module passed to Load.
 func (p *Plugin) Digest() string { return p.digest }
 
-// Portable reports whether the module is of the portable tier: JSON in, JSON out.
+// Portable reports whether the module is of the portable tier, with JSON as input and output.
 func (p *Plugin) Portable() bool { return p.portable }
 
-// takeInstance gives an instance for one call of a domain; give it to releaseInstance or discardInstance afterwards.
+// takeInstance returns an instance for one call of a domain. Pass it to releaseInstance or discardInstance afterwards.
 func (p *Plugin) takeInstance(ctx context.Context, domain string) (*instance, error) {
 	i, err := p.pooledInstance(ctx)
 	if err != nil {
@@ -106,8 +107,8 @@ func (p *Plugin) takeInstance(ctx context.Context, domain string) (*instance, er
 	return i, nil
 }
 
-// takeFreshInstance gives an instance as it is after the start in the place of one that the caller has, which is thrown away, or put back
-// when it came to its regular end.
+// takeFreshInstance replaces the caller's instance by one in its initial state. The old instance is reset if it is
+// intact, and discarded otherwise.
 func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact bool) (*instance, error) {
 	i, domain := old, old.domain
 	if !isIntact || !old.putBack() {
@@ -122,14 +123,14 @@ func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact 
 	return i, nil
 }
 
-// replaceInstance puts a new instance in the place of one that the caller has taken.
+// replaceInstance closes the caller's instance and puts a new one in its place.
 func (p *Plugin) replaceInstance(old, fresh *instance) {
 	fresh.busy.Store(1)
 	p.hot.CompareAndSwap(old, fresh)
 	_ = old.mod.Close(context.Background())
 }
 
-// pooledInstance returns the hot instance, or one that acquireInstance returns while that is busy.
+// pooledInstance returns the hot instance, or the result of acquireInstance if that is busy.
 func (p *Plugin) pooledInstance(ctx context.Context) (*instance, error) {
 	if i := p.hot.Load(); i != nil && i.busy.CompareAndSwap(0, 1) {
 		return i, nil
@@ -137,7 +138,7 @@ func (p *Plugin) pooledInstance(ctx context.Context) (*instance, error) {
 	return p.acquireInstance(ctx)
 }
 
-// acquireInstance takes an idle instance or makes one.
+// acquireInstance takes an idle instance or creates one.
 func (p *Plugin) acquireInstance(ctx context.Context) (*instance, error) {
 	p.mu.Lock()
 	if p.closed.Load() {
@@ -161,14 +162,14 @@ func (p *Plugin) acquireInstance(ctx context.Context) (*instance, error) {
 	return i, nil
 }
 
-// releaseInstance gives an instance back for further calls.
+// releaseInstance returns an instance to the pool.
 func (p *Plugin) releaseInstance(i *instance) {
 	if p.hot.Load() == i {
 		i.busy.Store(0)
 	} else if !p.parkInstance(i) {
 		p.discardInstance(i)
 	}
-	// Close may have swept the pool just before.
+	// Close may have emptied the pool just before.
 	if p.closed.Load() {
 		p.endIdleInstances()
 	}
@@ -190,15 +191,15 @@ func (p *Plugin) parkInstance(i *instance) bool {
 	return true
 }
 
-// discardInstance ends an instance whose memory can no longer be trusted.
+// discardInstance closes an instance whose memory can no longer be trusted.
 func (p *Plugin) discardInstance(i *instance) {
 	p.hot.CompareAndSwap(i, nil)
-	// Closing only frees memory; its error is the exit code of a module that was never asked to exit.
+	// Closing only frees memory. Its error is the exit code of a module that was never asked to exit.
 	_ = i.mod.Close(context.Background())
 	p.countEnded()
 }
 
-// countEnded counts an instance that has ended.
+// countEnded decrements the number of instances.
 func (p *Plugin) countEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +207,7 @@ func (p *Plugin) countEnded() {
 	p.freeWhenDrained()
 }
 
-// freeWhenDrained frees the code when nothing runs any more, and signals Close. Under mu.
+// freeWhenDrained frees the code when there are no instances left, and signals Close. The caller holds mu.
 func (p *Plugin) freeWhenDrained() {
 	if p.live == 0 && p.drained != nil {
 		p.closeErr = p.compiled.Close(context.Background())
@@ -215,7 +216,7 @@ func (p *Plugin) freeWhenDrained() {
 	}
 }
 
-// endIdleInstances ends all instances that wait.
+// endIdleInstances discards all idle instances.
 func (p *Plugin) endIdleInstances() {
 	if i := p.hot.Load(); i != nil && i.busy.CompareAndSwap(0, 1) {
 		p.discardInstance(i)
@@ -229,8 +230,8 @@ func (p *Plugin) endIdleInstances() {
 	}
 }
 
-// Close refuses new calls with a ClosedError, waits until the running ones have ended, or ctx is done, and frees the
-// memory. Of a ctx that ended before, the error is returned, and the rest happens when the last call ends. Closing again
+// Close refuses new calls with a ClosedError, waits until the running ones have ended or ctx is done, and frees the
+// memory. If ctx is done first, its error is returned, and the memory is freed when the last call ends. Closing again
 // does nothing.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()

@@ -10,17 +10,17 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// The portable tier: modules of any Extism PDK. The object is serialised for them, so their cost grows with it.
+// The portable tier runs modules of any Extism PDK. The object is serialized for them, so their cost grows with its
+// size.
 
-// invokePortable gives {"object", "context", "config"} as Extism input and takes the object, a JSON Patch of it, or {"skip": reason}, as
-// output.
-// No output leaves the object as it is.
+// invokePortable passes {"object", "context", "config"} as Extism input and accepts the object, a JSON Patch of it, or
+// {"skip": reason} as output. No output leaves the object unchanged.
 func (i *instance) invokePortable(hook api.Function) error {
 	k := &i.kernel
 	k.used = true
 	k.input, i.owed = i.portableInput()
 	i.grantForInput()
-	// Encoding is the host's work but the plugin's choice.
+	// The host encodes the input, but the plugin chose the tier.
 	if i.owed > i.left() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
@@ -37,21 +37,24 @@ func (i *instance) invokePortable(hook api.Function) error {
 	return i.takeOutput(k.output)
 }
 
-// A call may use more fuel and memory for each byte of its input, in addition to the limits: a module of this tier reads and writes the whole object,
-// however large the API server lets it be. Of an object of many small values, a Go build that decodes and encodes all of it needs up
-// to 14,000 units a byte and 20 bytes of memory, a TinyGo build 15,000 and 200. One that reads some fields and answers with a JSON
-// Patch, such as examples/plugins/portable-team, needs 1,700 and 450 units, and the memory of the input.
+// A call may use more fuel and memory for each byte of its input, in addition to the limits: a module of this tier
+// reads and writes the whole object, whatever size the API server accepts. For an object with many small values, a Go
+// build that decodes and encodes all of it needs up to 14,000 units of fuel and 20 bytes of memory per byte of input, a
+// TinyGo build 15,000 and 200. A module that reads some fields and returns a JSON Patch, such as
+// examples/plugins/portable-team, needs 1,700 and 450 units, and the memory of the input.
 const (
 	portableFuelPerByte   = 20_000
 	portableMemoryPerByte = 40
 )
 
-// portableOutputPerByte is the number of bytes that an answer may write for each byte of the input, in addition to Limits.OutputBytes. A value
-// counts 8 bytes and its text, see document.Node.Assign, and has at least 2 bytes of JSON, including the comma or bracket. So an answer that
-// repeats the object stays within the limit, and no answer becomes a multiple of the object.
+// portableOutputPerByte is the number of bytes that an answer may write for each byte of the input, in addition to
+// Limits.OutputBytes. A value counts 8 bytes and its text (see document.Node.Assign), and has at least 2 bytes of JSON,
+// including the comma or bracket. An answer that repeats the object therefore stays within the limit, and no answer
+// becomes a multiple of the object.
 const portableOutputPerByte = 4
 
-// grantForInput raises fuel and memory of the present call. An instance that took the memory is not used again, see Chain.endCall.
+// grantForInput raises the fuel and memory of the current call. An instance that used the memory is not reused: see
+// Chain.endCall.
 func (i *instance) grantForInput() {
 	size := int64(len(i.kernel.input))
 	i.budget += portableFuelPerByte * size
@@ -59,7 +62,7 @@ func (i *instance) grantForInput() {
 	i.memory.max = min(i.ownMemory()+uint64(portableMemoryPerByte*size), maxPages<<16)
 }
 
-// ownMemory returns the memory that the limits grant for any input, in bytes.
+// ownMemory returns the memory limit without the share for the input, in bytes.
 func (i *instance) ownMemory() uint64 { return uint64(i.plugin.limits.MemoryPages) << 16 }
 
 func (i *instance) portableInput() (in []byte, work int64) {
@@ -76,8 +79,8 @@ func (i *instance) portableInput() (in []byte, work int64) {
 	return in, work
 }
 
-// portableDecodeWork is the fuel for decoding a byte of the output. Less than decodeWork costs: it is decoded once a call, and an object
-// of the size that API servers take must come through.
+// portableDecodeWork is the fuel for decoding a byte of the output. It is less than decodeWork costs: the output is
+// decoded once a call, and every object that an API server accepts must fit.
 const portableDecodeWork = 16
 
 func (i *instance) takeOutput(text []byte) error {
@@ -105,15 +108,15 @@ func (i *instance) takeOutput(text []byte) error {
 	if len(out) == 0 {
 		return i.badOutput(`its output is neither an object, a JSON Patch nor {"skip": "reason"}`)
 	}
-	// Only what differs becomes an edit, so that the guard sees what the plugin changed and not what it repeated.
+	// Only differences become edits, so that the guard checks changes and not repeated fields.
 	if err := i.doc.Root().Assign("", out); err != nil {
 		return i.classify(i.documentError("output_set", err))
 	}
 	return nil
 }
 
-// takeSkip takes the answer {"skip": …}: the reason, or true without one. False leaves the object as it is: whoever writes
-// {skip: isPrivate(object)} means it.
+// takeSkip handles the answer {"skip": …} with a reason, or true for no reason. False leaves the object unchanged, so
+// that {skip: isPrivate(object)} works.
 func (i *instance) takeSkip(answer any) error {
 	reason, isText := answer.(string)
 	if answer == false {
@@ -133,7 +136,7 @@ func (i *instance) badOutput(problem string) error {
 	return &AccessError{Plugin: i.plugin.name, During: i.during, Function: "output_set", Problem: problem}
 }
 
-// configText is a configuration value as Extism plugins read it.
+// configText returns a configuration value as Extism plugins read it.
 func configText(v any) (text []byte, work int64) {
 	if s, ok := v.(string); ok {
 		return []byte(s), int64(len(s)) / 8

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A module of another PDK, which is shipped as an example, takes part in a chain and is held by the guard like any other.
+// TestPortableExample runs a shipped example, built with another PDK, in a chain. The guard applies to it, too.
 func TestPortableExample(t *testing.T) {
 	example := func(name string) []byte {
 		wasm, err := os.ReadFile("../examples/plugins/" + name + "/" + name + ".wasm")
@@ -33,8 +33,8 @@ func TestPortableExample(t *testing.T) {
 		config map[string]any
 		writes string
 		labels map[string]any
-		want   map[string]any // labels
-		says   string         // of the error, or of the skip
+		want   map[string]any // expected labels
+		says   string         // text in the error or the skip
 	}{
 		"its first label":   {config, "metadata.labels", nil, map[string]any{"team": "shop"}, ""},
 		"a further label":   {config, "metadata.labels", map[string]any{"app": "web"}, map[string]any{"app": "web", "team": "shop"}, ""},

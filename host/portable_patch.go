@@ -10,12 +10,12 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// isPatch reports whether an output of the portable tier is a JSON Patch, which is a list; an object is not.
+// isPatch reports whether an output of the portable tier is a JSON Patch: a list, not an object.
 func isPatch(output []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(output, " \t\r\n"), []byte("["))
 }
 
-// takePatch applies the operations of a JSON Patch to the object. The caller drops all edits after an error.
+// takePatch applies the operations of a JSON Patch to the object. After an error the caller drops all edits.
 func (i *instance) takePatch(text []byte) error {
 	var operations []any
 	repeated, err := json.UnmarshalStrict(text, &operations, json.DisallowDuplicateFields)

@@ -27,7 +27,8 @@ func decodeObject(t testing.TB, text string) (object map[string]any) {
 
 func encodeObject(object map[string]any) string { return string(document.Of(object).AppendJSON(nil)) }
 
-// A JSON Patch changes what it names: every other field keeps its number, also one that a float does not hold.
+// TestPortablePatch checks that a JSON Patch changes only the named fields: all others keep their numbers, also those
+// that a float cannot represent.
 func TestPortablePatch(t *testing.T) {
 	h := newHost(t)
 	for name, c := range map[string]struct {
@@ -55,7 +56,8 @@ func TestPortablePatch(t *testing.T) {
 	}
 }
 
-// Whatever is wrong names the operation and its path, and no operation of the patch is left in the object.
+// TestPortablePatchIsRefused checks that an error names the operation and its path, and that no operation of the patch
+// is applied.
 func TestPortablePatchIsRefused(t *testing.T) {
 	h := newHost(t)
 	const first = `[{"op":"add","path":"/metadata/labels/team","value":"x"},`
@@ -87,7 +89,7 @@ func TestPortablePatchIsRefused(t *testing.T) {
 	}
 }
 
-// `writes` holds for the operations of a patch as for all edits.
+// TestPortablePatchIsNarrowed checks that `writes` applies to the operations of a patch.
 func TestPortablePatchIsNarrowed(t *testing.T) {
 	h := newHost(t)
 	for path, isAllowed := range map[string]bool{"/metadata/labels/team": true, "/metadata/annotations": false, "/spec/id": false} {
@@ -104,7 +106,7 @@ func TestPortablePatchIsNarrowed(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// A patch that makes the host work, or write, more than the limits ends with them.
+// TestPortablePatchIsLimited checks that a patch is stopped if the host works or writes more than the limits allow.
 func TestPortablePatchIsLimited(t *testing.T) {
 	h := newHost(t)
 	operations := func(operation string, n int) string {
@@ -123,7 +125,7 @@ func TestPortablePatchIsLimited(t *testing.T) {
 	require.ErrorAs(t, limited(Limits{Handles: 10}, operations(`{"op":"add","path":"/spec/list/0","value":1}`, 40)), &limit)
 	require.Equal(t, LimitHandles, limit.Limit)
 
-	// Of these the text is short and the work is not: each measures a large value.
+	// The text of these patches is short and the work is large: each measures a large value.
 	pc := declared
 	pc.Limits = Limits{OutputBytes: 1 << 28}
 	p := mustLoad(t, h, "p", portableAnswer("output_set", ``), pc)
@@ -139,7 +141,7 @@ func TestPortablePatchIsLimited(t *testing.T) {
 	}
 }
 
-// The time of the chain ends a patch between two of its operations.
+// TestPortablePatchEndsInTime checks that a chain timeout stops a patch between two operations.
 func TestPortablePatchEndsInTime(t *testing.T) {
 	p := mustLoad(t, newHost(t), "p", portableAnswer("output_set", ``), declared)
 	for _, past := range []bool{false, true} {
@@ -165,7 +167,7 @@ func TestPortablePatchEndsInTime(t *testing.T) {
 	}
 }
 
-// What happens to numbers in an answer that is a whole object; docs/abi.md has the table.
+// TestNumbersOfWholeObject checks the numbers in an answer that is a whole object. docs/abi.md has the table.
 func TestNumbersOfWholeObject(t *testing.T) {
 	h := newHost(t)
 	for _, c := range []struct{ was, answer, becomes string }{
@@ -194,8 +196,8 @@ func TestNumbersOfWholeObject(t *testing.T) {
 	}
 }
 
-// FuzzPortableAnswer takes any bytes as the answer of a module: a result that the guard has accepted keeps the identity of the object,
-// an error is one of the package, and the object in the cache stays as it was.
+// FuzzPortableAnswer uses any bytes as the answer of a module: a result that the guard has accepted keeps the identity
+// of the object, an error has a type of the package, and the cached object is unchanged.
 func FuzzPortableAnswer(f *testing.F) {
 	for _, answer := range []string{
 		``, `null`, `{}`, `{"skip":true}`, `{"skip":"why","x":1}`, `{"kind":"Gadget"}`, gadgetText, `[]`, ` [null]`, `[[`,

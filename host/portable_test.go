@@ -25,7 +25,7 @@ func portableModule() *wasmModule {
 	store := m.importFunc(moduleExtism, "store_u8", []byte{i64, i32}, nil)
 	out := m.importFunc(moduleExtism, "output_set", []byte{i64, i64}, nil)
 	_ = m.function("outgoing", nil, []byte{i32}, nil)
-	// Locals are encoded in front of the body: 3 of i64: n, at, i.
+	// Locals are encoded before the body: 3 of i64, which are n, at and i.
 	body := []byte{1, 3, i64}
 	body = append(body, 0x10, byte(length), 0x22, 0, 0x10, byte(alloc), 0x21, 1) // n = length; at = alloc(n)
 	body = append(body, 0x02, 0x40, 0x03, 0x40)                                  // block loop
@@ -37,7 +37,7 @@ func portableModule() *wasmModule {
 	return m
 }
 
-// portableAnswer always gives the same output, or error.
+// portableAnswer returns a module with a constant output, or error.
 func portableAnswer(function, text string) []byte {
 	m := newModule()
 	alloc := m.importFunc(moduleExtism, "alloc", []byte{i64}, []byte{i64})
@@ -49,7 +49,8 @@ func portableAnswer(function, text string) []byte {
 	end := m.importFunc(moduleExtism, function, params, nil)
 	size := append([]byte{0x42}, sleb(int64(len(text)))...)
 	body := append(append([]byte{}, size...), 0x10, byte(alloc), 0x1a)
-	for i := range len(text) { // the first block starts at 8
+	// The first block starts at 8.
+	for i := range len(text) {
 		body = append(append(append(body, 0x42), sleb(int64(8+i))...), 0x41)
 		body = append(append(body, sleb(int64(text[i]))...), 0x10, byte(store))
 	}
@@ -110,7 +111,7 @@ func TestPortable(t *testing.T) {
 	}
 }
 
-// declared is what the options of a module without a manifest have to say.
+// declared has the options that a module without a manifest needs.
 var declared = PluginConfig{Kinds: []string{"*"}, Writes: []string{"*"}, Capabilities: []string{CapabilitySkip}}
 
 func TestPortableDeclaresItsPowers(t *testing.T) {
@@ -133,15 +134,16 @@ func TestPortableDeclaresItsPowers(t *testing.T) {
 	}
 }
 
-// Answers that repeat the largest objects that API servers accept are applied with the default limits. TestPortableTakesEveryObject tests JSON
-// Patches.
+// TestPortableTakesLargeAnswers checks that answers that repeat the largest objects of API servers are accepted with
+// the default limits. TestPortableTakesEveryObject covers JSON Patches.
 func TestPortableTakesLargeAnswers(t *testing.T) {
 	const size = 3 << 19
 	numbers, digits, empties, keys := make([]any, 300_000), make([]any, size/2), make([]any, size/3), map[string]any{}
 	for n := range numbers {
 		numbers[n] = int64(1000 + n%9000)
 	}
-	for n := range digits { // no JSON has more values in as many bytes
+	// No JSON has more values in the same number of bytes.
+	for n := range digits {
 		digits[n] = int64(n % 10)
 	}
 	for n := range empties {
@@ -162,7 +164,7 @@ func TestPortableTakesLargeAnswers(t *testing.T) {
 	}
 }
 
-// An answer is limited by the default and the size of the input.
+// TestPortableAnswersAreLimited checks that the limit of an answer is the default plus a share for the input.
 func TestPortableAnswersAreLimited(t *testing.T) {
 	h := newHost(t)
 	list := func(n int) string { return `{"list":[` + strings.Repeat("1,", n) + `1]}` }
@@ -178,8 +180,8 @@ func TestPortableAnswersAreLimited(t *testing.T) {
 	}
 }
 
-// portableIdentity answers with the object that it was given, of a call without context and configuration. It copies whole
-// words: what stands behind the object in the input makes up for those that end within one.
+// portableIdentity returns its input object, for a call without context and configuration. It copies whole words: the
+// input after the object completes the last word.
 func portableIdentity() []byte {
 	const before, behind = len(`{"object":`), len(`,"context":null,"config":null}`)
 	wasm, err := wattest.Assemble(fmt.Sprintf(`(module
@@ -205,7 +207,7 @@ func portableIdentity() []byte {
 	return wasm
 }
 
-// checkEcho: the output is the input, whose parts the guard does not let into the object: they are new fields, and kind is gone.
+// checkEcho checks the result of echoing the input. The guard refuses its parts as new fields, and kind is missing.
 func checkEcho(t *testing.T, _ map[string]any, err error) {
 	t.Helper()
 	var e *GuardError

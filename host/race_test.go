@@ -5,6 +5,6 @@
 
 package host
 
-// raced: the race detector slows down the host's code several times, and that of the guests not at all. What compares the two
-// is not to be measured with it.
+// raced is true if the race detector is on. It slows down the host's code several times, and guest code not at all, so
+// tests that compare their times are skipped.
 const raced = true

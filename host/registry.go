@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Registry has the current chain of each kind and hook. Reading is one atomic load. Safe for concurrent use.
+// Registry has the current chain of each kind and hook. Reading is one atomic load. It is safe for concurrent use.
 type Registry struct {
 	guard func(kind string, hook Hook) Guard
 
@@ -31,8 +31,8 @@ type slot struct {
 	hook Hook
 }
 
-// NewRegistry returns an empty registry. The guard is for kinds without a chain; nil means DefaultGuard for outgoing
-// objects. Its paths must be well-formed.
+// NewRegistry returns an empty registry. The guard is used for kinds without a chain; nil means DefaultGuard. Its paths
+// must be well-formed.
 func NewRegistry(guard func(kind string, hook Hook) Guard) *Registry {
 	if guard == nil {
 		guard = func(kind string, _ Hook) Guard { return DefaultGuard(kind) }
@@ -42,7 +42,8 @@ func NewRegistry(guard func(kind string, hook Hook) Guard) *Registry {
 	return r
 }
 
-// Chain returns the current chain, never nil: a kind without one gets the identity with the guard. The kind is an opaque name.
+// Chain returns the current chain. It is never nil: the chain of other kinds is the identity with the guard. The kind
+// is an opaque name.
 func (r *Registry) Chain(kind string, hook Hook) *Chain {
 	if c := (*r.chains.Load())[slot{kind, hook}]; c != nil {
 		return c
@@ -55,7 +56,7 @@ func (r *Registry) Chain(kind string, hook Hook) *Chain {
 	return r.put(slot{kind, hook}, r.identity(kind, hook))
 }
 
-// identity passes objects unchanged; if the guard is malformed, it passes none.
+// identity returns a chain without plugins, guarded by the registry's guard. It panics if the guard is malformed.
 func (r *Registry) identity(kind string, hook Hook) *Chain {
 	c, err := NewChain(hook, r.guard(kind, hook))
 	if err != nil {
@@ -64,7 +65,7 @@ func (r *Registry) identity(kind string, hook Hook) *Chain {
 	return c
 }
 
-// put stores a chain under its generation. Under mu.
+// put stores a chain under the current generation. The caller holds mu.
 func (r *Registry) put(s slot, c *Chain) *Chain {
 	stored := *c
 	stored.generation = r.generation.Load()
@@ -74,8 +75,8 @@ func (r *Registry) put(s slot, c *Chain) *Chain {
 	return &stored
 }
 
-// Run runs the present chain on the document: if it was swapped and its plugins closed underneath, the one that is present
-// then. A run is of one generation from start to end. Errors as of Chain.Run.
+// Run runs the current chain on the document. If the chain was swapped and one of its plugins closed meanwhile, Run
+// starts over with the new chain, so that a run is of one generation. Errors are as in Chain.Run.
 func (r *Registry) Run(ctx context.Context, kind string, hook Hook, doc *document.Document, env *Env) (*Outcome, error) {
 	c := r.Chain(kind, hook)
 	for {
@@ -92,8 +93,9 @@ func (r *Registry) Run(ctx context.Context, kind string, hook Hook, doc *documen
 	}
 }
 
-// Swap replaces a chain, nil for the identity, and notifies the subscribers. It returns the previous chain, nil if
-// there was none. Calls that began go on with it: to free a plugin that no chain has any more, Close it, which waits for them.
+// Swap replaces a chain and notifies the subscribers; nil stands for the identity. It returns the previous chain, nil
+// if there was none. Calls in progress continue with the previous chain: to free a plugin that no chain uses any more,
+// call its Close, which waits for them.
 func (r *Registry) Swap(kind string, hook Hook, c *Chain) *Chain {
 	r.mu.Lock()
 	if c == nil {
@@ -116,7 +118,8 @@ func (r *Registry) Swap(kind string, hook Hook, c *Chain) *Chain {
 // Generation returns the number of swaps.
 func (r *Registry) Generation() uint64 { return r.generation.Load() }
 
-// Subscribe has f called after each swap, in the goroutine of Swap and with no lock held, until cancel is called.
+// Subscribe registers f, which is called after each swap, in the goroutine of Swap and without a lock, until cancel is
+// called.
 func (r *Registry) Subscribe(f func(kind string, hook Hook, generation uint64)) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

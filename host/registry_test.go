@@ -78,7 +78,7 @@ func TestClosedPlugin(t *testing.T) {
 	}
 }
 
-// blocking is a plugin whose hook waits in remap_ip until it is let go.
+// blocking returns a plugin whose hook waits in remap_ip until it is released.
 func blocking(t *testing.T, h *Host) (p *Plugin, env *Env, entered, release chan struct{}) {
 	entered, release = make(chan struct{}), make(chan struct{})
 	p = mustLoad(t, h, "blocks", guest("blocks", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 0, 0}}), PluginConfig{})
@@ -116,7 +116,7 @@ func TestCloseWaitsForRunningCalls(t *testing.T) {
 	}
 }
 
-// TestTrappedInstanceIsNotReused: the guest traps on every call that finds its memory used.
+// TestTrappedInstanceIsNotReused uses a guest that traps in another way if its memory was used before.
 func TestTrappedInstanceIsNotReused(t *testing.T) {
 	m := newModule().plugin(noopManifest)
 	m.function("incoming", nil, []byte{i32}, returnZero)
@@ -127,7 +127,7 @@ func TestTrappedInstanceIsNotReused(t *testing.T) {
 	for range 3 {
 		_, err := runOnce(t, p, serviceObject())
 		var e *TrapError
-		// A used instance would divide by zero instead.
+		// A reused instance would divide by zero instead.
 		if !errors.As(err, &e) || !errors.Is(err, e) || !containsUnreachable(err) {
 			t.Fatalf("%v", err)
 		}
@@ -139,8 +139,8 @@ func containsUnreachable(err error) bool {
 	return errors.As(err, &e) && e.Err != nil && len(e.Err.Error()) > 0 && e.Err.Error()[:len("wasm error: unreachable")] == "wasm error: unreachable"
 }
 
-// TestHammer: many workers run objects of one cache through one registry while chains are swapped and their plugins closed.
-// Every result is of one generation, no object of the cache changes, nobody sees an error.
+// TestHammer runs objects of one cache through one registry in many workers while chains are swapped and their plugins
+// closed. Every result is of one generation, no cached object changes, and there are no errors.
 func TestHammer(t *testing.T) {
 	h := newHost(t)
 	r := NewRegistry(func(string, Hook) Guard { return Guard{} })

@@ -8,18 +8,19 @@ import (
 	"slices"
 )
 
-// startExport is under what name the start function of a module is called by the host.
+// startExport is the name of the export that replaces a module's start section.
 const startExport = "refract_start"
 
-// Sections of a wasm binary that are rewritten.
+// IDs of the sections of a wasm binary that are rewritten.
 const (
 	sectionExport = 7
 	sectionStart  = 8
 )
 
-// exportStart makes an export of a module's start section. The runtime would run the start function inside of the
-// instantiation, after whose failure nothing is left to ask why it failed; the host calls it right after instead. A binary
-// that is malformed, or has no such section, comes back as it is: it is the compiler that finds fault.
+// exportStart replaces a module's start section by an export. The runtime would run the start function during
+// instantiation; after a failure there would be no instance that shows the cause. The host calls the export right after
+// instantiation instead. A binary that is malformed or has no start section is returned unchanged: the compiler reports
+// errors.
 func exportStart(wasm []byte) []byte {
 	const header = 8
 	if len(wasm) < header {
@@ -30,7 +31,8 @@ func exportStart(wasm []byte) []byte {
 		return wasm
 	}
 	entry := append([]byte{byte(len(startExport))}, startExport...)
-	entry = append(append(entry, 0), start.content(wasm)...) // 0: a function; the section is its index
+	// Kind 0 is a function. The content of the section is its index.
+	entry = append(append(entry, 0), start.content(wasm)...)
 	out := slices.Clone(wasm[:start.from])
 	out = append(out, wasm[start.to:]...)
 	exports, ok := findSection(out, sectionExport)
@@ -47,7 +49,7 @@ func exportStart(wasm []byte) []byte {
 	return append(appendSection(out[:exports.from:exports.from], content), rest...)
 }
 
-// section lies at [from, to), its content at [body, to).
+// section spans [from, to), its content [body, to).
 type section struct{ from, body, to int }
 
 func (s section) content(wasm []byte) []byte { return wasm[s.body:s.to] }
@@ -73,7 +75,8 @@ func appendSection(wasm, content []byte) []byte {
 	return append(wasm, content...)
 }
 
-// insertSection puts an export section where the start section was: just behind its place in the order of sections.
+// insertSection inserts an export section in the place of the start section, just after its place in the order of
+// sections.
 func insertSection(wasm, content []byte, at int) []byte {
 	rest := slices.Clone(wasm[at:])
 	return append(appendSection(wasm[:at:at], content), rest...)

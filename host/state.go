@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// state is all that an instance can remember, as it is after the start. The start of a module gets no input: it is the same
+// state is all state of an instance, as it is after the start. The start of a module has no input, so it is the same
 // for all instances.
 type state struct {
 	memory  []byte
@@ -21,7 +21,7 @@ type state struct {
 	slept   int64
 }
 
-// findGlobals looks for what package fuel exports of a module whose state can be put back.
+// findGlobals finds the globals that package fuel exports of a module whose state can be restored.
 func (i *instance) findGlobals() {
 	for n := 0; ; n++ {
 		g, ok := i.mod.ExportedGlobal(fuel.StatePrefix + strconv.Itoa(n)).(api.MutableGlobal)
@@ -32,7 +32,7 @@ func (i *instance) findGlobals() {
 	}
 }
 
-// save returns the state, or nil when it cannot be put back.
+// save returns the state, or nil if it cannot be restored.
 func (i *instance) save() *state {
 	if len(i.globals) == 0 {
 		return nil
@@ -44,8 +44,8 @@ func (i *instance) save() *state {
 	return s
 }
 
-// putBack puts the instance into the state of a new one. False when that cannot be done: memory that has grown stays
-// larger, and its size can be read.
+// putBack resets the instance to its initial state. It returns false if that is impossible: memory that has grown stays
+// larger, and the guest can read its size.
 func (i *instance) putBack() bool {
 	s := i.plugin.initial
 	if s == nil || len(i.memory.bytes) != len(s.memory) || len(i.globals) != len(s.globals) {
@@ -56,7 +56,8 @@ func (i *instance) putBack() bool {
 		g.Set(s.globals[n])
 	}
 	i.random, i.slept, i.startOutput = s.random, s.slept, 0
-	i.generation = generationStep // the value in a new instance; handles contain it
+	// Handles contain the generation: it starts as in a new instance.
+	i.generation = generationStep
 	i.kernel.reset()
 	i.ran = false
 	return true

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// hoarders keep the label "secret" of each object, in one of the places that a module has, and put what they kept from an
-// earlier object onto the label "leak" of the next. slot is a byte of the text; 0 is nothing.
+// hoarders store the label "secret" of each object in one kind of state that a module has, and write the text of an
+// earlier object to the label "leak" of the next. slot is a byte of the text; 0 is empty.
 var hoarders = map[string]string{
 	"memory": `
 	  (func $keep (param i32) (i32.store8 (i32.const 60000) (local.get 0)))
@@ -74,7 +74,7 @@ func hoarder(t *testing.T, place string) []byte {
 	return wasm
 }
 
-// leak is what the label says, after an object that had a secret went through before it.
+// leak returns the label "leak" of an object that ran after one with a secret.
 func leak(t *testing.T, p *Plugin, first, second string) string {
 	t.Helper()
 	chain, err := NewChain(Outgoing, Guard{}, p)
@@ -86,7 +86,8 @@ func leak(t *testing.T, p *Plugin, first, second string) string {
 		require.NoError(t, err)
 		v, _ := doc.Root().At("metadata.labels.leak")
 		text, _ := v.Text()
-		return strings.Clone(text) // it is in the memory of the document
+		// The text is in the memory of the document.
+		return strings.Clone(text)
 	}
 	clean := cross("clean", map[string]any{})
 	cross(first, map[string]any{"secret": "#"})
@@ -97,8 +98,8 @@ func leak(t *testing.T, p *Plugin, first, second string) string {
 	return fmt.Sprintf("%q instead of %q", got, clean)
 }
 
-// TestNothingIsRememberedAcrossDomains: a module that stores all it sees finds nothing of it when the next object belongs to
-// another namespace, or when the last one was a Secret.
+// TestNothingIsRememberedAcrossDomains checks that a module that stores everything it sees finds none of it when the
+// next object belongs to another namespace, or when the last one was a Secret.
 func TestNothingIsRememberedAcrossDomains(t *testing.T) {
 	h := newHost(t)
 	for place := range hoarders {
@@ -110,7 +111,7 @@ func TestNothingIsRememberedAcrossDomains(t *testing.T) {
 						t.Errorf("%q reads what %q left: %s", domains[1], domains[0], got)
 					}
 				}
-				// The test can fail: within a domain it is remembered.
+				// Check that the test can fail: within a domain the module remembers.
 				if leak(t, p, "shop", "shop") == "" {
 					t.Error("the module keeps nothing")
 				}
@@ -123,7 +124,7 @@ func TestNothingIsRememberedAcrossDomains(t *testing.T) {
 	}
 }
 
-// Real modules, as TinyGo builds them, are put back: they need no new instance.
+// TestDefaultPluginsArePutBack checks that modules built by TinyGo are reset and need no new instance.
 func TestDefaultPluginsArePutBack(t *testing.T) {
 	for _, kind := range []string{"Pod", "Service", "Secret"} {
 		p := mustLoad(t, newHost(t), kind, defaultModule(t, kind), PluginConfig{})

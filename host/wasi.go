@@ -11,8 +11,9 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// The part of WASI preview 1 that compiler runtimes need: there are no files, no arguments and no environment; the
-// clock stands still while the module does not sleep, which takes no time; randomness has a fixed seed, so that a call depends on its input alone; output is logged.
+// This is the part of WASI preview 1 that language runtimes need. There are no files, arguments or environment. The
+// clock advances only when the module sleeps, and sleeping takes no time. Randomness has a fixed seed, so that a call
+// depends only on its input. Output is logged.
 
 const (
 	wasiSuccess = 0
@@ -21,11 +22,12 @@ const (
 	wasiNoSys   = 52
 )
 
-// wasiTime is what every clock shows: 2022-01-01T00:00:00Z, in nanoseconds. Not zero, which some runtimes take for an error.
+// wasiTime is the initial time of every clock: 2022-01-01T00:00:00Z, in nanoseconds. Some runtimes treat zero as an
+// error.
 const wasiTime = 1_640_995_200_000_000_000
 
-// wasiSignatures of all functions of the preview, by number of parameters' letters: i = i32, l = i64. Each gives an errno,
-// but for proc_exit.
+// wasiSignatures has the parameters of all functions of the preview except proc_exit: i = i32, l = i64. Each returns an
+// errno.
 var wasiSignatures = map[string]string{
 	"args_get": "ii", "args_sizes_get": "ii", "environ_get": "ii", "environ_sizes_get": "ii",
 	"clock_res_get": "ii", "clock_time_get": "ili", "random_get": "ii", "sched_yield": "", "poll_oneoff": "iiii",
@@ -92,7 +94,7 @@ func wasiCalls() map[string]wasiCall {
 	}
 }
 
-// wasiNothing stores two empty sizes.
+// wasiNothing stores two zero sizes.
 func wasiNothing(i *instance, stack []uint64) uint64 {
 	for _, ptr := range stack[:2] {
 		clear(i.bytes("args_sizes_get", ptr, 4))
@@ -105,7 +107,7 @@ func (i *instance) wasiStore(ptr, v uint64) uint64 {
 	return wasiSuccess
 }
 
-// wasiRandom is a sequence from a fixed seed (splitmix64), each instance its own.
+// wasiRandom fills a buffer from a sequence with a fixed seed (splitmix64). Each instance has its own.
 func wasiRandom(i *instance, stack []uint64) uint64 {
 	buffer := i.bytes("random_get", stack[0], stack[1])
 	i.charge(int64(len(buffer)) / 8)
@@ -121,8 +123,8 @@ func wasiRandom(i *instance, stack []uint64) uint64 {
 	return wasiSuccess
 }
 
-// wasiWrite logs what goes to standard output (info) and standard error (error), line by line, and the text of a panic as a
-// warning.
+// wasiWrite logs standard output at level info, standard error at level error, and the text of a panic as a warning,
+// line by line.
 func wasiWrite(i *instance, stack []uint64) uint64 {
 	file := uint32(stack[0])
 	if file != 1 && file != 2 {
@@ -131,7 +133,8 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 	const vectorBytes = 8
 	vectors := i.bytes("fd_write", stack[1], uint64(uint32(stack[2]))*vectorBytes)
 	if uint64(len(vectors)) != uint64(uint32(stack[2]))*vectorBytes {
-		return wasiInvalid // the size overflowed
+		// The size overflowed.
+		return wasiInvalid
 	}
 	i.charge(int64(len(vectors)))
 	written := 0
@@ -147,14 +150,14 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 	return wasiSuccess
 }
 
-// Sizes and offsets of what poll_oneoff reads and writes.
+// Sizes of the structures of poll_oneoff, and the limit of the clock.
 const (
 	subscriptionBytes = 48
 	eventBytes        = 32
-	maxSleep          = 1 << 60 // nanoseconds, of all sleeps together
+	maxSleep          = 1 << 60 // nanoseconds, for all sleeps together
 )
 
-// wasiPoll answers at once: a clock has moved to the time that was waited for, and no file has anything to say.
+// wasiPoll returns at once: a clock is advanced to the requested time, and files report an error.
 func wasiPoll(i *instance, stack []uint64) uint64 {
 	n := uint64(uint32(stack[2]))
 	if n == 0 || n > 1<<16 {
@@ -179,7 +182,7 @@ func wasiPoll(i *instance, stack []uint64) uint64 {
 	return wasiSuccess
 }
 
-// sleep moves the clock, by a duration or to a time.
+// sleep advances the clock by a duration or to a time.
 func (i *instance) sleep(nanoseconds uint64, isTime bool) {
 	switch {
 	case !isTime:
@@ -189,7 +192,7 @@ func (i *instance) sleep(nanoseconds uint64, isTime bool) {
 	}
 }
 
-// wasiStat reports that standard output is a character device, and that nothing else is open.
+// wasiStat reports that the standard streams are character devices. No other file is open.
 func wasiStat(i *instance, stack []uint64) uint64 {
 	if uint32(stack[0]) > 2 {
 		return wasiBadFile

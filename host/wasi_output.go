@@ -12,24 +12,24 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// output gathers what a module writes to standard output and standard error to lines: runtimes write the parts of a line one by
-// one, and each line in the log counts.
+// output assembles the lines that a module writes to standard output and standard error: runtimes write the parts of a
+// line one by one, and each line in the log counts.
 type output struct {
-	partial [2][]byte // of standard output, standard error
-	panicky string    // the line with the text of a panic
+	partial [2][]byte // standard output, standard error
+	panicky string    // line with the text of a panic
 }
 
 const (
-	// maxLineBytes of a line that is kept together.
+	// maxLineBytes is the length above which a line is split.
 	maxLineBytes = 4096
-	// maxPanicBytes of the text of a panic in an error, which ends up in an Event.
+	// maxPanicBytes limits the text of a panic in an error, because the error becomes an Event.
 	maxPanicBytes = 512
 )
 
-// panicPrefixes begin the line in which the runtimes of Go and TinyGo say why they stop.
+// panicPrefixes begin the line of a fatal error in the runtimes of Go and TinyGo.
 var panicPrefixes = []string{"panic: ", "fatal error: "}
 
-// write adds to the line of a file, and logs those that are complete.
+// write appends to the line of a file, and logs complete lines.
 func (i *instance) write(file int, part []byte) {
 	for len(part) > 0 {
 		line := &i.output.partial[file]
@@ -62,7 +62,7 @@ func (i *instance) endLine(file int) {
 	}
 	text := string(line)
 	for _, prefix := range panicPrefixes {
-		// It may stand behind what the module put out without a newline.
+		// The prefix may follow output that has no newline.
 		if at := strings.Index(text, prefix); at >= 0 && i.output.panicky == "" {
 			level, i.output.panicky = slog.LevelWarn, text[at:]
 		}
@@ -70,7 +70,7 @@ func (i *instance) endLine(file int) {
 	i.print(level, text)
 }
 
-// endLines logs what has no newline at its end.
+// endLines logs incomplete lines.
 func (i *instance) endLines() {
 	i.endLine(0)
 	i.endLine(1)

@@ -14,7 +14,8 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// wasiGuest runs a body with the functions that runtimes use to sleep and to panic. write puts out 5 bytes at an address.
+// wasiGuest runs a body with the functions that runtimes use to sleep and to panic. write outputs 5 bytes at an
+// address.
 func wasiGuest(t testing.TB, data, body string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"w","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
@@ -31,7 +32,8 @@ func wasiGuest(t testing.TB, data, body string) []byte {
 	return wasm
 }
 
-// TestSleepReturns at once, with the clock moved by as much, so that a loop that waits for a time ends.
+// TestSleepReturns checks that a sleep returns at once and advances the clock, so that a loop that waits for a time
+// ends.
 func TestSleepReturns(t *testing.T) {
 	p := mustLoad(t, newHost(t), "w", wasiGuest(t, "", `
 		(drop (call $clock (i32.const 0) (i64.const 0) (i32.const 256)))
@@ -43,13 +45,15 @@ func TestSleepReturns(t *testing.T) {
 		(if (i64.ne (i64.load (i32.const 320)) (i64.const 7777)) (then (unreachable)))
 		(if (i32.ne (i32.load (i32.const 400)) (i32.const 1)) (then (unreachable)))
 		(if (i64.ne (i64.load (i32.const 256)) (i64.const 1640995200000000000)) (then (unreachable)))`), PluginConfig{})
-	for range 2 { // the clock is put back with the instance
+	// The clock is reset with the instance.
+	for range 2 {
 		_, _, err := run(t, serviceObject(), p)
 		require.NoError(t, err)
 	}
 }
 
-// TestTextOfAPanic, which runtimes write in parts, is one line of the log and is in the error.
+// TestTextOfAPanic checks that the text of a panic, which runtimes write in parts, is one line of the log and part of
+// the error.
 func TestTextOfAPanic(t *testing.T) {
 	for name, end := range map[string]string{"exit": `(call $exit (i32.const 2))`, "trap": `(unreachable)`} {
 		var log strings.Builder
@@ -69,7 +73,7 @@ func TestTextOfAPanic(t *testing.T) {
 	}
 }
 
-// TestPanicBehindAPartialLine: the text of a panic is found behind what was put out without a newline.
+// TestPanicBehindAPartialLine checks that the text of a panic is found after output without a newline.
 func TestPanicBehindAPartialLine(t *testing.T) {
 	p := mustLoad(t, newHost(t), "w", wasiGuest(t, `work.panic: x!!\n`, `
 		(call $say (i32.const 2) (i32.const 0)) (call $say (i32.const 2) (i32.const 5))
@@ -80,7 +84,7 @@ func TestPanicBehindAPartialLine(t *testing.T) {
 	}
 }
 
-// TestGoBuildSleepsAndPanics: the runtime of Go stops the other threads before it prints a panic, for which it sleeps.
+// TestGoBuildSleepsAndPanics uses the Go runtime, which sleeps to stop the other threads before it prints a panic.
 func TestGoBuildSleepsAndPanics(t *testing.T) {
 	var log strings.Builder
 	h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&log, nil))))

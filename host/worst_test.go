@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// Each guest here calls one function of the ABI forever, with the input that makes it work hardest. What it costs is a ratio:
-// time for a unit of fuel against that of a guest that only counts, both measured here and now.
+// Each guest here calls one function of the ABI forever, with its most expensive input. The cost is a ratio: the time
+// of a unit of fuel, relative to a guest that only counts. Both are measured in this run.
 
 const (
 	hugeList = 20_000
@@ -49,7 +49,7 @@ func deep(n int) any {
 	return v
 }
 
-// texts lie in the memory of the guest.
+// texts are texts in the memory of the guest.
 type texts struct {
 	at   int
 	data strings.Builder
@@ -62,7 +62,7 @@ func (x *texts) add(s string) string {
 	return ref
 }
 
-// worst are the calls, by function and what is special about them. $n counts them.
+// worst returns the calls by function and special case. $n counts them.
 func worst() map[string]func(x *texts) (call string) {
 	path := func(p string) func(string) func(*texts) string {
 		return func(call string) func(*texts) string {
@@ -89,7 +89,8 @@ func worst() map[string]func(x *texts) (call string) {
 		"bool":      path(missing)("(drop (call $bool (i32.const 1) %s (i32.const 0)))"),
 		"keys":      path("keys")("(drop (call $keys (i32.const 1) %s " + buffer + "))"),
 		"keys long": path("long")("(drop (call $keys (i32.const 1) %s " + buffer + "))"),
-		"json": func(x *texts) string { // the write makes it encode again
+		// The write invalidates the cached encoding.
+		"json": func(x *texts) string {
 			return fmt.Sprintf("(drop (call $json (i32.const 1) %s %s)) (call $set_int (i32.const 1) %s (local.get $n))", x.add("keys"), buffer, x.add("other"))
 		},
 		"set_string": path("status.x")("(call $set_string (i32.const 1) %s (i32.const 1000000) (i32.const 100))"),
@@ -135,7 +136,7 @@ func signatureText(f hostFunction) string {
 	return b.String()
 }
 
-// looping assembles a guest that makes the call forever.
+// looping assembles a guest that repeats the call forever.
 func looping(t *testing.T, call string, x *texts) []byte {
 	t.Helper()
 	var imports strings.Builder
@@ -155,7 +156,7 @@ func looping(t *testing.T, call string, x *texts) []byte {
 	return wasm
 }
 
-// perUnit is the least time that a unit of fuel took, over some runs. They may also end at another limit than fuel.
+// perUnit returns the minimum time of a unit of fuel over some runs. The runs may also end at another limit than fuel.
 func perUnit(t *testing.T, h *Host, object map[string]any, wasm []byte) float64 {
 	t.Helper()
 	p := mustLoad(t, h, "worst", wasm, PluginConfig{
@@ -184,8 +185,8 @@ func perUnit(t *testing.T, h *Host, object map[string]any, wasm []byte) float64 
 	return least
 }
 
-// leastRatio measures again what is above the limit: a busy machine slows one of two measurements down, and is idle
-// again sooner or later. What really costs too much does so each time, and by far: then it is not asked again.
+// leastRatio repeats measurements above the limit: a busy machine slows down one of two measurements, but not all of
+// them. A call that is really too expensive exceeds the limit each time, and by far: it is not repeated.
 func leastRatio(limit float64, measure func() float64) float64 {
 	least := measure()
 	for try := 0; least > limit && least < 5*limit && try < 30; try++ {
@@ -194,7 +195,8 @@ func leastRatio(limit float64, measure func() float64) float64 {
 	return least
 }
 
-// TestFuelPaysForTheHost: with the default fuel a call is over after about half a second, whatever it asks the host to do.
+// TestFuelPaysForTheHost checks that a call with the default fuel ends after about half a second, regardless of its
+// host calls.
 func TestFuelPaysForTheHost(t *testing.T) {
 	const most = 10
 	if raced {
@@ -221,7 +223,7 @@ func TestFuelPaysForTheHost(t *testing.T) {
 	}
 }
 
-// The wall clock stands behind the fuel.
+// TestChainTimeout checks the wall-clock limit, the second line of defense after fuel.
 func TestChainTimeout(t *testing.T) {
 	h, err := New(t.Context(), NewConfig().WithChainTimeout(time.Millisecond))
 	require.NoError(t, err)
@@ -238,7 +240,8 @@ func TestChainTimeout(t *testing.T) {
 	}
 }
 
-// The plugin that an error about the time of the chain names is the one that took the longest, also when it came to its end.
+// TestChainTimeoutNamesTheSlowest checks that the error of a chain timeout names the slowest plugin, also if that
+// plugin had already ended.
 func TestChainTimeoutNamesTheSlowest(t *testing.T) {
 	const timeout = 150 * time.Millisecond
 	h, err := New(t.Context(), NewConfig().WithChainTimeout(timeout))
@@ -246,7 +249,8 @@ func TestChainTimeoutNamesTheSlowest(t *testing.T) {
 	defer func() { _ = h.Close(t.Context()) }()
 	slow := mustLoad(t, h, "slow", guest("slow", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 512, 32}}), PluginConfig{})
 	quick := mustLoad(t, h, "quick", guest("quick", `"*"`, returnZero, set("spec.x", "1")), PluginConfig{})
-	env := &Env{RemapIP: func(string) (string, bool) { time.Sleep(2 * timeout); return "", false }} // which it must not do
+	// A real RemapIP must not block.
+	env := &Env{RemapIP: func(string) (string, bool) { time.Sleep(2 * timeout); return "", false }}
 	for _, list := range [][]*Plugin{{slow, quick}, {quick, slow, quick}} {
 		chain, err := NewChain(Outgoing, Guard{}, list...)
 		require.NoError(t, err)

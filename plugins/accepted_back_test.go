@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/sdk/plugintest"
 )
 
-// testIngressStatusAccepted takes where the provider's Ingress listens back to
-// the consumer's.
+// testIngressStatusAccepted reflects the addresses
+// of the provider's Ingress to the consumer's.
 func testIngressStatusAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "ingress/ingress.wasm")
 	client := api.Resource(ingresses).Namespace(consumer)
@@ -43,8 +43,8 @@ func testIngressStatusAccepted(t *testing.T, api dynamic.Interface) {
 	}
 }
 
-// testClaimStatusAccepted takes the progress of resizing a volume back to the
-// consumer's claim, through all steps.
+// testClaimStatusAccepted reflects the progress of resizing
+// a volume to the consumer's claim, through all steps.
 func testClaimStatusAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "persistentvolumeclaim/persistentvolumeclaim.wasm")
 	client := api.Resource(resource("persistentvolumeclaims")).Namespace(consumer)
@@ -85,12 +85,12 @@ func resize(progress, condition string) string {
 		lastProbeTime: null, lastTransitionTime: "2025-01-01T00:00:00Z", message: m}]}`
 }
 
-// showStatus writes a status as a dry run.
+// showStatus updates a status as a dry run.
 func showStatus(t *testing.T, client dynamic.ResourceInterface, local *unstructured.Unstructured, status any) *unstructured.Unstructured {
 	t.Helper()
 	object := local.DeepCopy()
 	object.Object["status"] = status
-	object.SetResourceVersion("") // unconditional
+	object.SetResourceVersion("") // the update is unconditional
 	options := metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 	taken, err := client.UpdateStatus(t.Context(), object, options)
 	if err != nil {
@@ -100,7 +100,7 @@ func showStatus(t *testing.T, client dynamic.ResourceInterface, local *unstructu
 	return taken
 }
 
-// testEventsAccepted takes Events of the provider to the consumer.
+// testEventsAccepted reflects Events of the provider to the consumer.
 func testEventsAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "event/event.wasm")
 	events := resource("events")

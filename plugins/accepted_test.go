@@ -31,9 +31,9 @@ const (
 	provider = "shop-rome"
 )
 
-// TestAccepted lets objects cross that an API server has taken and defaulted,
-// and asks an API server to take the result. Two namespaces of one cluster
-// stand for the two clusters: validation is the same in all.
+// TestAccepted runs plugins on objects that an API server has accepted and
+// defaulted, and submits the results to an API server. Two namespaces of one
+// cluster stand for the two clusters, because validation is the same in all.
 func TestAccepted(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{Name: "accepted", NoScheduler: true})[0]
 	api, err := dynamic.NewForConfig(cluster.Config())
@@ -99,7 +99,7 @@ func documents(t *testing.T, resource string) (objects []*unstructured.Unstructu
 	}
 }
 
-// context is what the engine tells the plugin.
+// context returns the context that the engine passes to the plugin.
 func context(mode string) map[string]any {
 	return map[string]any{
 		"localClusterID": "rome", "remoteClusterID": "milan", "nodeName": "milan", "nodeIP": "10.1.0.200",
@@ -121,7 +121,7 @@ func context(mode string) map[string]any {
 	}
 }
 
-// take creates the object as a dry run: the answer is what would be stored.
+// take creates the object as a dry run and returns the object that would be stored.
 func take(t *testing.T, api dynamic.Interface, gvr schema.GroupVersionResource, namespace string, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
@@ -133,7 +133,7 @@ func take(t *testing.T, api dynamic.Interface, gvr schema.GroupVersionResource, 
 	return taken
 }
 
-// wrap keeps of the object what the engine keeps.
+// wrap returns the parts of the object that the engine keeps.
 func wrap(object map[string]any) *unstructured.Unstructured {
 	in := &unstructured.Unstructured{Object: object}
 	out := &unstructured.Unstructured{Object: maps.Clone(object)}
@@ -161,14 +161,14 @@ func create(t *testing.T, client dynamic.ResourceInterface, text string) *unstru
 	return created
 }
 
-// testStatusAccepted takes the status of the provider's pod back to the
-// consumer's, whose API server refuses some transitions.
+// testStatusAccepted reflects the status of the provider's pod
+// to the consumer's, whose API server refuses some transitions.
 func testStatusAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "pod/pod.wasm")
 	pods := api.Resource(resource("pods")).Namespace(consumer)
 	for pod, test := range map[string]struct {
 		policy, before, theirs string
-		verbatim               bool // would be accepted as it is
+		verbatim               bool // accepted without changes
 	}{
 		"other-class": {"Always", "{phase: Pending}",
 			`{phase: Running, qosClass: Guaranteed, nominatedNodeName: milan-1, hostIP: 192.0.2.1, hostIPs: [{ip: 192.0.2.1}],

@@ -21,7 +21,7 @@ import (
 //go:embed poddisruptionbudget/poddisruptionbudget.wasm secret/secret.wasm service/service.wasm
 var FS embed.FS
 
-// group returns the API group of the kind that a default plugin is for.
+// group returns the API group of the kind that a default plugin supports.
 func group(name string) string {
 	switch name {
 	case "endpointslice":
@@ -34,13 +34,13 @@ func group(name string) string {
 	return "" // the core group
 }
 
-// generic is the default plugin of kinds that have none of their own.
+// generic is the name of the default plugin for all other kinds.
 const generic = "generic"
 
-// Default returns the name and the module of the default plugin for a kind
-// ("Pod", or "EndpointSlice.discovery.k8s.io", of which the group may be left
-// out). A kind without one of its own, such as one of that name in another
-// group, has the generic one.
+// Default returns the name and the module of the default plugin for
+// a kind: "Pod", or "EndpointSlice.discovery.k8s.io", whose group
+// may be omitted. A kind without its own default plugin, such as a
+// kind of the same name in another group, has the generic one.
 func Default(kind string) (name string, module []byte) {
 	kind, of, grouped := strings.Cut(kind, ".")
 	name = strings.ToLower(kind)

@@ -49,8 +49,8 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestEmbedded loads what is embedded: every plugin of this folder, under its
-// name, for the one kind, or all others, that it is for.
+// TestEmbedded loads the embedded modules: every plugin of this
+// folder, under its name, for its kind or for all other kinds.
 func TestEmbedded(t *testing.T) {
 	sources, err := filepath.Glob("*/main.go")
 	require.NoError(t, err)

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sdk is what the author of a Refract plugin imports.
+// Package sdk is the library for authors of Refract plugins.
 //
 // A plugin mutates one object at the boundary of two clusters. It is a Go
 // program with an empty main and one registration:
@@ -27,34 +27,34 @@
 //
 // # Where the object is
 //
-// The object never enters the plugin. The host keeps it and the plugin holds
+// The object never enters the plugin. The host keeps it, and the plugin holds
 // [Node] values, small references that are read and written by path:
 // "spec.clusterIP", "spec.ports.0.name", "metadata.labels[app.kubernetes.io/name]"
-// (a key in brackets is taken verbatim, so it may hold dots). Reading what is
-// not there is no error: it gives the zero value, and a Node that does not
-// [Node.Exists], from which one may read on. Fields that the plugin does not
-// name cross the boundary as they are, also fields it has never heard of.
+// (a key in brackets is taken verbatim, so it may contain dots). Reading a missing
+// value is no error: it returns the zero value, or a Node that does not exist (see
+// [Node.Exists]) and can be read further. Fields that the plugin does not name
+// cross the boundary unchanged, including unknown ones.
 //
 // Each read and each write is one call into the host, 50 to 80 ns. A thousand
-// of them are still cheap; where it matters, [Node.Remove] takes several paths
+// of them are still cheap. If it matters, [Node.Remove] takes several paths
 // and wildcards in one call, [Node.Is] compares without copying, and
-// [Node.Copy] moves a subtree without the plugin looking into it.
+// [Node.Copy] copies a subtree without loading it into the plugin.
 //
 // # Outcome of a hook
 //
-// Returning nil keeps the edits. [Skip] says that this object is not to be
-// reflected. Any other error drops all edits and is reported on the object. A
-// mistake (a number where a string was expected, a malformed path, a write to
-// the context) ends the call at once with an error that names function and
-// path: nothing has to be checked by the plugin.
+// Returning nil keeps the edits. Returning [Skip] prevents the object from
+// being reflected. Any other error drops all edits and is reported on the
+// object. A mistake (a number where a string was expected, a malformed
+// path, a write to the context) ends the call at once with an error that
+// names the function and the path: the plugin need not check for it.
 //
-// A hook must be idempotent: run again on its own result it changes nothing.
+// A hook must be idempotent: run on its own result, it changes nothing.
 //
 // # Memory
 //
-// Strings that come from the host live in a scratch area which is reused when
-// the hook is called again. Use strings.Clone to keep one in a variable that
-// outlives the call. Nothing is allocated on the heap by reading or writing.
+// Strings from the host live in a scratch area that is reused when the
+// hook is called again. Use strings.Clone to keep one in a variable that
+// outlives the call. Reading and writing allocate nothing on the heap.
 //
 // # Two builds of one source
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// noDebug is the plugin of README.md, which TestExampleIsThatOfTheREADME compares with it.
+// noDebug is the plugin of README.md. TestExampleIsThatOfTheREADME compares the two.
 var noDebug = sdk.Register(
 	sdk.Manifest{Name: "no-debug", Version: "1.0.0", Kinds: []string{"*"}, Writes: []string{"metadata.labels"}},
 	sdk.Outgoing(func(ctx sdk.Context, obj sdk.Object) error {
@@ -27,7 +27,7 @@ func Example() {
 	// Output: map[labels:map[app:web] name:web] <nil>
 }
 
-// Paths lead to values of any depth. A path that leads nowhere reads as the zero value.
+// A path leads to a value at any depth. A path without a value reads as the zero value.
 func ExampleNode_String() {
 	printPort := func(_ sdk.Context, service sdk.Object) error {
 		fmt.Printf("%q %q\n", service.String("spec.ports.0.name"), service.String("spec.externalName"))
@@ -37,7 +37,7 @@ func ExampleNode_String() {
 	// Output: "http" ""
 }
 
-// A wildcard stands for each element of a list.
+// A wildcard matches each element of a list.
 func ExampleNode_Remove() {
 	removeNodePorts := func(_ sdk.Context, service sdk.Object) error {
 		fmt.Println(service.Remove("spec.ports.*.nodePort", "spec.clusterIP"))
@@ -52,7 +52,7 @@ func ExampleNode_Remove() {
 	// map[spec:map[ports:[map[port:80] map[port:443]]]]
 }
 
-// An object that a plugin skips is not reflected. The manifest names the capability "skip".
+// An object that a plugin skips is not reflected. The manifest must declare the capability "skip".
 func ExampleSkip() {
 	keepPrivate := func(_ sdk.Context, object sdk.Object) error {
 		if object.Labels().Is("visibility", "private") {
@@ -64,7 +64,7 @@ func ExampleSkip() {
 	// Output: skipped: it is private
 }
 
-// runHook runs a hook and returns the mutated object, or prints why there is none.
+// runHook runs a hook and returns the mutated object, or prints the reason if there is none.
 func runHook(hook sdk.HookFunc, object map[string]any) map[string]any {
 	plugin := &sdk.Plugin{}
 	sdk.Outgoing(hook)(plugin)

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// handle names a value that the host keeps; 0 is absent. Reads of an absent value
-// do not call the host.
+// handle is the number of a value that the host keeps; 0 is
+// absent. Reads of an absent value do not call the host.
 type handle uint32
 
 const (
@@ -115,8 +115,8 @@ func (h handle) keys(path string) []string {
 	return splitKeys(scratch.take(free, int(n)))
 }
 
-// splitKeys cuts the host's list, each key after its length. The headers of the
-// strings live as long as their bytes.
+// splitKeys splits the host's list of keys, each of which follows its
+// length. The headers of the strings live as long as their bytes.
 func splitKeys(text string) []string {
 	first := len(scratchKeys)
 	for len(text) >= 4 {
@@ -192,7 +192,7 @@ func (h handle) remove(paths string) int {
 
 func (h handle) removeElem(i int) { hostRemoveElem(uint32(h), uint32(i)) }
 
-// removeKeys takes several paths, one a line, and as many of lists.
+// removeKeys takes several paths, one per line, and as many paths of lists.
 func (h handle) removeKeys(path string, from handle, list string) int {
 	if h == 0 || from == 0 {
 		return 0

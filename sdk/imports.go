@@ -7,8 +7,8 @@ package sdk
 
 import "unsafe"
 
-// The functions of the host, as docs/abi.md describes them. A text is passed
-// as its address and its size.
+// Functions of the host, which are described in docs/abi.md.
+// A text is passed as its address and its size.
 
 //go:wasmimport refract kind
 func hostKind(h uint32, path unsafe.Pointer, pathSize uint32) uint32
@@ -103,7 +103,7 @@ func hostFail(reason unsafe.Pointer, reasonSize uint32)
 //go:wasmimport refract remap_ip
 func hostRemapIP(ip unsafe.Pointer, ipSize uint32, buffer unsafe.Pointer, capacity uint32) uint32
 
-// absent is what functions that return a size answer when there is nothing.
+// absent is the size that functions return for a missing value.
 const absent = 0xFFFFFFFF
 
 func address(s string) unsafe.Pointer { return unsafe.Pointer(unsafe.StringData(s)) }

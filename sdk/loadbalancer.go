@@ -3,15 +3,15 @@
 
 package sdk
 
-// RemapLoadBalancer translates the addresses in status.loadBalancer of a Service
-// or an Ingress of the provider, as the consumer reaches them. It removes those
-// without a translation (yet), with a warning: an address of the provider may
-// belong to somebody else here. Host names mean the same everywhere and stay,
-// and so do ports; an entry of which nothing is left goes.
+// RemapLoadBalancer translates the addresses in status.loadBalancer of the
+// provider's Service or Ingress to the ones that the consumer uses. Addresses
+// without a translation (yet) are removed with a warning: an address of the
+// provider may belong to somebody else here. Host names and ports mean the
+// same everywhere and stay. An entry that becomes empty is removed.
 func RemapLoadBalancer(ctx Context, obj Object) {
 	entries := obj.EnsureMap("status.loadBalancer").Get("ingress")
 	unmapped, example := 0, ""
-	// From the end, so that removing an element does not move those to come.
+	// Iterate from the end: removing an element moves later ones.
 	for i := entries.Len("") - 1; i >= 0; i-- {
 		entry := entries.At(i)
 		ip := entry.String("ip")
@@ -31,7 +31,7 @@ func RemapLoadBalancer(ctx Context, obj Object) {
 	}
 	if unmapped > 0 {
 		if entries.Len("") == 0 {
-			obj.Remove("status.loadBalancer.ingress") // as the API server stores it
+			obj.Remove("status.loadBalancer.ingress") // the API server does not store an empty list
 		}
 		ctx.Warn("load-balancer addresses without a mapping in this cluster were omitted, such as ", example)
 	}

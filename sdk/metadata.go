@@ -5,27 +5,27 @@ package sdk
 
 import "strings"
 
-// FilterMetadata removes the labels and annotations that the virtual node does
-// not want reflected. A plugin does so after it has read them: what does not
-// cross still has its meaning. As of [StringMap.RemoveGlob] the system's own
-// entries stay. A map that lost all its entries stays, empty.
+// FilterMetadata removes the labels and annotations that the virtual node
+// excludes from reflection. Call it after reading them: an excluded entry
+// still has its meaning for the plugin. The system's own entries stay, see
+// [StringMap.RemoveGlob]. A map that lost all its entries stays, empty.
 func FilterMetadata(ctx Context, obj Object) {
 	obj.h.removeKeys("metadata.labels\nmetadata.annotations",
 		ctx.root, "offloadingPatch.labelsNotReflected\noffloadingPatch.annotationsNotReflected")
 }
 
-// FilterLabels is [FilterMetadata] for the labels alone.
+// FilterLabels does the same as [FilterMetadata], for labels only.
 func FilterLabels(ctx Context, obj Object) {
 	obj.h.removeKeys("metadata.labels", ctx.root, "offloadingPatch.labelsNotReflected")
 }
 
-// FilterAnnotations is [FilterMetadata] for the annotations alone.
+// FilterAnnotations does the same as [FilterMetadata], for annotations only.
 func FilterAnnotations(ctx Context, obj Object) {
 	obj.h.removeKeys("metadata.annotations", ctx.root, "offloadingPatch.annotationsNotReflected")
 }
 
-// Match reports whether s matches a glob, in which * stands for any characters
-// and ? for one byte.
+// Match reports whether s matches the glob, where
+// * matches any characters and ? matches one byte.
 func Match(glob, s string) bool {
 	star, mark := -1, 0
 	p, i := 0, 0

@@ -11,7 +11,7 @@ import (
 	pdk "github.com/extism/go-pdk"
 )
 
-// abiVersion is the version of the contract with the host, docs/abi.md.
+// abiVersion is the version of the ABI. See docs/abi.md.
 const abiVersion = 1
 
 // manifestJSON keeps the manifest alive while the host reads it.
@@ -36,7 +36,7 @@ func exportOutgoing() int32 { return serve(HookOutgoing) }
 //go:wasmexport incoming
 func exportIncoming() int32 { return serve(HookIncoming) }
 
-// serve runs a hook and hands its outcome to the host.
+// serve runs a hook and reports its outcome to the host.
 func serve(hook Hook) int32 {
 	scratch.reset()
 	f := registered.hooks[hook]
@@ -50,8 +50,8 @@ func serve(hook Hook) int32 {
 	return end(outcomeOf(err))
 }
 
-// end reports to the host another outcome than edits. It is apart so that the
-// usual way needs no room for it on the stack.
+// end reports a skip or a failure to the host. It is a separate
+// function, so that the usual path needs no stack space for it.
 //
 //go:noinline
 func end(out outcome) int32 {

@@ -18,18 +18,18 @@ type Call struct {
 	Hook Hook
 	// Object is the input of the hook. It is not modified.
 	Object map[string]any
-	// Context is the content of [Context], as docs/abi.md lists it.
+	// Context is the content of [Context], which docs/abi.md lists.
 	Context map[string]any
 	// Config is the plugin's configuration.
 	Config map[string]any
-	// RemapIP answers [Context.RemapIP]; nil has an
-	// answer for none, as the host has while the mapping is not known.
+	// RemapIP implements [Context.RemapIP]. If it is nil, no address
+	// has a translation, as on a host before the mapping is known.
 	RemapIP func(ip string) (string, bool)
 }
 
 // Result is the outcome of a hook.
 type Result struct {
-	// Object is the edited object; nil when it was skipped.
+	// Object is the edited object. It is nil if the object was skipped.
 	Object     map[string]any
 	Skipped    bool
 	SkipReason string
@@ -43,8 +43,8 @@ type LogLine struct {
 	Text  string
 }
 
-// AccessError is a call with a bad handle, path or kind; the real host ends
-// the hook in the same way.
+// AccessError is returned for a call with a bad handle, path
+// or kind. The real host ends the hook in the same way.
 type AccessError struct{ Function, Path, Problem string }
 
 func (e *AccessError) Error() string {
@@ -75,10 +75,10 @@ func (p *Plugin) RunNative(call Call) (result *Result, err error) {
 	return &Result{Object: s.document.Value(), Warnings: s.warnings, Log: s.lines}, nil
 }
 
-// ManifestJSON is the manifest as the host reads it from the module.
+// ManifestJSON returns the manifest as the host reads it from the module.
 func (p *Plugin) ManifestJSON() []byte { return p.json() }
 
-// session has the state that the host keeps during one call.
+// session is the state that the host keeps during one call.
 type session struct {
 	document *document.Document
 	remap    func(string) (string, bool)
@@ -98,7 +98,7 @@ func (s *session) root(id int) handle {
 	return handle{s, n}
 }
 
-// run calls a hook and classifies what it returns.
+// run calls a hook and classifies its result.
 func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
 	f := p.hooks[hook]
 	if f == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// handle names a place of the session's document. The zero Node is absent.
+// handle refers to a node of the session's document. The zero Node is absent.
 type handle struct {
 	s *session
 	n document.Node
@@ -34,14 +34,14 @@ func checkAccess(function, path string, err error) {
 	panic(&AccessError{function, path, refused.Detail})
 }
 
-// at reads the value at path.
+// at returns the value at path.
 func (h handle) at(function, path string) document.View {
 	v, err := h.n.At(path)
 	checkAccess(function, path, err)
 	return v
 }
 
-// checkKind ends the hook if a value is of another kind than the function reads.
+// checkKind ends the hook if the value is not of the kind that the function reads.
 func checkKind(function, path string, v document.View, isRead bool, want string) {
 	if !isRead {
 		panic(&AccessError{function, path, "the value is of kind " + v.Kind().String() + ", not " + want})

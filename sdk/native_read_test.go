@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What plugins rarely need. The same on the real host: plugintest/inventory.
+// TestReadMore covers functions that plugins rarely need. plugintest/inventory covers them on the real host.
 func TestReadMore(t *testing.T) {
 	p := &Plugin{hooks: [2]HookFunc{func(ctx Context, o Object) error {
 		odd, hasOdd := o.Annotations().Lookup("odd]key")

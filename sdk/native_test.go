@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// object is what most tests work on.
+// object returns the object of most tests.
 func object() map[string]any {
 	return map[string]any{
 		"apiVersion": "v1",
@@ -276,7 +276,7 @@ func TestHandlesFollowTheirPlace(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Numbers that a float64 cannot hold are the same after Decode and Encode.
+// TestDecodeKeepsWholeNumbers decodes and encodes numbers that a float64 cannot hold.
 func TestDecodeKeepsWholeNumbers(t *testing.T) {
 	const big = int64(9007199254740993) // 2^53 + 1
 	p := &Plugin{hooks: [2]HookFunc{func(_ Context, o Object) error {
@@ -306,7 +306,7 @@ func TestDecodeKeepsWholeNumbers(t *testing.T) {
 	}
 }
 
-// What the host answers with an error is none of the native build's panics, and the answers are the same.
+// TestNativeFailsAsTheHostDoes checks that the native build returns the errors of the host and does not panic.
 func TestNativeFailsAsTheHostDoes(t *testing.T) {
 	for name, hook := range map[string]HookFunc{
 		"UTF-8": func(_ Context, o Object) error { o.SetString("spec.x", "\xff"); return nil },

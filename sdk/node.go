@@ -8,7 +8,7 @@ import "iter"
 // Kind is the type of a value.
 type Kind int
 
-// The kinds of a value; KindAbsent is the kind of a missing value.
+// Kinds of values. KindAbsent is the kind of a missing value.
 const (
 	KindAbsent Kind = iota
 	KindNull
@@ -20,7 +20,7 @@ const (
 	KindList
 )
 
-// String names the kind as a YAML user would.
+// String returns the name of the kind in the terms of YAML.
 func (k Kind) String() string {
 	names := [...]string{"absent", "null", "boolean", "integer", "float", "string", "map", "list"}
 	if k < 0 || int(k) >= len(names) {
@@ -43,17 +43,17 @@ func (n Node) Kind(path string) Kind { return n.h.kind(path) }
 // Has reports whether there is a value at path that is not null.
 func (n Node) Has(path string) bool { return n.h.kind(path) > KindNull }
 
-// Len returns the entries of a map or a list or the bytes of a string, and 0
-// for what is absent.
+// Len returns the number of entries of a map or list,
+// or of bytes of a string. It is 0 for an absent value.
 func (n Node) Len(path string) int { return n.h.length(path) }
 
 // Get returns the node at path.
 func (n Node) Get(path string) Node { return Node{n.h.get(path)} }
 
-// Field returns the entry of a map whose key is key, character by character.
+// Field returns the entry of a map with exactly this key, which is not parsed as a path.
 func (n Node) Field(key string) Node { return Node{n.h.field(key)} }
 
-// At returns element i of a list; past the end it does not exist.
+// At returns element i of a list. Past the end it returns a Node that does not exist.
 func (n Node) At(i int) Node { return Node{n.h.elem(i)} }
 
 // String returns the string at path, or "" if it is absent or null. It is
@@ -63,22 +63,22 @@ func (n Node) String(path string) string {
 	return s
 }
 
-// Lookup returns the string at path and whether it is there.
+// Lookup returns the string at path, and whether it exists.
 func (n Node) Lookup(path string) (string, bool) { return n.h.str(path) }
 
 // Is reports whether the string at path is want. It copies nothing.
 func (n Node) Is(path, want string) bool { return n.h.strEq(path, want) }
 
-// Int returns the integer at path, or fallback.
+// Int returns the integer at path, or fallback if it is absent or null.
 func (n Node) Int(path string, fallback int64) int64 { return n.h.integer(path, fallback) }
 
-// Float returns the number at path, or fallback.
+// Float returns the number at path, or fallback if it is absent or null.
 func (n Node) Float(path string, fallback float64) float64 { return n.h.float(path, fallback) }
 
-// Bool returns the boolean at path, or fallback.
+// Bool returns the boolean at path, or fallback if it is absent or null.
 func (n Node) Bool(path string, fallback bool) bool { return n.h.boolean(path, fallback) }
 
-// True reports whether the boolean at path is there and true.
+// True reports whether the boolean at path exists and is true.
 func (n Node) True(path string) bool { return n.h.boolean(path, false) }
 
 // Keys returns the keys of the map at path, sorted. They are valid until the
@@ -89,8 +89,8 @@ func (n Node) Keys(path string) []string { return n.h.keys(path) }
 // valid until the hook returns. To decode it into a Go type use [Decode].
 func (n Node) JSON(path string) []byte { return n.h.json(path) }
 
-// Elements iterates over the list, of which no element may be inserted or
-// removed meanwhile. In a hook that runs often prefer
+// Elements iterates over the list. No element may be inserted or
+// removed during the iteration. In a hook that runs often prefer
 //
 //	for i := range list.Len("") { element := list.At(i) … }
 //

@@ -23,14 +23,14 @@ func (o Object) Name() string { return o.String("metadata.name") }
 // Namespace returns the object's namespace.
 func (o Object) Namespace() string { return o.String("metadata.namespace") }
 
-// Labels returns the object's labels, present or not.
+// Labels returns the object's labels. Missing labels are an empty map.
 func (o Object) Labels() StringMap { return StringMap{o.h, "metadata.labels"} }
 
-// Annotations returns the object's annotations, present or not.
+// Annotations returns the object's annotations. Missing annotations are an empty map.
 func (o Object) Annotations() StringMap { return StringMap{o.h, "metadata.annotations"} }
 
-// StringMap is a map from strings to strings inside an object. It costs
-// nothing to make one, and a missing map is an empty one.
+// StringMap is a map from strings to strings inside an object.
+// Creating one costs nothing, and a missing map counts as empty.
 type StringMap struct {
 	h    handle
 	path string
@@ -45,10 +45,10 @@ func (m StringMap) Get(key string) string {
 	return s
 }
 
-// Lookup returns the value of key and whether it is there.
+// Lookup returns the value of key, and whether it exists.
 func (m StringMap) Lookup(key string) (string, bool) { return m.h.str(joinKey(m.path, key)) }
 
-// Has reports whether key is there.
+// Has reports whether key exists.
 func (m StringMap) Has(key string) bool { return m.h.kind(joinKey(m.path, key)) != KindAbsent }
 
 // Is reports whether the value of key is want.
@@ -74,29 +74,29 @@ func (m StringMap) All() iter.Seq2[string, string] {
 // Set sets the value of key.
 func (m StringMap) Set(key, value string) { m.h.setString(joinKey(m.path, key), value) }
 
-// Remove removes the key and reports whether it was there.
+// Remove removes the key and reports whether it existed.
 func (m StringMap) Remove(key string) bool { return m.h.remove(joinKey(m.path, key)) > 0 }
 
-// RemovePrefix removes every key with the prefix and returns how many went.
+// RemovePrefix removes every key with the prefix and returns the number of removed keys.
 func (m StringMap) RemovePrefix(prefix string) int {
 	return m.removeWhere(func(key string) bool { return strings.HasPrefix(key, prefix) })
 }
 
-// RemoveGlob removes every key that matches one of the globs and returns how
-// many went. In a glob * stands for any characters and ? for one. An argument
-// may hold several globs, one a line. The system's own offloading.liqo.io/*
-// keys stay, whatever the globs say: they hold the ownership of a copy.
+// RemoveGlob removes every key that matches one of the globs and returns the number of
+// removed keys. In a glob * matches any characters and ? matches one byte. An argument
+// may contain several globs, one per line. The system's own offloading.liqo.io/* keys
+// are never removed, because they record the ownership of a copy.
 func (m StringMap) RemoveGlob(globs ...string) int {
 	return m.h.removeGlob(m.path, strings.Join(globs, "\n"))
 }
 
-// RemoveListed is RemoveGlob with the globs in a list of strings at a path of
-// another root, such as the configuration. No list matches nothing.
+// RemoveListed is like [StringMap.RemoveGlob] with the globs in a list of strings
+// at a path below from, such as the configuration. A missing list matches nothing.
 func (m StringMap) RemoveListed(from Node, path string) int {
 	return m.h.removeKeys(m.path, from.h, path)
 }
 
-// Prune removes the map itself when it is empty, so that an object which lost
+// Prune removes the map itself if it is empty, so that an object that lost
 // its last label does not carry an empty map across. Call it after a removal.
 func (m StringMap) Prune() {
 	if m.h.length(m.path) == 0 {

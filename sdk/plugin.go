@@ -9,8 +9,8 @@ type Hook int
 const (
 	// HookOutgoing mutates the consumer's object into the provider's copy.
 	HookOutgoing Hook = iota
-	// HookIncoming mutates the provider's object on its way back; of the result
-	// only the status is written to the consumer's object.
+	// HookIncoming mutates the provider's object on its way back. Only
+	// the status of the result is written to the consumer's object.
 	HookIncoming
 )
 
@@ -22,8 +22,8 @@ func (h Hook) String() string {
 	return "outgoing"
 }
 
-// HookFunc changes obj in place. See the package documentation for what its
-// error means.
+// HookFunc edits obj in place. See the package
+// documentation for the meaning of its error.
 type HookFunc func(ctx Context, obj Object) error
 
 // Manifest declares the identity and the permissions of a plugin.
@@ -32,46 +32,46 @@ type Manifest struct {
 	Name string
 	// Version is the plugin's own semantic version.
 	Version string
-	// Kinds that the plugin is meant for, with the API group unless it is the
-	// core group: "Service", "Deployment.apps". "*" stands for every kind but
-	// Secret, which has to be named.
+	// Kinds are the kinds that the plugin supports, with the API group
+	// unless it is the core group: "Service", "Deployment.apps". "*"
+	// stands for every kind but Secret, which has to be named.
 	Kinds []string
-	// Writes lists the paths at or below which the plugin may write; "*" stands
-	// for all. A write anywhere else is refused by the host.
+	// Writes lists the paths at or below which the plugin may write;
+	// "*" stands for all paths. The host refuses any other write.
 	Writes []string
-	// Capabilities that the plugin needs: "skip" for [Skip].
+	// Capabilities are the capabilities that the plugin needs: "skip" for [Skip].
 	Capabilities []string
-	// ConfigSchema is the JSON schema of the configuration, as JSON text, or
-	// empty for a plugin that has none.
+	// ConfigSchema is the JSON schema of the configuration
+	// as JSON text, or empty if the plugin has no schema.
 	ConfigSchema string
 }
 
-// Plugin is a registered plugin. Its methods exist in the native build alone.
+// Plugin is a registered plugin. Its methods exist in the native build only.
 type Plugin struct {
 	manifest Manifest
 	hooks    [2]HookFunc
 }
 
-// Option gives a plugin one of its hooks.
+// Option registers a hook of a plugin.
 type Option func(*Plugin)
 
-// Outgoing is the hook for objects on their way to the provider.
+// Outgoing registers the hook for objects on their way to the provider.
 func Outgoing(hook HookFunc) Option {
 	return func(p *Plugin) { p.hooks[HookOutgoing] = hook }
 }
 
-// Incoming is the hook for objects on their way back to the consumer.
+// Incoming registers the hook for objects on their way back to the consumer.
 func Incoming(hook HookFunc) Option {
 	return func(p *Plugin) { p.hooks[HookIncoming] = hook }
 }
 
-// registered is the plugin that the exports of this module serve. It is
-// written by initialisers, before the host can call anything.
+// registered is the plugin that the exports of this module serve.
+// It is set by initializers, before the host can call an export.
 var registered *Plugin
 
-// Register makes a module of the program. Call it once, from a package-level
-// variable or an init function: the host reads the manifest before main could
-// run. A second call panics.
+// Register registers the plugin of a module. Call it once, from a
+// package-level variable or an init function, because the host
+// reads the manifest before main could run. A second call panics.
 func Register(manifest Manifest, options ...Option) *Plugin {
 	if registered != nil {
 		panic("sdk.Register is called twice: a module is one plugin")
@@ -95,7 +95,7 @@ func outcomeOf(err error) outcome {
 	return outcome{failed: true, reason: err.Error()}
 }
 
-// outcome of a hook; the zero value means that the edits are kept.
+// outcome is the result of a hook. The zero value means that the edits are kept.
 type outcome struct {
 	skipped, failed bool
 	reason          string
@@ -106,13 +106,13 @@ type skipError string
 
 func (e skipError) Error() string { return "skipped: " + string(e) }
 
-// Skip is what a hook returns when the object is not to be reflected; a copy
-// that exists is deleted. The reason is shown to the user. The manifest must
-// declare the capability "skip".
+// Skip returns an error that prevents the object from being reflected,
+// for a hook to return. An existing copy is deleted. The reason is
+// shown to the user. The manifest must declare the capability "skip".
 func Skip(reason string) error { return skipError(reason) }
 
-// Fail is what a hook returns when the object cannot be reflected, an error of
-// that text. It is smaller in a module than fmt.Errorf.
+// Fail returns an error with the given text, for a hook whose object
+// cannot be reflected. It adds less to a module than fmt.Errorf.
 func Fail(reason string) error { return failError(reason) }
 
 type failError string

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The plugin of README.md is the one that Example runs.
+// TestExampleIsThatOfTheREADME compares the plugin of README.md with the one in Example.
 func TestExampleIsThatOfTheREADME(t *testing.T) {
 	readme, example := registration(t, "../README.md"), registration(t, "example_test.go")
 	require.NotEmpty(t, readme)
 	require.Equal(t, example, readme)
 }
 
-// registration returns the first call of sdk.Register in a file, up to a line that ends the statement.
+// registration returns the first call of sdk.Register in a file, including the last line of the statement.
 func registration(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)

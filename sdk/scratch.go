@@ -7,9 +7,9 @@ package sdk
 
 import "unsafe"
 
-// arena hands out bytes that live until the next call of a hook. Nothing on the
-// hot path allocates: an instance serves one call at a time, and its arena
-// stays at the size of the largest call so far.
+// arena allocates bytes that live until the next call of a hook. The
+// hot path does not allocate on the heap: an instance serves one call
+// at a time, and its arena keeps the size of the largest call so far.
 type arena struct {
 	buffer []byte
 	used   int
@@ -28,7 +28,7 @@ func (a *arena) reset() {
 	scratchKeys = scratchKeys[:0]
 }
 
-// free returns the unused bytes, at least n of them.
+// free returns the unused bytes, which are at least n.
 func (a *arena) free(n int) []byte {
 	if len(a.buffer)-a.used < n {
 		// Strings of this call keep the old buffer alive.
@@ -38,7 +38,7 @@ func (a *arena) free(n int) []byte {
 	return a.buffer[a.used:]
 }
 
-// take makes the first n free bytes a string.
+// take marks the first n free bytes as used and returns them as a string.
 func (a *arena) take(free []byte, n int) string {
 	a.used += n
 	return unsafe.String(unsafe.SliceData(free), n)

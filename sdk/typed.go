@@ -10,14 +10,14 @@ import (
 	"strconv"
 )
 
-// Decode reads the value at path into a Go value, by the rules of
-// encoding/json. An absent value is an error. Into a map, a list or any, whole
-// numbers are decoded as int64, as Kubernetes does: a float64 holds them up to
-// 2^53 only. Where a struct has a field of type any they are a json.Number.
+// Decode decodes the value at path into a Go value, by the rules of
+// encoding/json. An absent value is an error. In a map, a list or any,
+// whole numbers become int64, as in Kubernetes: a float64 is exact up to
+// 2^53 only. In a struct field of type any they become a json.Number.
 //
-// It is comfortable for a list of structs and has its price: encoding/json adds
-// about 290 KB to a module that uses it, and takes some ten times as long as
-// reading the few fields that matter.
+// It is convenient for a list of structs, but has a price:
+// encoding/json adds about 290 KB to a module that uses it, and takes
+// some ten times as long as reading only the fields that matter.
 func Decode(n Node, path string, into any) error {
 	text := n.JSON(path)
 	if text == nil {
@@ -46,7 +46,7 @@ func exact(v any) any {
 		if i, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 			return i
 		}
-		f, _ := v.Float64() // the host has no number that is out of range
+		f, _ := v.Float64() // the host has no numbers out of range
 		return f
 	case map[string]any:
 		for key, entry := range v {
@@ -60,8 +60,8 @@ func exact(v any) any {
 	return v
 }
 
-// Encode sets what a Go value is in JSON at path. Fields that its type does
-// not have are lost: decode and encode the smallest subtree that will do.
+// Encode encodes a Go value as JSON and sets it at path. Fields that its type
+// does not have are lost: decode and encode the smallest subtree that will do.
 func Encode(n Node, path string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // Assign makes the value at path equal to v with the fewest edits: maps are compared entry by entry and lists of equal
-// length element by element, so that what v repeats stays shared and is no edit. The empty path is the node itself, which
-// must then stay of its kind if it is a root. v is shared from now on: do not modify it.
+// length element by element, so that unchanged parts stay shared and are no edits. The empty path is the node itself; a
+// root must keep its kind. v is shared from now on: do not modify it.
 func (n Node) Assign(path string, v any) error {
 	if err := n.writable(path); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (n Node) Assign(path string, v any) error {
 	return f.assign(n.d.viewOf(f.id), v)
 }
 
-// Copy puts the subtree src at path, shared not copied; src may lie below any root.
+// Copy writes the subtree src at path. It is shared, not copied, and may be below any root.
 func (n Node) Copy(path string, src View) error {
 	if err := n.writable(path); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (n Node) Copy(path string, src View) error {
 	return err
 }
 
-// present is what a write would replace: nothing when it appends.
+// present returns the value that a write to path would replace: absent for an append.
 func (n Node) present(path string) (View, error) {
 	v, err := n.At(path)
 	if e, ok := err.(*Error); ok && e.Code == BadIndex && strings.HasSuffix(path, "-") {
@@ -70,7 +70,7 @@ func (n Node) present(path string) (View, error) {
 
 func contentOf(v any) content { return content{kind: kindOf(v), base: v, shared: true} }
 
-// spendValue counts a value that is written.
+// spendValue counts a value that is written against the budget.
 func (d *Document) spendValue(v any) error {
 	size, err := d.measure(v, 0)
 	if err != nil {
@@ -79,8 +79,8 @@ func (d *Document) spendValue(v any) error {
 	return d.Spend(size)
 }
 
-// measure estimates the bytes of a value, and refuses values that an object cannot have. Counting a shared
-// subtree each time it is shared keeps a plugin from doubling a value with every Copy.
+// measure estimates the size of a value in bytes, and refuses values that an object cannot have. A shared subtree
+// counts each time, so that a plugin cannot double a value with every Copy.
 func (d *Document) measure(v any, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, fail(TooDeep, "", "nested too deeply")
@@ -117,12 +117,12 @@ func (d *Document) measure(v any, depth int) (int, error) {
 	return total, nil
 }
 
-// frame is a place on the way of Assign that becomes a node only when something below it differs.
+// frame is a step on the path of Assign. It becomes a node only if a value below it differs.
 type frame struct {
 	d      *Document
 	parent *frame
 	key    string
-	pos    int // in a list; -1 in a map
+	pos    int // position in a list; -1 in a map
 	id     int32
 }
 

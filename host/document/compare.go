@@ -3,14 +3,14 @@
 
 package document
 
-// Covers reports whether every value of n is present and equal in remote, which may have more entries in its maps: what an API
-// server or a controller added. Lists must be of the same length and cover element by element.
+// Covers reports whether every value of n is present and equal in remote, whose maps may have additional entries from
+// an API server or a controller. Lists must have the same length and cover element by element.
 func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
 
-// CoveredBy is as of Covers.
+// CoveredBy reports whether w covers v. See Covers.
 func (v View) CoveredBy(w View) bool { return covers(v, w, false) }
 
-// Equal compares two values. An absent value equals no other.
+// Equal reports whether two values are equal. An absent value equals no value.
 func (v View) Equal(w View) bool { return equal(v, w) }
 
 func equal(v, w View) bool { return covers(v, w, true) }

@@ -3,26 +3,26 @@
 
 // Package document lets plugins edit an object that others are reading.
 //
-// The object of a reconcile lies in an informer's cache, shared with every other worker. Copying it first costs more than
-// most mutations (a pod is some hundred maps, slices and boxed values), and grows with the object although the edits do
-// not. A Document is a copy-on-write view instead: it keeps a small table of the places that were visited and what was
-// written to them, reads look there first and in the shared base second, and only Value, called once at the end, builds new
-// maps: those on the way to an edit. All else of the result is the base's own.
+// A reconciler's object lives in an informer's cache, shared with every other worker. Copying it costs more than most
+// mutations (a pod is some hundred maps, slices and boxed values), and the cost grows with the object although the
+// edits do not. A Document is a copy-on-write view instead. It keeps a small table of the nodes that were visited and
+// of the values written to them. Reads look there first and in the shared base second. Only Value, called once at the
+// end, builds new maps: those on the path to an edit. The rest of the result is shared with the base.
 //
 // The three types:
 //
-//   - Document owns the table. It is reused through Reset and then allocates nothing; it is for one goroutine.
-//   - Node names a place: an entry of a map, an element of a list, a root. It stays a place: after `spec` was replaced, a
-//     Node of `spec` sees the new value. A removed place reads as absent, as does the zero Node, so that chains of Field
-//     and Get need no checks in between.
-//   - View is what a read of a path gives: the value, without an entry in the table. Most reads are of this form.
+//   - Document owns the table. Reset reuses it without allocating. It is for one goroutine.
+//   - Node is a place in the object: an entry of a map, an element of a list, a root. It stays valid when `spec` is
+//     replaced: a Node of `spec` then has the new value. A removed node reads as absent, as does the zero Node, so
+//     that chains of Field and Get need no checks in between.
+//   - View is a value that was read from a path, without an entry in the table. Most reads return one.
 //
-// Paths are texts. A Document keeps those that it is asked for again and again taken apart, so that what is left of a read
-// is a lookup in each map on the way.
+// Paths are strings. A Document keeps the parsed form of frequently used paths, so that such a read costs only a lookup
+// in each map on the path.
 //
-// Node numbers are what the plugin ABI calls handles. Besides the object there are two read-only roots, the context and
-// the plugin's configuration, mounted by the host and read the same way.
+// Node numbers are the handles of the plugin ABI. Besides the object there are two read-only roots, the context and the
+// plugin's configuration. The host mounts them, and they are read in the same way.
 //
-// Values are those of unstructured objects: nil, bool, int64, float64, string, map[string]any and []any. They are compared
-// by value; a float without a fraction equals the same int, as it does in JSON.
+// Values have the types of unstructured objects: nil, bool, int64, float64, string, map[string]any and []any. They are
+// compared by value; a float without a fraction equals the same int, as in JSON.
 package document

@@ -14,48 +14,50 @@ const (
 	ContextRoot = 2 // read-only
 	ConfigRoot  = 3 // read-only
 
-	roots = 4 // with number 0, which is no place
+	// Number 0 is counted but is no node.
+	roots = 4
 )
 
-// Unlimited nodes fit a 20 bit handle; unlimited bytes are more than an API server takes.
+// MaxNodes fits a 20-bit handle; MaxBytes is more than an API server accepts.
 const (
 	MaxNodes = 1 << 20
 	MaxBytes = 1 << 30
-	// maxDepth of nesting; encoding/json and API servers accept far more than any real object has.
+	// maxDepth limits nesting. It is far above the nesting of real objects, and below the limits of encoding/json and
+	// API servers.
 	maxDepth = 512
 )
 
 type state uint8
 
 const (
-	view    state = iota // as in the parent's base
+	view    state = iota // unchanged from the parent's base
 	set                  // written
-	removed              // no longer there
+	removed              // no longer present
 )
 
 type flags uint8
 
 const (
-	fBase     flags = 1 << iota // the content is base, with the children laid over it
+	fBase     flags = 1 << iota // the content is base with the children on top
 	fInBase                     // the parent's base has this key
-	fDirty                      // this place or one below was written
+	fDirty                      // this node or one below it was written
 	fReadOnly                   // below the context or the configuration
 	fReshaped                   // a list whose positions differ from its base
-	fArena                      // str lies in the arena
-	fOwned                      // key does not
+	fArena                      // str is in the arena
+	fOwned                      // key is not in the arena
 )
 
-// node is one visited place, with the value written to it, so that an edit is a visit and a few stores.
+// node is one visited node with the value written to it, so that an edit is a visit and a few stores.
 type node struct {
-	base   any    // when fBase: the shared value
-	str    string // else: a string's value
-	key    string // in the parent map
-	num    uint64 // else: bits of a bool, int, float
+	base   any    // shared value, if fBase
+	str    string // string value, otherwise
+	key    string // key in the parent map
+	num    uint64 // bits of a bool, int or float, otherwise
 	parent int32
 	next   int32 // sibling
-	first  int32 // child of a map
-	count  int32 // children of a map
-	delta  int32 // entries of a map more (or fewer) than its base has
+	first  int32 // first child of a map
+	count  int32 // number of children of a map
+	delta  int32 // entries of a map minus the entries of its base
 	list   int32 // 1 + position in Document.lists; 0 = untouched
 	index  int32 // 1 + position in Document.indexes; 0 = none
 	depth  uint16
@@ -64,17 +66,17 @@ type node struct {
 	flags  flags
 }
 
-// Document is a view of a shared object plus the edits made to it. Not for concurrent use; any number of Documents may
-// view the same base at the same time, which none of them ever modifies.
+// Document is a view of a shared object and the edits made to it. It is not safe for concurrent use, but any number of
+// Documents may view the same base at the same time: none of them modifies it.
 type Document struct {
 	nodes   []node
-	arena   []byte             // keys and strings written
-	lists   [][]int32          // slots of touched lists: base position, or ^node
-	nlists  int                // in use
-	indexes []map[string]int32 // children of maps with many
+	arena   []byte             // written keys and strings
+	lists   [][]int32          // slots of touched lists: position in the base, or ^node
+	nlists  int                // number of lists in use
+	indexes []map[string]int32 // children of maps with many of them
 	nindex  int
 
-	origin map[string]any // what Reset was given
+	origin map[string]any // argument of Reset
 
 	nodeLimit int
 	byteLimit int
@@ -84,31 +86,31 @@ type Document struct {
 	workLimit int64
 
 	tops   [roots]top
-	topped bool      // one of them is in use
+	topped bool      // whether one of tops is in use
 	keys   []string  // scratch of the JSON encoder
 	path   []Segment // scratch of Edits
 
 	paths   [pathSlots]pathSlot
-	scratch route // the last path of which no slot knew
+	scratch route // last path without a slot
 }
 
-// New gives an empty Document; call Reset before use.
+// New returns an empty Document. Call Reset before use.
 func New() *Document {
 	d := &Document{nodes: make([]node, roots, 64)}
 	d.Reset(nil)
 	return d
 }
 
-// Sizes above which Reset gives memory back instead of keeping it for the next object.
+// Sizes above which Reset frees memory instead of keeping it for the next object.
 const (
 	keepNodes = 1 << 15
 	keepArena = 1 << 16
-	keepSlots = 1 << 12 // of a list
+	keepSlots = 1 << 12 // slots of a list
 	keepKeys  = 1 << 12
 )
 
-// Reset drops all edits and limits and shows root, which the Document never modifies and others may read meanwhile.
-// Nodes, Views and borrowed strings of before are no longer valid.
+// Reset drops all edits and limits and makes root the base. The Document never modifies it, and others may read it
+// meanwhile. Earlier Nodes, Views and borrowed strings are no longer valid.
 func (d *Document) Reset(root map[string]any) {
 	d.origin = root
 	d.drain()
@@ -119,7 +121,7 @@ func (d *Document) Reset(root map[string]any) {
 	d.show(ObjectRoot, root, 0)
 }
 
-// drain drops the visited places and their new values.
+// drain drops the visited nodes and the values written to them.
 func (d *Document) drain() {
 	if len(d.nodes) > roots {
 		d.recycle()
@@ -130,20 +132,22 @@ func (d *Document) drain() {
 		d.forget()
 	}
 	if d.scratch.text != "" {
-		clear(d.scratch.hops[:cap(d.scratch.hops)]) // they may lie in the memory of a guest
+		// The hops may be in the memory of a guest.
+		clear(d.scratch.hops[:cap(d.scratch.hops)])
 		d.scratch = route{hops: d.scratch.hops[:0]}
 	}
 }
 
-// forget drops the maps that were read below the roots.
+// forget drops the remembered maps below the roots.
 func (d *Document) forget() {
 	for i := range d.tops {
-		d.tops[i].fields = nil // its version is of before
+		// The entry has an old version.
+		d.tops[i].fields = nil
 	}
 	d.topped = false
 }
 
-// show puts an object, or nothing, below a root that has no edits.
+// show makes an object, or no value, the content of a root that has no edits.
 func (d *Document) show(root int, v map[string]any, f flags) {
 	n := &d.nodes[root]
 	switch {
@@ -158,7 +162,8 @@ func (d *Document) show(root int, v map[string]any, f flags) {
 
 // recycle drops all references to the last object.
 func (d *Document) recycle() {
-	clear(d.nodes) // no reference into the last object survives
+	// No reference to the last object survives.
+	clear(d.nodes)
 	d.nodes = d.nodes[:roots]
 	if cap(d.nodes) > keepNodes {
 		d.nodes = make([]node, roots, 64)
@@ -167,7 +172,8 @@ func (d *Document) recycle() {
 		d.arena = nil
 	}
 	for i := range d.nindex {
-		if len(d.indexes[i]) > keepKeys { // a map keeps the room of the most that it ever had
+		// A map keeps the memory of its largest size.
+		if len(d.indexes[i]) > keepKeys {
 			d.indexes[i] = make(map[string]int32, 4*indexFrom)
 		} else {
 			clear(d.indexes[i])
@@ -190,7 +196,7 @@ func (d *Document) Mount(root int, v map[string]any) {
 	d.show(root, v, fReadOnly)
 }
 
-// Begin prepares a call of a plugin: it mounts the configuration, and sets the budget.
+// Begin prepares the call of a plugin: it mounts the configuration and sets the budget.
 func (d *Document) Begin(config map[string]any, nodes, bytes int) {
 	d.work = 0
 	if config != nil || d.nodes[ConfigRoot].kind != Absent {
@@ -199,7 +205,7 @@ func (d *Document) Begin(config map[string]any, nodes, bytes int) {
 	d.SetBudget(nodes, bytes)
 }
 
-// SetBudget limits the nodes visited and bytes written from now on.
+// SetBudget limits the nodes visited and the bytes written from now on.
 func (d *Document) SetBudget(nodes, bytes int) {
 	d.nodeLimit = min(len(d.nodes)+nodes, MaxNodes)
 	d.byteLimit, d.written = bytes, 0
@@ -217,27 +223,27 @@ func (d *Document) Spend(n int) error {
 // RaiseByteLimit adds n bytes to the budget of bytes written.
 func (d *Document) RaiseByteLimit(n int) { d.byteLimit += n }
 
-// Version changes with every write and Reset.
+// Version returns a number that changes with every write and Reset.
 func (d *Document) Version() uint64 { return d.version }
 
-// The work of the steps that operations are made of, in units of about a nanosecond or a few: what a guest would need to do
-// as much itself. They make no difference between what is remembered and what has to be found again.
+// Work of the steps of operations, in units of one to a few nanoseconds: about the cost of the same step in a guest.
+// Remembered and searched values cost the same.
 const (
 	workHop   = 16 // a segment of a path: a lookup in a map or list
 	workEntry = 16 // an entry or element visited
 	workValue = 64 // a value measured, compared or copied
 )
 
-// TakeWork returns and clears the work done since the last call: segments, entries, values and bytes that operations went
-// through. The host charges it as fuel, so that a plugin cannot make others work for free.
+// TakeWork returns and clears the work since the last call: segments, entries, values and bytes processed by
+// operations. The host charges it as fuel, so that a plugin cannot use the host for free.
 func (d *Document) TakeWork() int64 {
 	w := d.work
 	d.work = 0
 	return w
 }
 
-// SetWorkLimit ends an operation whose work, as TakeWork counts it, would pass n. It is checked in the loops of those
-// operations whose work can be larger than the object and what was written.
+// SetWorkLimit makes operations fail whose work, as counted by TakeWork, would exceed n. It is checked in the loops of
+// operations whose work can exceed the size of the object and of the written values.
 func (d *Document) SetWorkLimit(n int64) { d.workLimit = n }
 
 func (d *Document) toil(n int64) error {
@@ -247,14 +253,14 @@ func (d *Document) toil(n int64) error {
 	return nil
 }
 
-// Root is the object's own node.
+// Root returns the root node of the object.
 func (d *Document) Root() Node { return Node{d, ObjectRoot} }
 
-// Nodes counts the places visited, the roots included.
+// Nodes returns the number of visited nodes, including the roots.
 func (d *Document) Nodes() int { return len(d.nodes) }
 
-// Node gives the place with this number. A number that no node has gives the zero Node and false. Read-only places below
-// floor, other than the roots, are refused too: they are what another plugin visited of its own configuration.
+// Node returns the node with this number, or the zero Node and false if there is none. Read-only nodes below floor,
+// other than the roots, are refused too: another plugin visited them in its own configuration.
 func (d *Document) Node(id, floor int) (Node, bool) {
 	if uint(id) >= uint(len(d.nodes)) {
 		return Node{}, false
@@ -265,18 +271,19 @@ func (d *Document) Node(id, floor int) (Node, bool) {
 	return Node{d, int32(id)}, true
 }
 
-// Restore drops all edits, committed ones included, mounts and limits: Reset on the same object.
+// Restore drops all edits (also committed ones), mounts and limits: it is Reset to the same object.
 func (d *Document) Restore() { d.Reset(d.origin) }
 
-// Commit makes the present value the base, so that Edits returns what is written from here on. The host commits between the
-// plugins of a chain: each edit then has one author. Nodes and Views of before are no longer valid; mounts and limits stay.
+// Commit makes the current value the base, so that Edits returns only later writes. The host commits between the
+// plugins of a chain: each edit then has one author. Earlier Nodes and Views are no longer valid; mounts and limits
+// stay.
 func (d *Document) Commit() {
 	if d.Edited() {
 		d.rebase(d.Value())
 	}
 }
 
-// Rollback drops the edits since the last Commit, or Reset. Nodes and Views of before are no longer valid.
+// Rollback drops the edits since the last Commit or Reset. Earlier Nodes and Views are no longer valid.
 func (d *Document) Rollback() {
 	base, _ := d.nodes[ObjectRoot].base.(map[string]any)
 	d.rebase(base)
@@ -286,7 +293,7 @@ func (d *Document) rebase(base map[string]any) {
 	context, _ := d.nodes[ContextRoot].base.(map[string]any)
 	config, _ := d.nodes[ConfigRoot].base.(map[string]any)
 	d.drain()
-	// A root that was visited holds on to its children: it is shown again.
+	// A root that was visited still has its children, so it is shown again.
 	for root, v := range [roots]map[string]any{ObjectRoot: base, ContextRoot: context, ConfigRoot: config} {
 		if root == 0 {
 			continue
@@ -300,7 +307,7 @@ func (d *Document) rebase(base map[string]any) {
 	}
 }
 
-// Edited reports whether anything was written since the last Commit, or Reset.
+// Edited reports whether anything was written since the last Commit or Reset.
 func (d *Document) Edited() bool { return d.nodes[ObjectRoot].flags&fDirty != 0 }
 
 // keep copies s to the arena: keys and strings come from a guest's memory, which changes.
@@ -309,7 +316,7 @@ func (d *Document) keep(s string) string {
 		return ""
 	}
 	if cap(d.arena)-len(d.arena) < len(s) {
-		// Strings given out before keep the old block alive; it is never written again.
+		// Earlier strings keep the old block alive; it is never written again.
 		d.arena = make([]byte, 0, max(2*cap(d.arena), len(s), 1024))
 	}
 	off := len(d.arena)
@@ -317,7 +324,7 @@ func (d *Document) keep(s string) string {
 	return unsafe.String(&d.arena[off], len(s))
 }
 
-// add appends a node below parent, absent as yet. Pointers into d.nodes are stale afterwards.
+// add appends an absent node below parent. Pointers into d.nodes are stale afterwards.
 func (d *Document) add(parent int32) (int32, error) {
 	c := len(d.nodes)
 	if c >= d.nodeLimit {
@@ -328,7 +335,8 @@ func (d *Document) add(parent int32) (int32, error) {
 		return 0, fail(TooDeep, "", "nested too deeply")
 	}
 	if c < cap(d.nodes) {
-		d.nodes = d.nodes[:c+1] // Reset left it zero
+		// Reset zeroed the node.
+		d.nodes = d.nodes[:c+1]
 	} else {
 		d.nodes = append(d.nodes, node{})
 	}

@@ -78,7 +78,7 @@ func TestUntouchedSubtreesAreShared(t *testing.T) {
 	}
 }
 
-// TestBaseIsNeverModified is for -race: many Documents edit the same base while others read it.
+// TestBaseIsNeverModified lets many Documents edit the same base while others read it, for the race detector.
 func TestBaseIsNeverModified(t *testing.T) {
 	base := pod()
 	var wg sync.WaitGroup
@@ -98,7 +98,8 @@ func TestBaseIsNeverModified(t *testing.T) {
 					t.Error(err, removeErr)
 				}
 				value := d.Value()
-				value["mine"] = worker // the first level is the caller's
+				// The first level belongs to the caller.
+				value["mine"] = worker
 				if !reflect.DeepEqual(base, pod()) {
 					t.Error("the base was modified")
 					return
@@ -241,7 +242,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestHashIsStable: it is kept in annotations across versions of the program.
+// TestHashIsStable checks that hashes do not change, because annotations keep them across versions of the program.
 func TestHashIsStable(t *testing.T) {
 	if got, want := Hash(pod()), uint64(0x6fa71910b91836a4); got != want {
 		t.Errorf("the hash changed: %#x, want %#x", got, want)
@@ -327,7 +328,8 @@ func BenchmarkDocument(b *testing.B) {
 	})
 }
 
-// Paths that begin alike are read through the map of the one before; only whole segments count, and only until a write.
+// TestPathsThatBeginAlike checks paths that are read through the map of the previous path: only whole segments count,
+// and only until a write.
 func TestPathsThatBeginAlike(t *testing.T) {
 	d := New()
 	d.Reset(map[string]any{"ab": map[string]any{"x": "1"}, "abc": map[string]any{"x": "2"}, "ab.c": map[string]any{"x": "3"}})
@@ -401,7 +403,8 @@ func TestEnsureMapAppends(t *testing.T) {
 	}
 }
 
-// One huge object does not stay in the memory of a Document that is used for small ones ever after.
+// TestMemoryOfAnOutlierIsGivenBack checks that a Document frees the memory of a huge object when it is reused for small
+// ones.
 func TestMemoryOfAnOutlierIsGivenBack(t *testing.T) {
 	d := New()
 	list, keys := make([]any, 200_000), map[string]any{}
@@ -423,7 +426,7 @@ func TestMemoryOfAnOutlierIsGivenBack(t *testing.T) {
 	}
 }
 
-// A copy over a zero, an empty text or false is no repetition of it.
+// TestCopyOverZeroValues checks that a copy over zero, an empty string or false is an edit.
 func TestCopyOverZeroValues(t *testing.T) {
 	for to, from := range map[string]any{"int": int64(25), "text": "x", "bool": true, "float": 0.5} {
 		d := New()
@@ -439,7 +442,8 @@ func TestCopyOverZeroValues(t *testing.T) {
 	}
 }
 
-// Every setter that appends makes the list where there is none; a key "-" is one in brackets, or of a map that is there.
+// TestAppendingMakesTheList checks that every setter that appends creates a missing list. A key "-" is written in
+// brackets, or is a key of an existing map.
 func TestAppendingMakesTheList(t *testing.T) {
 	for name, set := range map[string]struct {
 		with func(n Node, path string) error
@@ -492,7 +496,8 @@ func TestAppendingMakesTheList(t *testing.T) {
 	}
 }
 
-// What was removed from a map is gone through each time, and each time counts.
+// TestWorkCountsRemovedEntries checks that removed entries of a map count each time, because they are visited each
+// time.
 func TestWorkCountsRemovedEntries(t *testing.T) {
 	const entries = 10_000
 	base := map[string]any{}

@@ -6,20 +6,20 @@ package document
 // Edit is one difference between the object and its base.
 type Edit struct {
 	Path    Path // valid during the callback only
-	Value   View // absent when removed
+	Value   View // absent if removed
 	Removed bool
 }
 
-// Edits calls yield for each difference between the object and its base, until yield returns false. It compares values, so
-// that what was written and taken back is no edit, and what a write left behind is one. Maps are compared entry by entry,
-// lists of equal length element by element; a list of another length is one edit. A new map with entries is none, but each
-// of its entries is; a new empty map is one. Only places that were written to are visited. No particular order.
+// Edits calls yield for each difference between the object and its base, until yield returns false. It compares values,
+// so that a write that was undone is no edit. Maps are compared entry by entry, lists of equal length element by
+// element; a list of another length is one edit. A new map with entries is no edit, but each of its entries is; a new
+// empty map is one. Only written nodes are visited, in no particular order.
 func (d *Document) Edits(yield func(Edit) bool) {
 	d.path = d.path[:0]
 	d.diffKept(ObjectRoot, yield)
 }
 
-// EditsWithin reports whether all that was written lies at or below entries of the object for which inside returns true.
+// EditsWithin reports whether all writes are at or below entries of the object for which inside returns true.
 func (d *Document) EditsWithin(inside func(key string) bool) bool {
 	for c := d.nodes[ObjectRoot].first; c != 0; {
 		m := &d.nodes[c]
@@ -31,14 +31,14 @@ func (d *Document) EditsWithin(inside func(key string) bool) bool {
 	return true
 }
 
-// The diff functions report what differs at d.path and below; false when yield returned it.
+// The diff functions report the differences at d.path and below. They return false if yield did.
 
 func (d *Document) down(s Segment) { d.path = append(d.path, s) }
 func (d *Document) up()            { d.path = d.path[:len(d.path)-1] }
 
 func key(k string) Segment { return Segment{Key: k, Index: -1} }
 
-// diffKept compares a visited place that still shows its base: what was not written below it is the same.
+// diffKept compares a node that still has its base: values that were not written are equal.
 func (d *Document) diffKept(id int32, yield func(Edit) bool) bool {
 	n := &d.nodes[id]
 	if n.flags&fReshaped != 0 {
@@ -64,7 +64,7 @@ func (d *Document) diffKept(id int32, yield func(Edit) bool) bool {
 	return true
 }
 
-// diffChild compares an entry or element of a place that still shows its base.
+// diffChild compares an entry or element of a node that still has its base.
 func (d *Document) diffChild(s Segment, id int32, before any, inBase bool, yield func(Edit) bool) (more bool) {
 	n := &d.nodes[id]
 	if n.flags&fDirty == 0 {
@@ -83,7 +83,7 @@ func (d *Document) diffChild(s Segment, id int32, before any, inBase bool, yield
 	return more
 }
 
-// diff compares two values of which nothing is known.
+// diff compares two arbitrary values.
 func (d *Document) diff(now, before View, yield func(Edit) bool) bool {
 	switch {
 	case now.kind == Map && before.kind == Map:
@@ -128,7 +128,7 @@ func (d *Document) diffMaps(now, before View, yield func(Edit) bool) bool {
 	return true
 }
 
-// diffAdded reports a value that the base does not have.
+// diffAdded reports a value that is not in the base.
 func (d *Document) diffAdded(now View, yield func(Edit) bool) bool {
 	switch {
 	case now.kind == Absent:

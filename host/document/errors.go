@@ -11,28 +11,28 @@ type Code uint8
 const (
 	// BadPath is a malformed path.
 	BadPath Code = iota + 1
-	// BadKind is a value of another kind than the operation needs.
+	// BadKind is a value whose kind the operation does not support.
 	BadKind
-	// BadIndex is a list position that is not there.
+	// BadIndex is a list position that does not exist.
 	BadIndex
-	// BadValue is what JSON cannot express: invalid UTF-8, NaN, infinities.
+	// BadValue is a value that JSON cannot represent: invalid UTF-8, NaN, infinities.
 	BadValue
 	// ReadOnly is a write below the context or the configuration.
 	ReadOnly
-	// Gone is a write to a place that does not exist, or no longer.
+	// Gone is a write to a node that does not exist, or no longer exists.
 	Gone
-	// TooManyNodes, TooManyBytes and TooDeep are limits passed; see Document.SetBudget.
+	// TooManyNodes, TooManyBytes and TooDeep are exceeded limits; see Document.SetBudget.
 	TooManyNodes
 	TooManyBytes
 	TooDeep
-	// TooMuchWork is the limit of SetWorkLimit passed.
+	// TooMuchWork is an exceeded limit of SetWorkLimit.
 	TooMuchWork
 )
 
-// Error is the error of every operation of this package.
+// Error is the error type of every operation of this package.
 type Error struct {
 	Code   Code
-	Path   string // as given; of a long one the beginning
+	Path   string // path as passed; only the beginning of a long one
 	Detail string
 }
 
@@ -43,14 +43,14 @@ func (e *Error) Error() string {
 	return strconv.Quote(e.Path) + ": " + e.Detail
 }
 
-// maxErrorPath keeps a hostile path from filling the log.
+// maxErrorPath prevents a hostile path from filling the log.
 const maxErrorPath = 128
 
 func fail(code Code, path, detail string) error {
 	if len(path) > maxErrorPath {
 		path = path[:maxErrorPath]
 	}
-	// A copy: the path may lie in a guest's memory.
+	// The path is copied because it may be in a guest's memory.
 	return &Error{Code: code, Path: string(append([]byte(nil), path...)), Detail: detail}
 }
 

@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// source draws decisions from the fuzzer's bytes; zeros when they are used up. Its texts lie where those before lay, as in a
-// guest's memory.
+// source makes decisions from the fuzzer's bytes, or zeros when they are used up. Its texts reuse the same memory, as
+// in a guest.
 type source struct {
 	data   []byte
 	memory *[4][256]byte
-	texts  int // of the present operation
+	texts  int // of the current operation
 }
 
 func (s *source) place(text string) string {
@@ -73,7 +73,8 @@ func (s *source) object(depth int) map[string]any {
 	for range s.n(5) {
 		m[fuzzKeys[s.n(len(fuzzKeys))]] = s.value(depth)
 	}
-	if s.n(16) == 1 { // enough for an index
+	// These are enough for an index.
+	if s.n(16) == 1 {
 		for i := range 40 {
 			m["key"+string(rune('A'+i))] = int64(i)
 		}
@@ -81,7 +82,7 @@ func (s *source) object(depth int) map[string]any {
 	return m
 }
 
-// path draws a path in both forms.
+// path returns a path in both forms.
 func (s *source) path() (string, []modelSeg) {
 	var b strings.Builder
 	var segs []modelSeg
@@ -104,7 +105,7 @@ func (s *source) path() (string, []modelSeg) {
 	return s.place(b.String()), segs
 }
 
-// fuzzOp does one operation on both; it reports the count of a removal and whether it was refused.
+// fuzzOp runs one operation on both. It returns the count of a removal and both errors.
 func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
 	s.texts = 0
 	path, segs := s.path()
@@ -146,7 +147,8 @@ func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
 		}
 		docErr = root.Copy(path, src)
 		next, modelErr = modelSet(model, segs, runtime.DeepCopyJSONValue(v))
-	case 8: // through a node that was got before
+	// Use a node from an earlier Get.
+	case 8:
 		node, err := root.Get(path)
 		v, ok, err2 := modelGet(model, segs)
 		if err != nil || err2 != nil || !ok || kindOf(v) != Map {
@@ -163,7 +165,8 @@ func FuzzEdits(f *testing.F) {
 	f.Add([]byte("refract mutates what crosses the boundary between two media"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, memory := New(), new([4][256]byte)
-		for range 3 { // the second time the paths are learned, the third time they are known
+		// The second time the paths are learned, the third time they are known.
+		for range 3 {
 			fuzzEdits(t, &source{data: data, memory: memory}, d)
 		}
 	})
@@ -173,13 +176,15 @@ func fuzzEdits(t *testing.T, s *source, d *Document) {
 	base := s.object(3)
 	before := runtime.DeepCopyJSONValue(base)
 	d.Reset(base)
-	d.SetBudget(1<<12, 1<<12) // copies of copies of copies
+	// Copies of copies of copies would grow without a budget.
+	d.SetBudget(1<<12, 1<<12)
 	model := runtime.DeepCopyJSONValue(base)
 	committed := model
 	for steps := 0; len(s.data) > 0 && steps < 60; steps++ {
 		if s.n(12) == 0 {
 			d.Commit()
-			committed = runtime.DeepCopyJSONValue(d.Value()) // a refused operation may leave empty maps behind
+			// A refused operation may leave empty maps behind.
+			committed = runtime.DeepCopyJSONValue(d.Value())
 			model = runtime.DeepCopyJSONValue(committed)
 		}
 		next, n, m, docErr, modelErr := fuzzOp(s, d, model)
@@ -260,7 +265,7 @@ func segments(p Path) []modelSeg {
 	return out
 }
 
-// normal makes whole floats ints: which of two equal numbers is kept does not matter.
+// normal converts whole floats to ints, because either of two equal numbers may be kept.
 func normal(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

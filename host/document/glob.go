@@ -5,15 +5,16 @@ package document
 
 import "strings"
 
-// maxGlobBytes is far above any key that an API server accepts, and keeps the cost of one match small.
+// maxGlobBytes is far above the length of keys that an API server accepts, and limits the cost of a match.
 const maxGlobBytes = 320
 
-// pairWork is the work of one of many pairs of paths, in the units of TakeWork.
+// pairWork is the work of one of many pairs of paths, in units of TakeWork.
 const pairWork = 32
 
-// RemoveKeysGlob removes from the map at path each key that matches one of the globs, which are separated by newlines, and
-// returns how many were removed. `*` matches any characters, `?` one byte; there are no other special ones, and the whole
-// key must match. Keys that begin with keep stay, unless it is empty. No map at path is no error.
+// RemoveKeysGlob removes from the map at path each key that matches one of the globs, which are separated by newlines,
+// and returns the number of removed keys. `*` matches any characters and `?` one byte; there are no other wildcards,
+// and the whole key must match. Keys with the prefix keep are not removed, unless keep is empty. It is no error if
+// there is no map at path.
 func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
 	if n.id == 0 {
 		return 0, checkPath(path)
@@ -25,9 +26,9 @@ func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
 	return n.removeKeys(r, &globList{text: globs, keep: keep})
 }
 
-// RemoveKeysListed is RemoveKeysGlob with the globs in a list of strings at a path below from, which may be of any root; an
-// absent list matches nothing. Both may be several paths, separated by newlines: the first list is for the first map, and
-// so on.
+// RemoveKeysListed is RemoveKeysGlob with the globs in a list of strings at a path below from, which may be in any
+// root. An absent list matches no key. Both may be several paths, separated by newlines: the first list applies to the
+// first map, and so on.
 func (n Node) RemoveKeysListed(paths string, from Node, lists, keep string) (int, error) {
 	if len(paths) > maxPathsBytes || len(lists) > maxPathsBytes {
 		return 0, fail(BadPath, "", "more than 64 KiB of paths")
@@ -71,7 +72,7 @@ func (n Node) removeListed(maps *lines, from int32, lists *lines, keep string) (
 	return n.removeKeys(r, &globs)
 }
 
-// globList is globs in one of two forms, of which the other is empty.
+// globList has globs in one of two forms; the other is empty.
 type globList struct {
 	text string // separated by newlines
 	list View
@@ -95,7 +96,7 @@ func (n Node) removeKeys(r *route, globs *globList) (int, error) {
 	if v.id != 0 {
 		return n.d.removeMatching(v.id, globs)
 	}
-	// Most often nothing matches: no place is visited before something does.
+	// Usually no key matches, so the node is visited only for a match.
 	id, total := int32(0), 0
 	for key := range v.raw.(map[string]any) {
 		match, err := n.d.matches(key, globs)
@@ -160,10 +161,11 @@ func (d *Document) match(glob, key string) (bool, error) {
 	return Match(glob, key), nil
 }
 
-// Match reports whether the glob describes the whole of s. Its cost is at most the product of the lengths.
+// Match reports whether the glob matches the whole of s. The cost is at most the product of the lengths.
 func Match(glob, s string) bool {
 	g, i := 0, 0
-	star, mark := -1, 0 // where to take up again when a '*' must take one more
+	// star is the last '*', and mark the position in s at which it is retried with one more character.
+	star, mark := -1, 0
 	for i < len(s) {
 		switch {
 		case g < len(glob) && glob[g] == '*':

@@ -10,14 +10,14 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Hash is a number of the object with its edits, the same for equal objects on every machine and in every version of this
-// package: it is kept in annotations. It is not collision-resistant against attackers.
+// Hash returns a hash of the object with its edits. It is the same for equal objects on every machine and in every
+// version of this package, because it is kept in annotations. It is not collision-resistant against attackers.
 func (d *Document) Hash() uint64 { return d.Root().View().Hash() }
 
-// Hash is as of Document, of a plain value.
+// Hash returns the hash of a plain value. See Document.Hash.
 func Hash(v any) uint64 { return rawView(v).Hash() }
 
-// Hash is as of Document; an absent value has one too.
+// Hash returns the hash of the value; an absent value has one, too. See Document.Hash.
 func (v View) Hash() uint64 {
 	switch v.kind {
 	case String:
@@ -46,7 +46,7 @@ func (v View) Hash() uint64 {
 	return mix(uint64(v.kind), 0)
 }
 
-// hashFloat gives a float without a fraction the hash of the equal int.
+// hashFloat returns the hash of the equal int for a float without a fraction.
 func hashFloat(v View) uint64 {
 	f, _ := v.Float()
 	if i, ok := wholeNumber(f); ok {
@@ -80,7 +80,7 @@ func hashMap(v View) uint64 {
 
 func entry(key string, v View) uint64 { return mix(xxhash.Sum64String(key), v.Hash()) }
 
-// mix joins two numbers to one, order mattering.
+// mix combines two numbers; their order matters.
 func mix(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xd6e8feb86659fd93)
 	return bits.RotateLeft64(hi^lo, 23) + a*0x2545f4914f6cdd1d + b

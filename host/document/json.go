@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the value as compact JSON with sorted keys; an absent one is null.
+// AppendJSON appends the value as compact JSON with sorted keys; an absent value is null.
 func (v View) AppendJSON(dst []byte) []byte {
 	dst, _ = v.Encode(dst)
 	return dst
 }
 
-// Encode is AppendJSON that also returns the work, as TakeWork counts it, which it does not add there.
+// Encode is AppendJSON that also returns its work, in units of TakeWork. TakeWork does not include it.
 func (v View) Encode(dst []byte) (_ []byte, work int64) {
 	keys := new([]string)
 	if v.d != nil {
@@ -27,7 +27,7 @@ func (v View) Encode(dst []byte) (_ []byte, work int64) {
 	return dst, work + int64(len(dst)-begun)
 }
 
-// SortWork returns the work of sorting n texts of size bytes together, in the units of TakeWork.
+// SortWork returns the work of sorting n strings with size bytes in total, in units of TakeWork.
 func SortWork(n, size int) int64 {
 	steps := int64(bits.Len(uint(n)))
 	return int64(n)*(workEntry+8*steps) + int64(size)*steps/16
@@ -63,7 +63,7 @@ func appendJSON(dst []byte, v View, keys *[]string, work *int64) []byte {
 	return append(dst, "null"...)
 }
 
-// appendMap uses keys as a stack: each level of nesting takes its sorted keys on top.
+// appendMap uses keys as a stack: each level of nesting pushes its sorted keys.
 func appendMap(dst []byte, v View, keys *[]string, work *int64) []byte {
 	start := len(*keys)
 	*keys = v.Keys(*keys)
@@ -125,7 +125,7 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// appendFloat writes a float as ECMAScript and encoding/json do. NaN and infinities have no form in JSON.
+// appendFloat appends a float as ECMAScript and encoding/json do. NaN and infinities, which JSON lacks, become null.
 func appendFloat(dst []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return append(dst, "null"...)

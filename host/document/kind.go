@@ -26,9 +26,9 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// kindOf returns the kind of a plain value: what JSON decoding into `any` gives, with int64 for whole numbers as in
-// unstructured objects; int and int32 count as Int, float32 as Float. Any other Go type is Absent: it has no place in
-// an object.
+// kindOf returns the kind of a plain value. Values have the types of JSON decoded into `any`, with int64 for whole
+// numbers as in unstructured objects; int and int32 count as Int, float32 as Float. Any other Go type is Absent,
+// because an object cannot contain it.
 func kindOf(v any) Kind {
 	switch v.(type) {
 	case nil:

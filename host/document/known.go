@@ -11,35 +11,35 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A plugin asks for the same few paths with every object. Their parsed forms are kept in slots, which the texts' addresses
-// choose and nothing but the texts' contents opens: whatever a guest writes there later, an answer is never for another
-// path. What is kept depends on what was asked for before, what is found and what it costs in TakeWork does not.
+// A plugin uses the same few paths with every object. Their parsed forms are kept in slots. The address of the text
+// selects the slot, but only an equal text uses it: a guest may overwrite its memory without getting another path's
+// result. Earlier lookups change neither results nor the cost in TakeWork.
 const (
 	pathSlots = 128
 	maxCredit = 64
 
-	// Longer texts, and texts of more hops, are parsed each time: a Document keeps some 10 KB a slot at most.
+	// Longer texts, and texts of more hops, are parsed each time: a Document keeps at most some 10 KB per slot.
 	maxKnownText = 512
 	maxKnownHops = 128
 )
 
-// known is a text taken apart; it and its parts are never changed.
+// known is a parsed text. It is immutable.
 type known struct {
 	text   string
-	lines  bool // it is of several paths, separated by newlines
+	lines  bool // several paths, separated by newlines
 	routes []route
 }
 
-// pathSlot holds one known text. It changes hands when it was asked for others more than maxCredit times without being asked
-// for its own, and then twice in a row for the same: paths that are made up again for each call, in the same memory, never
-// get that far, so that a Document that has seen its plugins at work allocates nothing.
+// pathSlot holds one known text. It is replaced after more than maxCredit lookups of other texts without one of its
+// own, and then two lookups in a row of the same text. Paths that are generated for each call, in the same memory,
+// never reach that, so that a Document that has run its plugins allocates nothing.
 type pathSlot struct {
 	known     *known
-	candidate uint32 // hash of the last text when there was no credit
+	candidate uint32 // hash of the last text looked up without credit
 	credit    uint8
 }
 
-// slotOf chooses by the low bits of the text's address, which stay when a guest's memory grows and moves.
+// slotOf selects a slot by the low bits of the text's address, which stay when a guest's memory grows and moves.
 func (d *Document) slotOf(text string) *pathSlot {
 	const pageMask = 1<<13 - 1
 	at := uint64(uintptr(unsafe.Pointer(unsafe.StringData(text)))&pageMask)<<16 ^ uint64(len(text))
@@ -47,7 +47,7 @@ func (d *Document) slotOf(text string) *pathSlot {
 	return &d.paths[(hi^lo>>32)%pathSlots]
 }
 
-// learn keeps the text, of which the slot knows nothing, if it seems worth it.
+// learn parses and keeps a text that the slot does not have, if it is used often enough.
 func (s *pathSlot) learn(text string, lines bool) *known {
 	if s.credit > 0 {
 		s.credit--
@@ -67,7 +67,8 @@ func (s *pathSlot) learn(text string, lines bool) *known {
 	return nil
 }
 
-// newKnown takes a text apart; nil if there is too much of it, or if a path is malformed, which its use reports.
+// newKnown parses a text. It returns nil if the text has too many hops, or if a path is malformed, which its use
+// reports.
 func newKnown(text string, lines bool) *known {
 	if maxHops(text) > maxKnownHops {
 		return nil
@@ -91,7 +92,7 @@ func newKnown(text string, lines bool) *known {
 	return k
 }
 
-// maxHops is at least the number of hops of all paths of a text.
+// maxHops returns an upper bound of the number of hops of all paths of a text.
 func maxHops(text string) int {
 	return 1 + strings.Count(text, ".") + strings.Count(text, "[") + strings.Count(text, "\n")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guestMemory is where a guest writes one text after another.
+// guestMemory is memory in which a guest writes one text after another.
 type guestMemory [256]byte
 
 func (m *guestMemory) put(text string) string { return unsafe.String(&m[0], copy(m[:], text)) }
@@ -25,7 +25,7 @@ func numbers() map[string]any {
 	return map[string]any{"list": list, "a": map[string]any{"x": "ax", "y": "ay"}, "b": map[string]any{"x": "bx", "y": "by"}}
 }
 
-// knows counts the texts that are kept.
+// knows returns the number of known texts.
 func (d *Document) knows() (n int) {
 	for _, s := range d.paths {
 		if s.known != nil {
@@ -49,7 +49,8 @@ func TestKnownPathIsKnownByItsText(t *testing.T) {
 		for range 5 {
 			read("a.x", "ax")
 		}
-		for _, path := range []string{"b.x", "a.y", "b.y", "a.x"} { // of the same length, at the same place
+		// The paths have the same length and the same address.
+		for _, path := range []string{"b.x", "a.y", "b.y", "a.x"} {
 			read(path, path[:1]+path[2:])
 		}
 		if n, err := d.Root().Remove(memory.put("a.x\nb.x")); n != 2 || err != nil {
@@ -68,7 +69,7 @@ func TestKnownPathIsKnownByItsText(t *testing.T) {
 	if d.knows() == 0 {
 		t.Error("no path was learned")
 	}
-	// The newline parts the paths of a removal alone.
+	// Newlines separate paths only in removals.
 	d.Reset(map[string]any{"a\nb": "key", "a": "1", "b": "2"})
 	for range 3 {
 		read("a\nb", "key")
@@ -79,11 +80,13 @@ func TestKnownPathIsKnownByItsText(t *testing.T) {
 	read("a\nb", "key")
 }
 
-// What an operation finds, costs and visits is the same whether its paths are known or not.
+// TestKnownPathsCostTheSame checks that the result, the cost and the visited nodes of an operation are the same for
+// known and unknown paths.
 func TestKnownPathsCostTheSame(t *testing.T) {
 	d := New()
 	memory, used, free := make([]byte, 1<<13), map[*pathSlot]bool{}, 0
-	alone := func(text string) string { // in a slot of its own: where texts lie decides
+	// alone places the text so that it has a slot of its own, because the address selects the slot.
+	alone := func(text string) string {
 		for {
 			placed := unsafe.String(&memory[free], copy(memory[free:], text))
 			free += len(text)
@@ -134,7 +137,7 @@ func TestPathsMadeUpAnewDoNotAllocate(t *testing.T) {
 	}
 }
 
-// A Document outlives the plugins that used it.
+// TestSlotsChangeHands checks that slots are reused, because a Document outlives the plugins that used it.
 func TestSlotsChangeHands(t *testing.T) {
 	d, memory := New(), new(guestMemory)
 	d.Reset(numbers())
@@ -171,7 +174,10 @@ func TestWhatIsNotLearned(t *testing.T) {
 			}
 		}
 	}
-	if n := d.knows(); n != 1 { // "a\n\nb": it is no path of removals, but each of its lines is one
+	// It is "a
+	//
+	// b": no path for removals, but each of its lines is one.
+	if n := d.knows(); n != 1 {
 		t.Errorf("%d learned", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The model does on deep-copied maps, in the plainest way, what a Document does on a shared base.
+// The model runs the operations of a Document in the simplest way, on deep copies.
 
 var errModel = errors.New("model")
 
@@ -23,7 +23,7 @@ type modelSeg struct {
 
 func (s modelSeg) wildcard() bool { return s.text == "*" && !s.verbatim }
 
-// modelGet returns false when there is nothing, an error for a step into a scalar or a bad index.
+// modelGet returns false if there is no value, and an error for a step into a scalar or a bad index.
 func modelGet(v any, path []modelSeg) (any, bool, error) {
 	for _, s := range path {
 		if s.wildcard() && v != nil {
@@ -148,7 +148,7 @@ func modelRemoveFromList(c []any, path []modelSeg) (any, int) {
 	return c, total
 }
 
-// modelDiff lists where two values differ, as Document.Edits does.
+// modelDiff returns the paths at which two values differ, like Document.Edits.
 func modelDiff(out []string, path string, before any, was bool, after any, is bool) []string {
 	b, wasMap := before.(map[string]any)
 	a, isMap := after.(map[string]any)

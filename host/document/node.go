@@ -3,17 +3,17 @@
 
 package document
 
-// Node names one place of a Document. The zero Node is absent. Valid until the Document's Reset, Commit
-// or Rollback.
+// Node is one place of a Document. The zero Node is absent. A Node is valid until the Document's next Reset, Commit or
+// Rollback.
 type Node struct {
 	d  *Document
 	id int32
 }
 
-// ID is the number of the node; 0 for an absent one.
+// ID returns the number of the node, 0 for an absent one.
 func (n Node) ID() int { return int(n.id) }
 
-// View reads the value at the place.
+// View returns the value of the node.
 func (n Node) View() View {
 	if n.id == 0 {
 		return View{}
@@ -21,16 +21,17 @@ func (n Node) View() View {
 	return n.d.viewOf(n.id)
 }
 
-// Kind returns the kind of the value at the place.
+// Kind returns the kind of the value.
 func (n Node) Kind() Kind { return n.View().kind }
 
-// Len is as of View.
+// Len returns the length of the value. See View.Len.
 func (n Node) Len() int { return n.View().Len() }
 
-// ReadOnly reports whether the place is below the context or the configuration.
+// ReadOnly reports whether the node is below the context or the configuration.
 func (n Node) ReadOnly() bool { return n.id != 0 && n.d.nodes[n.id].flags&fReadOnly != 0 }
 
-// At reads the value at a path below; the empty path is the node itself. Errors: a malformed path, a step into a scalar.
+// At returns the value at a path below the node; the empty path is the node itself. It is an error if the path is
+// malformed or steps into a scalar.
 func (n Node) At(path string) (View, error) {
 	if n.id == 0 {
 		return View{}, checkPath(path)
@@ -45,7 +46,7 @@ func (n Node) At(path string) (View, error) {
 	return n.d.resolve(n.id, r)
 }
 
-// Get is At that gives the place. The zero Node when there is nothing.
+// Get returns the node at a path, or the zero Node if there is no value. See At for errors.
 func (n Node) Get(path string) (Node, error) {
 	if n.id == 0 {
 		return Node{}, checkPath(path)
@@ -58,7 +59,8 @@ func (n Node) Get(path string) (Node, error) {
 	return Node{n.d, id}, err
 }
 
-// Field is the entry of a map with that very key; the zero Node when there is none. An error: not a map.
+// Field returns the entry of a map with exactly this key, or the zero Node if there is none. It is an error if n is not
+// a map.
 func (n Node) Field(key string) (Node, error) {
 	switch k := n.Kind(); k {
 	case Absent, Null:
@@ -71,7 +73,7 @@ func (n Node) Field(key string) (Node, error) {
 	}
 }
 
-// Index is an element of a list; the zero Node past its end. An error: not a list.
+// Index returns an element of a list, or the zero Node past its end. It is an error if n is not a list.
 func (n Node) Index(i int) (Node, error) {
 	switch k := n.Kind(); k {
 	case Absent, Null:
@@ -84,5 +86,5 @@ func (n Node) Index(i int) (Node, error) {
 	}
 }
 
-// Base is the object without the edits since the last Commit, or Reset.
+// Base returns the object without the edits since the last Commit or Reset.
 func (d *Document) Base() View { return rawView(d.nodes[ObjectRoot].base) }

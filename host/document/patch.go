@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// Patch applies one operation of a JSON Patch (RFC 6902) to the object. The operation is as JSON decoding gives it; its value is
-// shared from now on: do not modify it. What it does not touch stays shared with the base, and what it repeats is no edit.
+// Patch applies one operation of a JSON Patch (RFC 6902) to the object. The operation is decoded JSON; its value is
+// shared from now on: do not modify it. Unchanged parts stay shared with the base, and writing an equal value is no
+// edit.
 //
-// An error names the operation and its path, and leaves the Document changed in part: the caller rolls it back.
+// An error names the operation and its path. The Document may then be partly changed: the caller rolls it back.
 func (d *Document) Patch(operation any) error {
 	var o patchOperation
 	if err := o.parse(operation); err != nil {
@@ -48,7 +49,7 @@ type pointer struct {
 	keys []string
 }
 
-// Members that an operation needs besides op and path.
+// patchMembers has the member that an operation needs besides op and path.
 var patchMembers = map[string]string{"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": ""}
 
 func (o *patchOperation) parse(operation any) error {
@@ -120,7 +121,7 @@ func (p *pointer) parse() error {
 	return nil
 }
 
-// upTo returns the text of the pointer to the value above the n-th key.
+// upTo returns the text of the pointer up to, but not including, the n-th key.
 func (p *pointer) upTo(n int) string {
 	end := 0
 	for range n {
@@ -129,12 +130,12 @@ func (p *pointer) upTo(n int) string {
 	return quote(p.text[:end])
 }
 
-// fail names the operation, and its path.
+// fail returns an error that names the operation and its path.
 func (o *patchOperation) fail(code Code, detail string) error {
 	return fail(code, "", o.op+" "+quote(o.path.text)+": "+detail)
 }
 
-// wrap adds the operation to an error that is not about a limit.
+// wrap adds the operation to an error unless it is about a limit.
 func (o *patchOperation) wrap(err error) error {
 	if e, ok := err.(*Error); ok && e.Code < TooManyNodes {
 		return o.fail(e.Code, e.Detail)
@@ -142,13 +143,13 @@ func (o *patchOperation) wrap(err error) error {
 	return err
 }
 
-// listIndex reads a position in a list as RFC 6901 writes it, without leading zeros.
+// listIndex parses a list position in the format of RFC 6901, without leading zeros.
 func listIndex(key string) (int, bool) {
 	i := index(key)
 	return i, i >= 0 && (len(key) == 1 || key[0] != '0')
 }
 
-// missing says why a pointer leads nowhere: the n-th key does not exist in v.
+// missing returns the reason why a pointer has no value: the n-th key does not exist in v.
 func (o *patchOperation) missing(p *pointer, n int, v View) error {
 	switch v.kind {
 	case Map:
@@ -162,7 +163,7 @@ func (o *patchOperation) missing(p *pointer, n int, v View) error {
 	return o.fail(BadKind, p.upTo(n)+" is "+v.kind.String()+", not a map or list")
 }
 
-// find returns the value at a pointer, which must exist.
+// find returns the value at a pointer. It is an error if there is none.
 func (o *patchOperation) find(d *Document, p *pointer) (View, error) {
 	v := d.viewOf(ObjectRoot)
 	for n, key := range p.keys {
@@ -180,7 +181,7 @@ func (o *patchOperation) find(d *Document, p *pointer) (View, error) {
 	return v, nil
 }
 
-// place returns the node of the first n keys of a pointer, which must exist.
+// place returns the node of the first n keys of a pointer. It is an error if there is none.
 func (o *patchOperation) place(d *Document, p *pointer, n int) (int32, error) {
 	id := int32(ObjectRoot)
 	for n, key := range p.keys[:n] {
@@ -201,7 +202,8 @@ func (o *patchOperation) place(d *Document, p *pointer, n int) (int32, error) {
 	return id, nil
 }
 
-// addValue puts v at the path: the entry of a map, also one that exists, or an element before the one that is there.
+// addValue sets v at the path: it sets an entry of a map, which may exist, or inserts an element before the present
+// one.
 func (o *patchOperation) addValue(d *Document, v any) error {
 	last := len(o.path.keys) - 1
 	if last < 0 {
@@ -310,7 +312,7 @@ func (o *patchOperation) testValue(d *Document) error {
 	return nil
 }
 
-// insert puts a new element before position i of a list, which is at most its length.
+// insert inserts a new element before position i of a list, which is at most its length.
 func (d *Document) insert(id int32, i int, c content) (int32, error) {
 	d.edit(id)
 	at, err := d.add(id)

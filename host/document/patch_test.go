@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// decodeJSON reads JSON as Kubernetes does.
+// decodeJSON decodes JSON as Kubernetes does.
 func decodeJSON(t testing.TB, text string) (v any) {
 	t.Helper()
 	require.NoError(t, kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), &v), text)
@@ -36,7 +36,7 @@ func applyPatch(doc *document.Document, object map[string]any, operations []any)
 	return nil
 }
 
-// The examples of RFC 6902, appendix A, and what it says of members and paths.
+// TestPatch runs the examples of RFC 6902, appendix A, and checks its rules for members and paths.
 func TestPatch(t *testing.T) {
 	for name, c := range map[string]struct{ object, patch, want string }{
 		"A.1 adding a member":         {`{"foo":"bar"}`, `[{"op":"add","path":"/baz","value":"qux"}]`, `{"baz":"qux","foo":"bar"}`},
@@ -127,7 +127,8 @@ func TestPatchNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What a patch does not touch stays the value that it was, and what it repeats is no edit.
+// TestPatchKeepsWhatItDoesNotTouch checks that values outside of a patch are unchanged, and that writing an equal value
+// is no edit.
 func TestPatchKeepsWhatItDoesNotTouch(t *testing.T) {
 	const text = `{"spec":{"quota":9223372036854775807,"id":9007199254740993,"ratio":0.1,"big":1e21,"list":[9007199254740993]},"labels":{"a":"1"}}`
 	object := decodeJSON(t, text).(map[string]any)
@@ -148,7 +149,7 @@ func TestPatchKeepsWhatItDoesNotTouch(t *testing.T) {
 	require.Equal(t, `{"labels":{"a":"1","team":"x"},"spec":{"big":1e+21,"copied":[9007199254740993],"list":[9007199254740993],"moved":9007199254740993,"quota":9223372036854775807,"ratio":0.1}}`, got)
 }
 
-// A patch cannot write more than the limit by copying what it wrote, nor nest deeper.
+// TestPatchIsLimited checks that a patch cannot exceed the limit by copying written values, nor nest deeper.
 func TestPatchIsLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		operation string
@@ -172,7 +173,7 @@ func TestPatchIsLimited(t *testing.T) {
 	}
 }
 
-// patchWriter makes random patches, mostly of what exists, for objects of a few keys.
+// patchWriter generates random patches, mostly of existing values, for objects with few keys.
 type patchWriter struct{ random *rand.Rand }
 
 func (w *patchWriter) value(depth int) any {
@@ -224,8 +225,8 @@ func (w *patchWriter) operation() map[string]any {
 	return o
 }
 
-// checkAgainstLibrary applies a patch one operation after another, here and with a library that does it on text. Both must agree on
-// the result, and on the operation that is refused.
+// checkAgainstLibrary applies a patch, one operation after another, and compares the results and the refused operation
+// with a library that works on text.
 func checkAgainstLibrary(t *testing.T, object map[string]any, operations []any) {
 	t.Helper()
 	options := jsonpatch.NewApplyOptions()
@@ -256,13 +257,14 @@ func checkAgainstLibrary(t *testing.T, object map[string]any, operations []any) 
 	require.Empty(t, cmp.Diff(pristine, any(object)), "the base was modified")
 }
 
-// isLenient reports an operation that the library handles in another way than the RFC says.
+// isLenient reports whether the library handles an operation differently from the RFC.
 func isLenient(operation any) bool {
 	o := operation.(map[string]any)
 	path, _ := o["path"].(string)
 	from, _ := o["from"].(string)
 	if value, given := o["value"]; o["op"] == "test" && given && value == nil {
-		return true // null is the same as nothing there
+		// The library does not distinguish null from a missing value.
+		return true
 	}
 	return path == "" || from == "" && (o["op"] == "move" || o["op"] == "copy") || o["op"] == "move" && strings.HasPrefix(path, from)
 }
@@ -289,8 +291,8 @@ func TestPatchAgreesWithLibrary(t *testing.T) {
 	}
 }
 
-// FuzzPatch applies any JSON as a patch: it ends with a result or an error, of a Document that is still whole, and the object in the
-// cache stays as it was.
+// FuzzPatch applies any JSON as a patch: the Document is valid after a result and after an error, and the cached object
+// is unchanged.
 func FuzzPatch(f *testing.F) {
 	f.Add(`{"a":{"b":[1,2]},"l":["x"]}`, `[{"op":"add","path":"/a/b/0","value":3},{"op":"move","from":"/a/b","path":"/l/-"},{"op":"copy","from":"","path":"/x"}]`)
 	f.Add(`{"a":9007199254740993}`, `[{"op":"test","path":"/a","value":9007199254740993},{"op":"remove","path":"/a"},{"op":"replace","path":"","value":{}}]`)
@@ -309,7 +311,7 @@ func FuzzPatch(f *testing.F) {
 			if doc.Patch(operation) != nil {
 				break
 			}
-			// A value that reads as it is written, and equals itself.
+			// The value equals its encoding, and itself.
 			text := doc.Root().View().AppendJSON(nil)
 			if value := document.Of(any(doc.Value())); doc.Value() != nil && (string(value.AppendJSON(nil)) != string(text) || !doc.Root().View().Equal(value)) {
 				t.Fatalf("%s is built as %s", text, value.AppendJSON(nil))

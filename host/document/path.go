@@ -8,19 +8,20 @@ import (
 	"strings"
 )
 
-// MaxPathBytes is the longest path accepted.
+// MaxPathBytes is the maximum length of a path.
 const MaxPathBytes = 1024
 
-// Segment is one step of a Path: a key of a map, or (Index >= 0) a position in a list.
+// Segment is one step of a Path: a key of a map, or a position in a list if Index >= 0.
 type Segment struct {
 	Key   string
 	Index int
 }
 
-// Path leads from the object's root to a node.
+// Path is the sequence of segments from the object's root to a node.
 type Path []Segment
 
-// String writes the path the way plugins do: `spec.ports[0].name`, `metadata.annotations[liqo.io/skip-reflection]`.
+// String returns the path in the syntax of plugins: `spec.ports[0].name`,
+// `metadata.annotations[liqo.io/skip-reflection]`.
 func (p Path) String() string {
 	var b strings.Builder
 	for i, s := range p {
@@ -43,8 +44,8 @@ func plainKey(k string) bool {
 	return k != "" && k != "*" && k != "-" && !strings.ContainsAny(k, ".[]\n/")
 }
 
-// ParsePath reads a path such as a manifest's `writes` entry. Every segment is a key; `*` matches any key or index
-// and is kept as such.
+// ParsePath parses a path such as a manifest's `writes` entry. Every segment becomes a key; the key `*` matches any key
+// or index.
 func ParsePath(path string) (Path, error) {
 	var out Path
 	for s := (scanner{path: path}); !s.done(); {

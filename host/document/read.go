@@ -5,7 +5,7 @@ package document
 
 import "unsafe"
 
-// lookup finds key in the map id: a node when it was visited, else the base's value.
+// lookup returns the value of key in the map id: from the visited node if there is one, otherwise from the base.
 func (d *Document) lookup(id int32, key string) View {
 	if c := d.child(id, key); c != 0 {
 		return d.viewOf(c)
@@ -18,7 +18,7 @@ func (d *Document) lookup(id int32, key string) View {
 	return View{}
 }
 
-// child finds the visited entry of a map; 0 when there is none.
+// child returns the visited entry of a map, or 0 if it was not visited.
 func (d *Document) child(id int32, key string) int32 {
 	n := &d.nodes[id]
 	if n.index != 0 {
@@ -34,7 +34,7 @@ func (d *Document) child(id int32, key string) int32 {
 	return 0
 }
 
-// element finds position i of the list id.
+// element returns the value at position i of the list id.
 func (d *Document) element(id int32, i int) View {
 	n := &d.nodes[id]
 	if n.list == 0 {
@@ -53,7 +53,7 @@ func (d *Document) element(id int32, i int) View {
 	return rawView(n.elems()[slots[i]])
 }
 
-// elems is the base of a list; nil when it has none.
+// elems returns the base of a list, or nil if it has no base.
 func (n *node) elems() []any {
 	if n.flags&fBase == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (n *node) elems() []any {
 	return l
 }
 
-// fields is the base of a map; nil when it has none.
+// fields returns the base of a map, or nil if it has no base.
 func (n *node) fields() map[string]any {
 	if n.flags&fBase == 0 {
 		return nil
@@ -71,8 +71,8 @@ func (n *node) fields() map[string]any {
 	return m
 }
 
-// resolve follows a path without recording it. A missing value, or one below null, is absent; a step into a scalar is
-// an error, since the path's author took it for something else.
+// resolve follows a path without recording it. A missing value, or one below null, is absent. A step into a scalar is
+// an error, because the author of the path expected another kind.
 func (d *Document) resolve(id int32, r *route) (View, error) {
 	if m := d.top(id, r); m != nil {
 		return follow(m.fields, r, 1)
@@ -80,17 +80,17 @@ func (d *Document) resolve(id int32, r *route) (View, error) {
 	return d.search(id, r)
 }
 
-// top is the map below a root that was read last, with its key: most paths begin like the one before.
+// top is the map below a root that was read last, and its key: most paths begin like the previous one.
 type top struct {
 	fields  map[string]any
 	version uint64
 	key     string
-	buffer  [maxTop]byte // of a key that was borrowed
+	buffer  [maxTop]byte // memory for a borrowed key
 }
 
 const maxTop = 24
 
-// top is the map last read below a root if a path leads through it, else nil.
+// top returns the map last read below a root if a path leads through it, otherwise nil.
 func (d *Document) top(id int32, r *route) *top {
 	if id > ConfigRoot || len(r.hops) < 2 {
 		return nil
@@ -102,7 +102,7 @@ func (d *Document) top(id int32, r *route) *top {
 	return m
 }
 
-// remember is called with the value at the first hop of a route that goes on.
+// remember stores the value at the first hop of a longer route.
 func (d *Document) remember(id int32, key name, raw any) {
 	if id > ConfigRoot || !key.owned && len(key.text) > maxTop {
 		return
@@ -148,7 +148,7 @@ func (d *Document) search(id int32, r *route) (View, error) {
 	return d.viewOf(id), nil
 }
 
-// follow is the rest of resolve below a plain value.
+// follow resolves the rest of a route below a plain value.
 func follow(raw any, r *route, at int) (View, error) {
 	for ; at < len(r.hops); at++ {
 		h := &r.hops[at]
@@ -167,7 +167,7 @@ func follow(raw any, r *route, at int) (View, error) {
 	return rawView(raw), nil
 }
 
-// step goes one hop down, in whatever v is.
+// step resolves one hop below v.
 func (d *Document) step(v View, r *route, at int) (View, error) {
 	h := &r.hops[at]
 	if h.wild && v.kind > Null {
@@ -187,7 +187,7 @@ func (d *Document) step(v View, r *route, at int) (View, error) {
 	return View{}, wrongKind(r.text, v.kind, "a map or list")
 }
 
-// size is the number of entries of a map or list.
+// size returns the number of entries of a map or list.
 func (d *Document) size(id int32) int {
 	n := &d.nodes[id]
 	switch n.kind {

@@ -7,12 +7,12 @@ import "strings"
 
 const maxPathsBytes = 1 << 16
 
-// pathWork is the work of one of many short paths, in the units of TakeWork.
+// pathWork is the work of one of many short paths, in units of TakeWork.
 const pathWork = 16
 
-// Remove removes what is at each of the paths, which are separated by newlines, and returns how many values were removed. In these
-// paths `*` matches every element or value: `spec.ports.*.nodePort`. A path that leads nowhere, through a scalar for
-// instance, removes nothing.
+// Remove removes the values at the paths, which are separated by newlines, and returns the number of removed values. In
+// these paths `*` matches every element or value: `spec.ports.*.nodePort`. A path without a value, for instance through
+// a scalar, removes nothing.
 func (n Node) Remove(paths string) (int, error) {
 	if n.ReadOnly() {
 		return 0, readOnly(paths)
@@ -24,7 +24,8 @@ func (n Node) Remove(paths string) (int, error) {
 		return 0, checkPaths(paths)
 	}
 	total, start := 0, int32(0)
-	var l lines // not in the for clause, which would copy it for each iteration
+	// A declaration in the for clause would be copied for each iteration.
+	var l lines
 	for l.open(n.d, paths); l.more; {
 		r, err := l.next(n.d)
 		if err == nil && len(r.hops) == 0 {
@@ -45,7 +46,7 @@ func (n Node) Remove(paths string) (int, error) {
 
 func noPath() error { return fail(BadPath, "", "empty; a value is removed from its parent") }
 
-// checkPaths checks paths that begin nowhere.
+// checkPaths checks the syntax of paths below an absent node.
 func checkPaths(paths string) error {
 	for path := range strings.SplitSeq(paths, "\n") {
 		if path == "" {
@@ -58,7 +59,7 @@ func checkPaths(paths string) error {
 	return nil
 }
 
-// RemoveElem removes one element of the list n; later ones move up.
+// RemoveElem removes one element of the list n. Later elements move up.
 func (n Node) RemoveElem(i int) error {
 	if err := n.writable(""); err != nil {
 		return err
@@ -73,8 +74,8 @@ func (n Node) RemoveElem(i int) error {
 	return nil
 }
 
-// removePath removes what a route leads to. Many lead nowhere, and begin like the one before: start is the node of its
-// first hop, if that was looked for and found.
+// removePath removes the values at a route. Many routes have no value and begin like the previous one: start is the
+// node of the first hop, if it was found.
 func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
 	if !r.again {
 		*start = 0
@@ -98,7 +99,7 @@ func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
 	return d.removeBelow(id, key, m.fields, r, 1)
 }
 
-// remove removes what the hops from at on lead to.
+// remove removes the values at the hops starting with at.
 func (d *Document) remove(id int32, r *route, at int) (int, error) {
 	h := &r.hops[at]
 	switch d.nodes[id].kind {
@@ -127,8 +128,8 @@ func (d *Document) removeEntry(id int32, key name) (int, error) {
 	return d.strike(id, key)
 }
 
-// removeField removes what the hops from at on lead to below one entry, or the entry when there are none. Nothing is
-// visited that does not lead to something to remove.
+// removeField removes the values at the hops starting with at below one entry, or the entry itself if no hops are left.
+// It visits only nodes that lead to a removed value.
 func (d *Document) removeField(id int32, key name, r *route, at int) (int, error) {
 	if at == len(r.hops) {
 		return d.removeEntry(id, key)
@@ -149,7 +150,7 @@ func (d *Document) removeField(id int32, key name, r *route, at int) (int, error
 	return d.removeBelow(id, key, raw, r, at)
 }
 
-// removeBelow visits an entry of the base that has what the hops from at on lead to, and removes that.
+// removeBelow visits an entry of the base that has values at the hops starting with at, and removes them.
 func (d *Document) removeBelow(id int32, key name, raw any, r *route, at int) (int, error) {
 	c, err := d.link(id, key, raw, true)
 	if err != nil {
@@ -161,7 +162,7 @@ func (d *Document) removeBelow(id int32, key name, raw any, r *route, at int) (i
 	return d.remove(c, r, at)
 }
 
-// strike makes an entry of the base absent that was not visited before: most removals.
+// strike removes an entry of the base that was not visited before. Most removals are of this kind.
 func (d *Document) strike(id int32, key name) (int, error) {
 	c, err := d.link(id, key, nil, false)
 	if err != nil {
@@ -175,7 +176,7 @@ func (d *Document) strike(id int32, key name) (int, error) {
 	return 1, nil
 }
 
-// erase makes an entry of a map absent; it returns how many were removed.
+// erase makes an entry of a map absent and returns the number of removed entries.
 func (d *Document) erase(id, c int32) int {
 	if d.nodes[c].kind == Absent {
 		return 0
@@ -225,7 +226,8 @@ func (d *Document) removeFromList(id int32, r *route, at int) (total int, err er
 	return total, err
 }
 
-// removeAtElem removes what the hops from at on lead to below one element, or the element when there are none.
+// removeAtElem removes the values at the hops starting with at below one element, or the element itself if no hops are
+// left.
 func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) {
 	v := d.element(id, i)
 	if v.kind == Absent {
@@ -248,7 +250,7 @@ func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) 
 	return d.remove(c, r, at)
 }
 
-// removeElem takes the element out of the slots.
+// removeElem removes the element from the slots.
 func (d *Document) removeElem(id int32, i int) {
 	d.edit(id)
 	l := d.slots(id)
@@ -261,7 +263,7 @@ func (d *Document) removeElem(id int32, i int) {
 	n.flags |= fReshaped
 }
 
-// has reports whether the hops from at on lead to anything below a plain value.
+// has reports whether the hops starting with at lead to a value below a plain value.
 func (d *Document) has(raw any, r *route, at int) bool {
 	for ; at < len(r.hops); at++ {
 		h := &r.hops[at]
@@ -269,7 +271,7 @@ func (d *Document) has(raw any, r *route, at int) bool {
 		switch c := raw.(type) {
 		case map[string]any:
 			if h.wild {
-				// Rare: whether there is anything is found out by removing.
+				// This is rare. The removal finds out whether there is a value.
 				return len(c) > 0
 			}
 			e, ok := c[h.text]
@@ -292,7 +294,7 @@ func (d *Document) has(raw any, r *route, at int) bool {
 	return true
 }
 
-// hasElem gives up, with the answer yes, when the work is too much: the removal then ends with the error.
+// hasElem returns true if the work exceeds the limit: the removal then fails.
 func (d *Document) hasElem(l []any, r *route, at int) bool {
 	for _, e := range l {
 		if d.toil(workEntry) != nil || d.has(e, r, at) {

@@ -5,7 +5,7 @@ package document
 
 import "strings"
 
-// name is a key. Unless it is owned its text is borrowed: it may lie in a guest's memory, which changes.
+// name is a key. Unless it is owned, its text is borrowed: it may be in a guest's memory, which changes.
 type name struct {
 	text  string
 	owned bool
@@ -14,12 +14,12 @@ type name struct {
 // hop is one step of a route.
 type hop struct {
 	name
-	wild  bool  // `*`, which only removals take
+	wild  bool  // `*`, valid in removals only
 	push  bool  // `-`, which appends
-	index int32 // of a list's element; -1 when the text is no number
+	index int32 // position in a list; -1 if the text is no number
 }
 
-// container returns the kind of value that is created for the hop where there is nothing.
+// container returns the kind of value that is created for the hop if it is missing.
 func (h *hop) container() Kind {
 	if h.push {
 		return List
@@ -27,15 +27,15 @@ func (h *hop) container() Kind {
 	return Map
 }
 
-// route is a path taken apart.
+// route is a parsed path.
 type route struct {
 	text  string
 	hops  []hop
-	again bool // the first hop is the same as in the route before
+	again bool // the first hop equals that in the previous route
 	work  int32
 }
 
-// parse takes a path apart, in the memory of the route before.
+// parse parses a path, reusing the memory of the previous route.
 func (r *route) parse(path string, owned bool) error {
 	r.text, r.hops, r.again = path, r.hops[:0], false
 	if err := checkPath(path); err != nil {
@@ -57,10 +57,10 @@ func (r *route) parse(path string, owned bool) error {
 	return nil
 }
 
-// last reports whether nothing comes behind the hop at.
+// last reports whether at is the last hop.
 func (r *route) last(at int) bool { return at+1 == len(r.hops) }
 
-// sameStart reports whether both go on from the same key.
+// sameStart reports whether both routes continue below the same key.
 func (r *route) sameStart(other *route) bool {
 	return len(r.hops) > 1 && len(other.hops) > 1 && !r.hops[0].wild && r.hops[0] == other.hops[0]
 }
@@ -80,7 +80,7 @@ func (r *route) noNumber(at int) error {
 	return fail(BadIndex, r.text, "a list's element needs a number, not "+quote(r.hops[at].text))
 }
 
-// route gives the path taken apart: as it was kept, or in memory that the next call uses again.
+// route returns the parsed path, either from a slot or in memory that the next call reuses.
 func (d *Document) route(path string) (*route, error) {
 	s := d.slotOf(path)
 	k := s.known
@@ -95,14 +95,14 @@ func (d *Document) route(path string) (*route, error) {
 	return &k.routes[0], nil
 }
 
-// lines are the paths of a text, separated by newlines: kept ones, or else those to come.
+// lines iterates over the paths of a text, separated by newlines. They are already parsed or parsed one by one.
 type lines struct {
 	known []route
 	rest  string
 	more  bool
 }
 
-// open begins with the first path of a text.
+// open starts with the first path of a text.
 func (l *lines) open(d *Document, text string) {
 	l.more = true
 	s := d.slotOf(text)
@@ -116,7 +116,8 @@ func (l *lines) open(d *Document, text string) {
 	l.known = k.routes
 }
 
-// next gives the next path, valid until the following call of next or of Document.route. There is one while more is true.
+// next returns the next path, valid until the following call of next or Document.route. Call it only while more is
+// true.
 func (l *lines) next(d *Document) (*route, error) {
 	if l.known != nil {
 		r := &l.known[0]

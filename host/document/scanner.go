@@ -5,14 +5,14 @@ package document
 
 import "strings"
 
-// scanner walks over the segments of a path without allocating (but for `]]` in a verbatim key). After next the segment is
-// text(); false means that the path is malformed, and err says how.
+// scanner iterates over the segments of a path without allocating, except for `]]` in a bracketed key. After next the
+// segment is text(). If next returns false, the path is malformed, and err returns the reason.
 type scanner struct {
 	path     string
-	pos      int  // of the next segment
-	from, to int  // the segment
-	verbatim bool // it was written in brackets
-	escaped  bool // and has ]] in it
+	pos      int  // start of the next segment
+	from, to int  // bounds of the segment
+	verbatim bool // the segment is in brackets
+	escaped  bool // the segment contains ]]
 	problem  problem
 }
 
@@ -41,7 +41,7 @@ func (s *scanner) bad(p problem) bool {
 	return false
 }
 
-// text is the segment.
+// text returns the segment.
 func (s *scanner) text() string {
 	if s.escaped {
 		return strings.ReplaceAll(s.path[s.from:s.to], "]]", "]")
@@ -49,7 +49,7 @@ func (s *scanner) text() string {
 	return s.path[s.from:s.to]
 }
 
-// next reads the segment at pos and moves behind it and behind a '.' that follows.
+// next scans the segment at pos and a '.' that follows it.
 func (s *scanner) next() bool {
 	path, start := s.path, s.pos
 	i := start
@@ -81,7 +81,7 @@ func (s *scanner) plain(from, to, next int) {
 	s.verbatim, s.escaped = false, false
 }
 
-// bracket reads `[key]`, where `]]` stands for `]`.
+// bracket scans `[key]`, where `]]` stands for `]`.
 func (s *scanner) bracket(at int) bool {
 	if s.path[at] == ']' {
 		return s.bad(strayBracket)
@@ -104,7 +104,7 @@ func (s *scanner) bracket(at int) bool {
 	return s.bad(openBracket)
 }
 
-// separator passes over the '.' behind a bracket; another bracket needs none.
+// separator skips the '.' after a bracket. It is not needed before another bracket.
 func (s *scanner) separator() bool {
 	if s.done() || s.path[s.pos] == '[' {
 		return true
@@ -118,7 +118,7 @@ func (s *scanner) separator() bool {
 	return true
 }
 
-// index reads a decimal list position; -1 when it is none.
+// index parses a decimal list position. It returns -1 if the text is none.
 func index(text string) int {
 	if text == "" || len(text) > 9 {
 		return -1

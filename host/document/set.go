@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// SetString sets the string at path. As with all of Set…: the last segment is the key to set, an index (the element is
-// replaced) or `-` (appended to the list); maps missing on the way are made, and so is the
-// list that `-` appends to; setting what is there already is no edit.
-// Errors leave the Document as it was or with empty maps on the way made.
+// SetString sets the string at path. For all setters: the last segment is the key to set, an index (whose element is
+// replaced) or `-` (which appends to the list). Missing maps on the path are created, and so is the list to which `-`
+// appends. Setting an equal value is no edit. After an error the Document is unchanged, except that empty maps on the
+// path may have been created.
 func (n Node) SetString(path, s string) error {
 	if !utf8.ValidString(s) {
 		return fail(BadValue, path, "the string is not valid UTF-8")
@@ -26,7 +26,7 @@ func (n Node) SetInt(path string, i int64) error {
 	return err
 }
 
-// SetFloat sets a number; NaN and infinities, which JSON lacks, are an error.
+// SetFloat sets a number. NaN and infinities, which JSON lacks, are an error.
 func (n Node) SetFloat(path string, f float64) error {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return fail(BadValue, path, "NaN and infinity are not JSON")
@@ -35,7 +35,7 @@ func (n Node) SetFloat(path string, f float64) error {
 	return err
 }
 
-// SetBool sets a truth value.
+// SetBool sets a boolean.
 func (n Node) SetBool(path string, b bool) error {
 	c := content{kind: Bool}
 	if b {
@@ -45,19 +45,19 @@ func (n Node) SetBool(path string, b bool) error {
 	return err
 }
 
-// SetNull sets null, which is not the same as Remove.
+// SetNull sets null. This is not the same as Remove.
 func (n Node) SetNull(path string) error {
 	_, err := n.set(path, content{kind: Null})
 	return err
 }
 
-// SetMap sets a new empty map and gives its node.
+// SetMap sets a new empty map and returns its node.
 func (n Node) SetMap(path string) (Node, error) { return n.set(path, content{kind: Map}) }
 
-// SetList sets a new empty list and gives its node.
+// SetList sets a new empty list and returns its node.
 func (n Node) SetList(path string) (Node, error) { return n.set(path, content{kind: List}) }
 
-// EnsureMap gives the map at path, made when there is none (or null). `-` is never there: it appends a map.
+// EnsureMap returns the map at path, and creates it if it is missing or null. The segment `-` always appends a map.
 func (n Node) EnsureMap(path string) (Node, error) {
 	v, err := n.present(path)
 	switch {
@@ -79,13 +79,13 @@ func (n Node) EnsureMap(path string) (Node, error) {
 	return n.SetMap(path)
 }
 
-// content is the new value of a place: a scalar, an empty map or list, or (base) a shared value.
+// content is the new value of a node: a scalar, an empty map or list, or a shared value (base).
 type content struct {
 	kind Kind
 	num  uint64
 	str  string
 	base any
-	// shared: base holds the value, str and num do not. stay: str needs no copy to the arena.
+	// shared means that the value is in base and not in str and num; stay, that str needs no copy in the arena.
 	shared, stay bool
 }
 
@@ -130,7 +130,8 @@ func (n Node) set(path string, c content) (Node, error) {
 	return Node{n.d, id}, err
 }
 
-// same reports whether a place already holds the content. Shared content never is: the caller has compared it, within its budget.
+// same reports whether a node already has the content. It returns false for shared content, which the caller has
+// compared within its budget.
 func (c *content) same(v View) bool {
 	if c.shared || v.kind != c.kind {
 		return false

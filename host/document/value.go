@@ -9,17 +9,18 @@ import (
 	"strings"
 )
 
-// Value is the object with its edits applied. Maps and lists on the way to an edit are new, all others are the base's own:
-// do not modify the result in place below the first level without copying the maps you change. Valid after Reset.
+// Value returns the object with its edits applied. Maps and lists on the path to an edit are new, all others are shared
+// with the base: do not modify the result below the first level without copying the maps you change. It is valid after
+// Reset.
 func (d *Document) Value() map[string]any {
 	m, _ := d.value(ObjectRoot).(map[string]any)
 	return m
 }
 
-// Value is as of Document.
+// Value returns the plain value of the node. See Document.Value.
 func (n Node) Value() any { return n.View().Value() }
 
-// Value is the plain value, shared with the base where nothing was written. Nil for an absent one.
+// Value returns the plain value, shared with the base where it is unchanged. It is nil for an absent value.
 func (v View) Value() any {
 	if v.id == 0 {
 		return v.raw
@@ -49,7 +50,7 @@ func (d *Document) value(id int32) any {
 	return nil
 }
 
-// untouched reports whether nothing was laid over a shared value that was itself written (by Copy, Assign).
+// untouched reports whether a written shared value (by Copy, Assign) has no edits on top.
 func (d *Document) untouched(n *node) bool { return n.first == 0 && n.list == 0 }
 
 func (d *Document) mapValue(id int32) any {
@@ -65,7 +66,8 @@ func (d *Document) mapValue(id int32) any {
 			delete(m, ch.key)
 		case ch.flags&fDirty != 0:
 			key := ch.key
-			if ch.flags&fOwned == 0 { // it lies in the arena; a map keeps the last key that it was given
+			// The key is in the arena, and a map would keep a reference to it.
+			if ch.flags&fOwned == 0 {
 				key = strings.Clone(key)
 			}
 			m[key] = d.value(c)

@@ -11,11 +11,11 @@ import (
 	"unsafe"
 )
 
-// View is a value read from a Document. The zero View is absent. Valid until the next write or Reset.
+// View is a value read from a Document. The zero View is absent. A View is valid until the next write or Reset.
 type View struct {
 	d    *Document
-	raw  any   // when id is 0
-	id   int32 // a visited place
+	raw  any   // value, if id is 0
+	id   int32 // visited node
 	kind Kind
 }
 
@@ -29,8 +29,8 @@ func (d *Document) viewOf(id int32) View { return View{d: d, id: id, kind: d.nod
 // Kind returns the kind of the value.
 func (v View) Kind() Kind { return v.kind }
 
-// Is reports whether both are views of the same place, or of the same map or list in memory, so that without a write in
-// between they hold the same.
+// Is reports whether both are views of the same node, or of the same map or list in memory. Without a write in between
+// they have the same value.
 func (v View) Is(w View) bool {
 	if v.kind != w.kind || v.id != w.id || v.d != w.d {
 		return false
@@ -48,10 +48,10 @@ func (v View) Is(w View) bool {
 	return false
 }
 
-// Exists reports whether it is there and not null.
+// Exists reports whether the value is neither absent nor null.
 func (v View) Exists() bool { return v.kind > Null }
 
-// Len is the entries of a map or list, the bytes of a string, else 0.
+// Len returns the number of entries of a map or list or of bytes of a string, and 0 for other kinds.
 func (v View) Len() int {
 	switch v.kind {
 	case String:
@@ -71,7 +71,8 @@ func (v View) Len() int {
 	return 0
 }
 
-// Text is the string, borrowed: it may be overwritten after the next Reset. False when it is no string.
+// Text returns the string, or false if the value is no string. The string is borrowed: it may be overwritten after the
+// next Reset.
 func (v View) Text() (string, bool) {
 	if v.kind != String {
 		return "", false
@@ -86,7 +87,7 @@ func (v View) Text() (string, bool) {
 	return v.raw.(string), true
 }
 
-// bits says where a scalar's value is: in base, or as bits of the node.
+// bits returns the value of a scalar: in base if that is set, otherwise as bits in num.
 func (v View) bits() (base any, num uint64) {
 	if v.id == 0 {
 		return v.raw, 0
@@ -98,7 +99,7 @@ func (v View) bits() (base any, num uint64) {
 	return nil, n.num
 }
 
-// Int is the whole number, of a float without a fraction too; false when it is none.
+// Int returns the value as an int64, also of a float without a fraction. It returns false for other values.
 func (v View) Int() (int64, bool) {
 	if v.kind == Float {
 		f, _ := v.Float()
@@ -119,7 +120,7 @@ func (v View) Int() (int64, bool) {
 	}
 }
 
-// wholeNumber is the int equal to a float; false when there is none.
+// wholeNumber returns the int equal to a float, or false if there is none.
 func wholeNumber(f float64) (int64, bool) {
 	// -2^63 is a float, 2^63-1 is not: its neighbour 2^63 is out of range.
 	if f != math.Trunc(f) || f < math.MinInt64 || f >= math.MaxInt64 {
@@ -128,7 +129,7 @@ func wholeNumber(f float64) (int64, bool) {
 	return int64(f), true
 }
 
-// Float is the number, whole or not; false when it is none.
+// Float returns the value of an int or float, or false for other kinds.
 func (v View) Float() (float64, bool) {
 	if v.kind == Int {
 		i, _ := v.Int()
@@ -147,7 +148,7 @@ func (v View) Float() (float64, bool) {
 	}
 }
 
-// Bool is the truth value; false, false when it is none.
+// Bool returns the value of a boolean. ok is false for other kinds.
 func (v View) Bool() (value, ok bool) {
 	if v.kind != Bool {
 		return false, false
@@ -159,7 +160,7 @@ func (v View) Bool() (value, ok bool) {
 	return num != 0, true
 }
 
-// Field is the entry of a map; absent when it is not there or v is no map.
+// Field returns the entry of a map. It is absent if v has no such entry or is no map.
 func (v View) Field(key string) View {
 	if v.kind != Map {
 		return View{}
@@ -173,7 +174,7 @@ func (v View) Field(key string) View {
 	return View{}
 }
 
-// Index is the element of a list; absent when it is not there or v is no list.
+// Index returns the element of a list. It is absent if v has no such element or is no list.
 func (v View) Index(i int) View {
 	if v.kind != List {
 		return View{}
@@ -187,7 +188,7 @@ func (v View) Index(i int) View {
 	return View{}
 }
 
-// Keys appends the keys of a map, sorted. They are borrowed, as of Text.
+// Keys appends the sorted keys of a map. They are borrowed: see Text.
 func (v View) Keys(dst []string) []string {
 	if v.kind != Map {
 		return dst
@@ -204,7 +205,7 @@ func (v View) Keys(dst []string) []string {
 	return dst
 }
 
-// appendKeys counts the entries of the base that were removed as well: they are gone through each time.
+// appendKeys appends the keys of a map. Its work includes removed entries of the base, which are visited each time.
 func (d *Document) appendKeys(dst []string, id int32) []string {
 	n := &d.nodes[id]
 	d.work += n.entriesWork()
@@ -221,7 +222,7 @@ func (d *Document) appendKeys(dst []string, id int32) []string {
 	return dst
 }
 
-// entriesWork returns the work of going through a map, including its removed entries.
+// entriesWork returns the work of iterating over a map, including its removed entries.
 func (n *node) entriesWork() int64 {
 	return workEntry * (int64(len(n.fields())) + int64(n.count))
 }

@@ -3,10 +3,11 @@
 
 package document
 
-// indexFrom is the number of children from which a map keeps an index instead of a list to search.
+// indexFrom is the minimum number of children for an index instead of a linked list.
 const indexFrom = 16
 
-// visit gives the node of the value that a route leads to, and the nodes on the way; 0 when it is absent.
+// visit returns the node of the value at a route and creates the nodes on the path. It returns 0 if the value is
+// absent.
 func (d *Document) visit(id int32, r *route) (int32, error) {
 	if d.nodes[id].flags&fReadOnly != 0 {
 		return d.visitReadOnly(id, r)
@@ -20,7 +21,8 @@ func (d *Document) visit(id int32, r *route) (int32, error) {
 	return id, nil
 }
 
-// visitReadOnly needs no node but the last: nothing below it can be written, so that nothing has to find it again.
+// visitReadOnly creates only the last node: nothing below a read-only root can be written, so its parents are not
+// needed.
 func (d *Document) visitReadOnly(id int32, r *route) (int32, error) {
 	v, err := d.resolve(id, r)
 	if err != nil || v.kind == Absent || v.id != 0 {
@@ -49,7 +51,7 @@ func (d *Document) visitStep(id int32, r *route, at int) (int32, error) {
 	}
 }
 
-// visitField gives the node of a map's entry; 0 when it is absent.
+// visitField returns the node of a map's entry, or 0 if it is absent.
 func (d *Document) visitField(id int32, key name) (int32, error) {
 	if c := d.child(id, key.text); c != 0 {
 		if d.nodes[c].kind == Absent {
@@ -67,7 +69,7 @@ func (d *Document) visitField(id int32, key name) (int32, error) {
 	return d.link(id, key, raw, true)
 }
 
-// addBase adds a node that shows a value of the base.
+// addBase adds a node with a value of the base.
 func (d *Document) addBase(parent int32, raw any) (int32, error) {
 	c, err := d.add(parent)
 	if err != nil {
@@ -79,7 +81,7 @@ func (d *Document) addBase(parent int32, raw any) (int32, error) {
 	return c, nil
 }
 
-// link makes a new node the child of a map: of the base's value, or absent as yet.
+// link adds a child to a map: with a value of the base, or absent for now.
 func (d *Document) link(id int32, key name, raw any, inBase bool) (int32, error) {
 	c, err := d.add(id)
 	if err != nil {
@@ -117,7 +119,7 @@ func (d *Document) buildIndex(id int32) {
 	}
 }
 
-// visitElem gives the node of a list's element; 0 past the end.
+// visitElem returns the node of a list's element, or 0 past the end.
 func (d *Document) visitElem(id int32, i int) (int32, error) {
 	v := d.element(id, i)
 	if v.id != 0 || v.kind == Absent {
@@ -135,7 +137,7 @@ func (d *Document) visitElem(id int32, i int) (int32, error) {
 	return c, nil
 }
 
-// slots gives the slots of a list, made on the first visit of one of its elements.
+// slots returns the slots of a list. They are created when one of its elements is visited first.
 func (d *Document) slots(id int32) []int32 {
 	n := &d.nodes[id]
 	if n.list == 0 {

@@ -5,7 +5,7 @@ package document
 
 import "unicode/utf8"
 
-// container gives the place that holds what the last hop names, with the maps on the way made.
+// container returns the node in which the last hop is an entry or element. Missing maps on the path are created.
 func (d *Document) container(id int32, r *route) (int32, error) {
 	for at := range len(r.hops) - 1 {
 		var err error
@@ -16,7 +16,7 @@ func (d *Document) container(id int32, r *route) (int32, error) {
 	return id, nil
 }
 
-// descend goes one step down and makes a map where there is nothing, or a list if the next step appends.
+// descend resolves one hop and creates a missing map, or a list if the next hop appends.
 func (d *Document) descend(id int32, r *route, at int) (int32, error) {
 	h := &r.hops[at]
 	if h.wild {
@@ -46,7 +46,7 @@ func (d *Document) descend(id int32, r *route, at int) (int32, error) {
 	return d.putField(id, h.name, content{kind: r.hops[at+1].container()}, r.text)
 }
 
-// put sets what the last hop names in the container id.
+// put sets the entry or element of the last hop in the container id.
 func (d *Document) put(id int32, r *route, c content) (int32, error) {
 	h := &r.hops[len(r.hops)-1]
 	if h.wild {
@@ -110,7 +110,7 @@ func (d *Document) putElem(id int32, r *route, h *hop, c content) (int32, error)
 	return at, d.write(at, c)
 }
 
-// write replaces the value of a place. Nodes below become absent.
+// write replaces the value of a node. Nodes below it become absent.
 func (d *Document) write(id int32, c content) error {
 	d.edit(id)
 	d.drop(id)
@@ -131,7 +131,7 @@ func (d *Document) write(id int32, c content) error {
 	return nil
 }
 
-// edit prepares a place for a change: dirty up to the root.
+// edit prepares a node for a change: it marks the nodes up to the root as dirty.
 func (d *Document) edit(id int32) {
 	d.version++
 	for id != 0 && d.nodes[id].flags&fDirty == 0 {
@@ -141,7 +141,7 @@ func (d *Document) edit(id int32) {
 	}
 }
 
-// drop makes all visited places below id absent: their values are gone.
+// drop makes all visited nodes below id absent, because their values are gone.
 func (d *Document) drop(id int32) {
 	n := &d.nodes[id]
 	for c := n.first; c != 0; c = d.nodes[c].next {

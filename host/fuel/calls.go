@@ -3,29 +3,31 @@
 
 package fuel
 
-// Frames are weighed in stack units so that a few huge frames count like many small ones. The compiler gives
-// each value that it spills a slot of its own, hence the size of the code counts too: a unit is 512 bytes at
-// most and about 64 in practice.
+// Frames are weighed in stack units, so that a few huge frames count like many small ones. The compiler gives each
+// value that it spills a slot of its own, hence the size of the code counts too. A unit is at most 512 bytes, and about
+// 64 in practice.
 const (
 	slotsPerUnit        = 8
 	instructionsPerUnit = 64
 )
 
-// weigh decides what recursion costs. Only calls that can close a cycle count down the depth: direct calls
-// inside a strongly connected component of the call graph, and all indirect calls, since their target is
-// not known. Between two of those the stack holds a chain of plain calls, which is as long as the graph
-// says: it is added to each indirect call, and is itself limited here.
+// weigh computes the cost of recursion. Only calls that can close a cycle count down the depth: direct calls inside a
+// strongly connected component of the call graph, and all indirect calls, because their target is unknown. Between two
+// of those the stack holds a chain of plain calls, whose length is limited by the call graph: it is added to each
+// indirect call, and is itself limited here.
 func (m *module) weigh(depth uint32) error {
 	for i := range m.functions {
 		f := &m.functions[i]
 		f.weight = 1 + f.slots/slotsPerUnit + f.size/instructionsPerUnit
 	}
 	g := m.components()
-	for i := range m.functions { // the heaviest member represents its component
+	// The heaviest member represents its component.
+	for i := range m.functions {
 		c := g.of[i]
 		g.weight[c] = max(g.weight[c], m.functions[i].weight)
 	}
-	for c := len(g.members) - 1; c >= 0; c-- { // callers have higher numbers than their callees
+	// Callers have higher numbers than their callees.
+	for c := len(g.members) - 1; c >= 0; c-- {
 		g.path[c] += g.weight[c]
 		for _, i := range g.members[c] {
 			m.functions[i].pathIn = g.path[c]
@@ -39,7 +41,7 @@ func (m *module) weigh(depth uint32) error {
 	return nil
 }
 
-// keepRecursive drops the points of calls that cannot be part of a cycle, and gives the others their price.
+// keepRecursive drops the points of calls that cannot be part of a cycle, and prices the others.
 func (m *module) keepRecursive(g *callGraph) {
 	for i := range m.functions {
 		f := &m.functions[i]
@@ -69,7 +71,7 @@ type callGraph struct {
 	path    []uint64 // heaviest chain of calls that leads to the component
 }
 
-// spread passes on to the callees of component c how heavy the chain to them is.
+// spread propagates the weight of the heaviest chain to component c to its callees.
 func (g *callGraph) spread(points []point, c int) {
 	for _, p := range points {
 		if p.kind == pointCall && g.of[p.arg] != c {
@@ -79,7 +81,7 @@ func (g *callGraph) spread(points []point, c int) {
 	}
 }
 
-// components is Tarjan's algorithm, with a stack of its own: a module can chain as many calls as it likes.
+// components runs Tarjan's algorithm with an explicit stack, because a module may chain any number of calls.
 func (m *module) components() *callGraph {
 	n := len(m.functions)
 	g := &callGraph{of: make([]int, n)}

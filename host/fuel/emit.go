@@ -8,7 +8,7 @@ import "github.com/refract-project/refract/internal/leb128"
 // counters are the indices of the two globals that the pass adds.
 type counters struct{ fuel, depth uint32 }
 
-// instrument writes the body of the function again, with its charges.
+// instrument appends the body of the function with its charges.
 func (f *function) instrument(out []byte, c counters) []byte {
 	out = f.declareLocals(out)
 	out = c.charge(out, f.entry)
@@ -35,7 +35,7 @@ func (f *function) instrument(out []byte, c counters) []byte {
 	return append(out, f.body[pos:]...)
 }
 
-// declareLocals copies the declarations, and adds an i32 to a function that has lengths to charge.
+// declareLocals copies the declarations, and adds an i32 to a function that charges lengths.
 func (f *function) declareLocals(out []byte) []byte {
 	if !f.bulk {
 		return append(out, f.body[:f.code]...)
@@ -46,7 +46,7 @@ func (f *function) declareLocals(out []byte) []byte {
 	return append(out, 1, typeI32)
 }
 
-// skipNumber returns the position behind a number that was read without an error before.
+// skipNumber returns the position after a number that was read before without an error.
 func (r *reader) skipNumber() int {
 	for r.data[r.pos] >= 0x80 {
 		r.pos++
@@ -54,14 +54,14 @@ func (r *reader) skipNumber() int {
 	return r.pos + 1
 }
 
-// charge takes cost units and traps when there were fewer.
+// charge takes cost units, and traps if fewer are left.
 func (c counters) charge(out []byte, cost uint64) []byte {
 	out = appendU32(append(out, opGlobalGet), c.fuel)
 	out = leb128.AppendSigned(append(out, opI64Const), int64(cost))
 	return c.settle(append(out, opI64Sub))
 }
 
-// chargeLength takes a unit for each 2^shift items; their number is on top of the stack and stays there.
+// chargeLength takes a unit for each 2^shift items. Their number is on top of the stack and stays there.
 func (c counters) chargeLength(out []byte, local, shift uint32) []byte {
 	out = appendU32(append(out, opLocalTee), local)
 	out = appendU32(append(out, opGlobalGet), c.fuel)
@@ -73,15 +73,15 @@ func (c counters) chargeLength(out []byte, local, shift uint32) []byte {
 	return c.settle(append(out, opI64Sub))
 }
 
-// settle stores the fuel on top of the stack and traps when it is negative. The engine keeps the value in a
-// register between global.set and global.get, see the package documentation.
+// settle stores the fuel on top of the stack and traps if it is negative. The engine keeps the value in a register
+// between global.set and global.get: see the package documentation.
 func (c counters) settle(out []byte) []byte {
 	out = appendU32(append(out, opGlobalSet), c.fuel)
 	out = appendU32(append(out, opGlobalGet), c.fuel)
 	return append(out, opI64Const, 0, opI64LtS, opIf, typeEmpty, opUnreachable, opEnd)
 }
 
-// descend takes units of stack before a call that may recurse, ascend gives them back after it.
+// descend takes stack units before a call that may recurse. ascend returns them after it.
 func (c counters) descend(out []byte, units uint32) []byte {
 	out = appendU32(append(out, opGlobalGet), c.depth)
 	out = leb128.AppendSigned(append(out, opI32Const), int64(units))

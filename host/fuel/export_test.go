@@ -3,7 +3,8 @@
 
 package fuel
 
-// InstrumentExactly has a charge for each piece of straight code, so that the fuel taken is that of the instructions that ran.
+// InstrumentExactly charges each piece of straight code separately, so that the fuel used is the cost of the executed
+// instructions.
 func InstrumentExactly(wasm []byte, opts Options) ([]byte, error) {
 	return instrument(wasm, opts, -1, 0)
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/refract-project/refract/internal/leb128"
 )
 
-// The names under which an instrumented module exports its counters. Both can be written by the host only:
-// a module cannot name a global that it does not declare.
+// Names under which an instrumented module exports its counters. Only the host can write them, because a module cannot
+// refer to a global that it does not declare.
 const (
-	// GlobalName is a mutable i64: the units of fuel left. The host sets it before each call; negative means
-	// that the last call ran out.
+	// GlobalName is a mutable i64, the remaining units of fuel. The host sets it before each call. A negative value
+	// means that the last call ran out of fuel.
 	GlobalName = "refract_fuel"
-	// DepthName is a mutable i32: the stack units left. Every call that returns puts back what it took, so
-	// the host never needs to set it; negative means that the last call recursed too deep.
+	// DepthName is a mutable i32, the remaining stack units. Every call that returns restores it, so the host never
+	// sets it. A negative value means that the last call recursed too deeply.
 	DepthName = "refract_depth"
-	// StatePrefix, with a number from 0 on behind it, names the module's own mutable globals, for a host that puts an
-	// instance back to an earlier state. They are exported when they and the memory are all the state that the module has:
-	// when it changes no table, drops no segment, and has no global of a reference or vector type.
+	// StatePrefix, followed by a number from 0 on, is the name of each of the module's own mutable globals, for a host
+	// that restores an earlier state of an instance. They are exported if they and the memory are the module's only
+	// state: if it changes no table, drops no segment, and has no global of a reference or vector type.
 	StatePrefix = "refract_state_"
 )
 
-// maxState globals are exported; a module with more of them is put back by a new instance.
+// maxState limits the exported globals. A module with more of them is restored by creating a new instance.
 const maxState = 64
 
 // Defaults of Options.
@@ -38,21 +38,21 @@ const (
 
 // Options are the limits that become part of the module. The zero value means the defaults.
 type Options struct {
-	// Start is the fuel of a new instance: what its start function may use, and what is left for exported
-	// functions until the host sets GlobalName. Units.
+	// Start is the fuel of a new instance, in units: for its start function, and for exported functions until the host
+	// sets GlobalName.
 	Start int64
 	// CallDepth limits the stack, in stack units: a unit is a frame of up to 8 locals and 64 instructions.
 	CallDepth uint32
-	// MemoryPages limits the memory, in pages of 64 KiB. The module's own maximum stays if it is lower.
+	// MemoryPages limits the memory, in pages of 64 KiB. A lower maximum in the module is kept.
 	MemoryPages uint32
-	// DropNames removes the functions' names, which are otherwise kept for the stack traces of traps.
+	// DropNames removes the functions' names. Otherwise they are kept for the stack traces of traps.
 	DropNames bool
-	// Limits are about the binary itself.
+	// Limits limit the binary itself.
 	Limits Limits
 }
 
-// Limits keep a small binary from costing the compiler much time or memory. Zero fields mean the defaults,
-// which are above what compilers of today make of programs a hundred times larger than a plugin.
+// Limits prevent a small binary from costing the compiler much time or memory. Zero fields mean the defaults, which
+// exceed the needs of programs a hundred times larger than a plugin.
 type Limits struct {
 	Types         uint32 // function types; 20,000
 	Functions     uint32 // functions, as well as imports and exports; 100,000
@@ -85,11 +85,11 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// Instrument returns the module with a fuel counter and the limits of opts built in. It never runs or changes
-// wasm, and the same input gives the same output, byte for byte.
+// Instrument returns the module with a fuel counter and the limits of opts built in. It neither runs nor changes wasm.
+// The same input gives the same output, byte for byte.
 //
-// Errors are a *FormatError, *UnsupportedError, *LimitError or *CollisionError. A nil error does not mean
-// that the module is valid: it is the engine that checks types, on the output.
+// Errors are a *FormatError, *UnsupportedError, *LimitError or *CollisionError. A nil error does not mean that the
+// module is valid: the engine checks the types of the output.
 func Instrument(wasm []byte, opts Options) ([]byte, error) {
 	return instrument(wasm, opts, maxChunk, minRest)
 }
@@ -143,7 +143,8 @@ func (m *module) addCounters(start int64, depth uint32) {
 			exports = appendU32(append(appendName(exports, StatePrefix+strconv.Itoa(n)), 3), index)
 			count++
 		}
-		if len(m.mutable) == 0 { // only memory: the depth, which is the same before and after a call, says so
+		// A module whose only state is its memory exports the depth instead, which is the same before and after a call.
+		if len(m.mutable) == 0 {
 			exports = appendU32(append(appendName(exports, StatePrefix+"0"), 3), c.depth)
 			count++
 		}
@@ -151,7 +152,7 @@ func (m *module) addCounters(start int64, depth uint32) {
 	m.appendItems(sectionExport, m.exports, count, exports)
 }
 
-// appendItems adds encoded items to a vector section that had count of them.
+// appendItems adds encoded items to a vector section with count items.
 func (m *module) appendItems(id byte, count, more uint32, items []byte) {
 	s := &m.sections[id]
 	out := appendU32(nil, count+more)
@@ -161,18 +162,18 @@ func (m *module) appendItems(id byte, count, more uint32, items []byte) {
 	s.present, s.content = true, append(out, items...)
 }
 
-// Cause says why a call stopped.
+// Cause is the reason why a call stopped.
 type Cause int
 
 // The causes that Stopped can return.
 const (
-	NotStopped Cause = iota // not by a limit of this package
+	NotStopped Cause = iota // no limit of this package
 	OutOfFuel
 	OutOfStack
 )
 
-// Stopped reports, from the values of the two counters after a trap, whether it was a limit of this package
-// that stopped the call; the trap itself looks like any other execution of `unreachable`.
+// Stopped returns the limit of this package that stopped the call, from the values of the two counters after a trap.
+// The trap itself looks like any other execution of `unreachable`.
 func Stopped(fuel, depth uint64) Cause {
 	switch {
 	case int64(fuel) < 0:

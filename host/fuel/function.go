@@ -5,41 +5,40 @@ package fuel
 
 import "slices"
 
-// The cost of instructions in units of fuel. Unlisted ones cost 1. Rules: an instruction whose
-// run time depends on an operand is charged by that operand (see bulks), and whatever leaves the sandbox
-// costs about what it takes.
+// Cost of instructions in units of fuel. Unlisted ones cost 1. If the run time depends on an operand, the operand is
+// charged (see bulks). An instruction that leaves the sandbox costs about the time it takes.
 const (
-	costImported = 256  // a call of the host: 30–80 ns, a unit is about 0.1 ns
-	costGrow     = 8192 // memory.grow: a page to clear, in units of 8 bytes
+	costImported = 256  // a host call takes 30–80 ns, a unit is about 0.1 ns
+	costGrow     = 8192 // memory.grow clears a page, in units of 8 bytes
 )
 
-// function is a defined function: what was found in its body, and where the pass has to write.
+// function is a defined function: the facts about its body, and the places where the pass writes.
 type function struct {
 	signature signature
 	body      []byte // locals and code
 	base      int    // offset of body in the binary
-	code      int    // where the instructions start
+	code      int    // start of the instructions
 	groups    uint32 // local declarations
 	locals    uint64 // parameters and locals
 	slots     uint64 // 8-byte slots of parameters, results and locals
-	bulk      bool   // has bulk instructions, hence needs a local of ours
+	bulk      bool   // has bulk instructions, which need a local of ours
 	size      uint64 // instructions
 	blocks    uint64 // blocks, loops and ifs
-	carried   uint64 // values that blocks take and give, and that branches carry
+	carried   uint64 // values that blocks take and return, and that branches carry
 
 	entry   uint64   // charge at its entry
-	charges []uint64 // all others
-	targets []uint32 // labels of all br_table, one after another
+	charges []uint64 // all other charges
+	targets []uint32 // labels of all br_table, concatenated
 	points  []point
 	loops   uint64
-	weight  uint64 // of its frame in stack units, see calls.go
-	pathIn  uint64 // heaviest chain of plain calls that ends in it, its own frame included
+	weight  uint64 // weight of its frame in stack units, see calls.go
+	pathIn  uint64 // heaviest chain of plain calls that ends here, including its own frame
 }
 
 type pointKind uint8
 
 const (
-	pointCharge   pointKind = iota // behind an instruction, where a region may begin
+	pointCharge   pointKind = iota // after an instruction, where a region may begin
 	pointBulk                      // before a bulk instruction
 	pointCall                      // around a direct call
 	pointIndirect                  // around a call_indirect
@@ -48,11 +47,11 @@ const (
 // point is a place in the body where the pass may write.
 type point struct {
 	kind       pointKind
-	start, end int    // of the instruction
-	arg        uint32 // 1 + position in function.charges (0 is none), shift, or callee
+	start, end int    // bounds of the instruction
+	arg        uint32 // 1 + position in function.charges (0 if none), shift, or callee
 }
 
-// readCode reads all bodies.
+// readCode reads all function bodies.
 func (m *module) readCode(r *reader) error {
 	n, err := r.count("functions", m.limits.Functions)
 	if err != nil {
@@ -106,14 +105,14 @@ func (f *function) readLocals(r *reader, limits *Limits) (err error) {
 	return nil
 }
 
-// label is an open block, loop, if, or the function itself.
+// label is an open block, loop or if, or the function itself.
 type label struct {
 	op     byte
-	values uint64 // that it takes and gives
-	widest uint64 // the most values of this block and the blocks around it
+	values uint64 // number it takes and returns
+	widest uint64 // maximum of the values of this block and the blocks around it
 }
 
-// readBody finds the charges and notes the places to write at.
+// readBody computes the charges and records the places for them.
 func (m *module) readBody(f *function, r *reader) error {
 	m.events, f.points = m.events[:0], m.points[:0]
 	cost := uint64(0)
@@ -180,12 +179,11 @@ func (m *module) readBody(f *function, r *reader) error {
 	return r.limit("estimated microseconds of compiling", m.work, uint64(m.limits.CompilerWork))
 }
 
-// compilerWork estimates what a function adds to the time that a compiler takes for code of the same size
-// without branches, in microseconds. wazero keeps a value for each local at each loop, and goes through all
-// blocks for each block: 5 KB with 250 locals and 250 nested loops take it 3 s, 140 KB with 500 locals and
-// 8000 loops 50 s and 4 GB. It also makes a value of each that a block takes or gives and that a branch carries: 13 KB with
-// 4000 loops of 250 values take it 1.2 s, 0.6 µs a value.
-// Splits are blocks that the pass adds.
+// compilerWork estimates the time, in microseconds, that a function adds to compiling code of the same size without
+// branches. wazero keeps a value for each local at each loop, and visits all blocks for each block: 5 KB with 250
+// locals and 250 nested loops take 3 s, 140 KB with 500 locals and 8000 loops 50 s and 4 GB. It also creates a value
+// for each one that a block takes or returns and that a branch carries: 13 KB with 4000 loops of 250 values take 1.2 s,
+// 0.6 µs per value. Splits are blocks that the pass adds.
 func (f *function) compilerWork(splits uint64) uint64 {
 	blocks := f.blocks + splits
 	return 50*f.loops*f.locals + blocks*blocks/80 + f.carried
@@ -199,7 +197,7 @@ func isControl(op byte) bool {
 	return false
 }
 
-// note records an instruction of control flow, and the place behind it where a charge may stand.
+// note records a control instruction and the place after it for a possible charge.
 func (m *module) note(f *function, in instruction, cost uint64, last bool) {
 	e := event{op: in.op, cost: cost, label: in.index, point: -1}
 	switch in.op {
@@ -221,7 +219,7 @@ func (m *module) note(f *function, in instruction, cost uint64, last bool) {
 	m.events = append(m.events, e)
 }
 
-// visit checks the indices that could reach the globals and locals of the pass, and notes the places to write at.
+// visit checks the indices that could refer to the globals and locals of the pass, and records the places for charges.
 func (m *module) visit(f *function, r *reader, in instruction) error {
 	switch in.op {
 	case opLocalGet, opLocalSet, opLocalTee:
@@ -254,7 +252,8 @@ func (m *module) visit(f *function, r *reader, in instruction) error {
 func (m *module) cost(in instruction) uint64 {
 	switch in.op {
 	case opBlock, opLoop, opElse, opEnd:
-		return 0 // not code
+		// These emit no code.
+		return 0
 	case opCall:
 		if in.index < m.importedFuncs {
 			return costImported

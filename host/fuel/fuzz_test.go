@@ -17,9 +17,9 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// FuzzInstrument feeds damaged binaries. The pass never panics, refuses with an error of its own types, and
-// changes nothing about validity: its result is valid if and only if the module was. The second half is what
-// keeps a guest away from the counters, which only exist in the result.
+// FuzzInstrument uses damaged binaries. The pass never panics, its errors have its own types, and it does not change
+// validity: its result is valid if and only if the module was. Otherwise a guest could reach the counters, which exist
+// only in the result.
 func FuzzInstrument(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/golden/*.wat")
 	require.NoError(f, err)
@@ -44,7 +44,8 @@ func FuzzInstrument(f *testing.F) {
 		_, before := r.CompileModule(ctx, wasm)
 		_, after := r.CompileModule(ctx, out)
 		if before != nil && strings.Contains(before.Error(), "name") {
-			return // a damaged name section is dropped, which is what the specification asks for
+			// A damaged name section is dropped, as the specification requires.
+			return
 		}
 		if (before == nil) != (after == nil) {
 			t.Fatalf("the module: %v; the result: %v", before, after)

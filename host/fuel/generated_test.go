@@ -105,7 +105,8 @@ func (g *generator) value(depth int) string {
 		return fmt.Sprintf("(call $f%d %s %s)", later, g.value(depth-1), g.value(depth-1))
 	case k == 1 && later < g.funcs:
 		return fmt.Sprintf("(call_indirect (param i32) (param i32) (result i32) %s %s (i32.const %d))", g.value(depth-1), g.value(depth-1), later)
-	case k == 2 && g.loops == 0: // ends: the argument gets smaller
+	// The recursion ends, because the argument gets smaller.
+	case k == 2 && g.loops == 0:
 		return fmt.Sprintf("(if (result i32) (i32.gt_u (local.get $a) (i32.const 5)) (then (call $f%d (i32.shr_u (local.get $a) (i32.const 2)) %s)) (else %s))",
 			g.self, g.value(depth-1), g.value(depth-1))
 	case k == 3:
@@ -118,7 +119,7 @@ func (g *generator) value(depth int) string {
 	}
 }
 
-// outcome is everything a program can show: results, traps, and its memory.
+// outcome returns all results of a program: return values, traps, and its memory.
 func outcome(t *testing.T, mod api.Module, limit int64) (out []string, stopped bool) {
 	t.Helper()
 	for i := range generatedFuncs {
@@ -143,14 +144,15 @@ func outcome(t *testing.T, mod api.Module, limit int64) (out []string, stopped b
 	return append(out, fmt.Sprintf("%x", memory)), false
 }
 
-// agree runs a generated program with fuel, and if that ends also without: both must do the same.
+// agree runs a generated program with fuel and, if it ends, without fuel: both must have the same outcome.
 func agree(t *testing.T, seed uint64) (stopped bool) {
 	source := generate(seed)
 	wasm := assemble(t, source)
 	r := runtime(t)
 	got, stopped := outcome(t, instantiate(t, r, instrument(t, wasm, fuel.Options{})), 2_000_000)
 	if stopped {
-		return true // too long to be run without a limit
+		// The program is too long to run without a limit.
+		return true
 	}
 	want, _ := outcome(t, instantiate(t, r, wasm), 0)
 	for i := range want {

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// TestGolden compares modules with what the pass makes of them, both written as text.
+// TestGolden compares the instrumented modules with golden files, both as text.
 func TestGolden(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/golden/*.wat")
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func instrument(t testing.TB, wasm []byte, opts fuel.Options) []byte {
 	return out
 }
 
-// runtime is a compiler with the system interface and a host function for modules to call.
+// runtime returns a compiler with WASI and a host function for modules.
 func runtime(t testing.TB) wazero.Runtime {
 	t.Helper()
 	ctx := context.Background()
@@ -50,7 +50,7 @@ func runtime(t testing.TB) wazero.Runtime {
 	return r
 }
 
-// instantiate makes an anonymous instance.
+// instantiate returns an anonymous instance.
 func instantiate(t testing.TB, r wazero.Runtime, wasm []byte) api.Module {
 	t.Helper()
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize")

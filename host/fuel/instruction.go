@@ -5,13 +5,12 @@ package fuel
 
 import "fmt"
 
-// instruction is one decoded instruction: where it starts and ends in its function's body, and the part
-// of its immediates that the pass needs.
+// instruction is one decoded instruction: its bounds in the function's body, and the immediates that the pass needs.
 type instruction struct {
 	op         byte
-	index      uint32 // first index immediate; of a br_table the number of labels
-	block      int64  // of a block: the index of its function type, negative when it has none
-	labels     int    // of a br_table: bytes of its labels
+	index      uint32 // first index immediate; number of labels of a br_table
+	block      int64  // index of a block's function type, negative if it has none
+	labels     int    // bytes of the labels of a br_table
 	start, end int
 	bulk       bulk // for op == opPrefixBulk
 }
@@ -90,7 +89,7 @@ func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err 
 	return err
 }
 
-// blockType is a value type, the empty type, or the index of a function type.
+// blockType reads a value type, the empty type, or the index of a function type.
 func (r *reader) blockType() (index int64, err error) {
 	start := r.pos
 	v, err := r.signed(33)
@@ -153,7 +152,7 @@ func (r *reader) vector() error {
 	return nil
 }
 
-// isNumber reports a type whose values fit 64 bits, and are no references.
+// isNumber reports whether values of the type fit 64 bits and are no references.
 func isNumber(b byte) bool { return b >= 0x7c && b <= 0x7f }
 
 func isValueType(b byte) bool {
@@ -164,7 +163,7 @@ func isValueType(b byte) bool {
 	return false
 }
 
-// valueTypes skips n value types and returns how many 8-byte slots they take.
+// valueTypes skips n value types and returns the number of 8-byte slots for them.
 func (r *reader) valueTypes(n uint32) (slots uint64, err error) {
 	for range n {
 		b, err := r.byte()
@@ -179,7 +178,7 @@ func (r *reader) valueTypes(n uint32) (slots uint64, err error) {
 	return slots, nil
 }
 
-// slotsOf is the size of a value in units of 8 bytes.
+// slotsOf returns the size of a value in units of 8 bytes.
 func slotsOf(valueType byte) uint64 {
 	if valueType == 0x7b { // v128
 		return 2

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// TestLimits has one module over each limit; the error names it.
+// TestLimits has one module above each limit. The error names the limit.
 func TestLimits(t *testing.T) {
 	many := func(n int, field string) string { return strings.Repeat(field, n) }
 	few := fuel.Limits{
@@ -51,7 +51,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestGuestCannotReachTheCounters names the globals and the local that only exist in the result.
+// TestGuestCannotReachTheCounters uses the globals and the local that exist only in the result.
 func TestGuestCannotReachTheCounters(t *testing.T) {
 	for _, source := range []string{
 		`(func (global.set 0 (i64.const 1000000)))`,
@@ -79,7 +79,8 @@ func TestReservedNames(t *testing.T) {
 
 func TestUnsupported(t *testing.T) {
 	head := "\x00asm\x01\x00\x00\x00"
-	code := func(body string) string { // one function without parameters
+	// The module has one function without parameters.
+	code := func(body string) string {
 		body = "\x00" + body + "\x0b"
 		return head + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" +
 			"\x0a" + string(rune(len(body)+2)) + "\x01" + string(rune(len(body))) + body
@@ -104,7 +105,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts a real module everywhere: an error of ours each time, never a panic.
+// TestTruncated truncates a real module at many positions: each time it is an error of ours, and never a panic.
 func TestTruncated(t *testing.T) {
 	for n := 0; n < len(workload); n += 1 + n/50 {
 		if _, err := fuel.Instrument(workload[:n], fuel.Options{}); err != nil && !typed(err) {

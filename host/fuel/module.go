@@ -8,7 +8,7 @@ import (
 	"encoding/binary"
 )
 
-// The sections of a module by their number in the binary format.
+// Sections of a module by their number in the binary format.
 const (
 	sectionCustom = iota
 	sectionType
@@ -31,7 +31,7 @@ var sectionNames = [...]string{
 	"data", "data count", "tag",
 }
 
-// sectionOrder is the order in which sections stand in a binary: the data count comes before the code.
+// sectionOrder is the order of the sections in a binary: the data count comes before the code.
 var sectionOrder = [...]byte{
 	sectionType, sectionImport, sectionFunction, sectionTable, sectionMemory, sectionGlobal, sectionExport,
 	sectionStart, sectionElement, sectionDataCount, sectionCode, sectionData,
@@ -52,28 +52,28 @@ type signature struct {
 	slots  uint64
 }
 
-// module is a parsed binary: its sections as they were, and what the pass needs from them.
+// module is a parsed binary: its original sections, and the facts that the pass needs.
 type module struct {
 	limits   Limits
 	pages    uint32
 	sections [len(sectionNames)]section
-	names    []byte // the cleaned name section
+	names    []byte // cleaned name section
 
 	types           []signature
 	importedFuncs   uint32
 	importedGlobals uint32
 	globals         uint32 // imported and defined
 	exports         uint32
-	functionTypes   []uint32 // of the defined functions
+	functionTypes   []uint32 // types of the defined functions
 	functions       []function
 	work            uint64  // see compilerWork
-	events          []event // of the function that is read
-	points          []point // memory for the points of the function that is read
+	events          []event // events of the function being read
+	points          []point // memory for the points of the function being read
 	paths           paths
 	chunk           int64 // see maxChunk
 	rest            uint64
 	mutable         []uint32 // indices of the module's own mutable globals
-	hidden          bool     // it has state that the host cannot put back
+	hidden          bool     // the module has state that the host cannot restore
 }
 
 func (m *module) funcs() uint64 { return uint64(m.importedFuncs) + uint64(len(m.functionTypes)) }
@@ -83,7 +83,7 @@ func (m *module) section(id byte) *reader {
 	return &reader{data: s.content, base: s.base, section: sectionNames[id]}
 }
 
-// parse splits the binary into sections and reads them in order, so that each finds what it refers to.
+// parse splits the binary into sections and reads them in order, so that each can check its references.
 func (m *module) parse(wasm []byte) error {
 	if !bytes.HasPrefix(wasm, header) {
 		return &FormatError{Section: "header", Reason: `not a WebAssembly module of version 1 (it starts with "\0asm" 1 0 0 0)`}
@@ -158,7 +158,7 @@ func (m *module) split(r *reader) error {
 	return nil
 }
 
-// encode writes the module again.
+// encode encodes the rewritten module.
 func (m *module) encode() []byte {
 	out := bytes.Clone(header)
 	for _, id := range sectionOrder {

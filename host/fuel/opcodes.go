@@ -3,7 +3,7 @@
 
 package fuel
 
-// The opcodes that the pass reads or writes. All others are only measured and copied.
+// Opcodes that the pass reads or writes. All others are only measured and copied.
 const (
 	opUnreachable  = 0x00
 	opBlock        = 0x02
@@ -43,17 +43,17 @@ const (
 	typeEmpty = 0x40
 )
 
-// immediate is the shape of what follows an opcode.
+// immediate is the shape of the immediates of an opcode.
 type immediate uint8
 
 const (
-	immUnknown immediate = iota // not an instruction that we know
+	immUnknown immediate = iota // unknown instruction
 	immNone
 	immBlock   // block type
 	immIndex   // one index
 	immIndices // two indices
 	immMemory  // alignment and offset
-	immTable   // vector of labels and the default one
+	immTable   // vector of labels and the default label
 	immI32
 	immI64
 	immF32
@@ -90,18 +90,19 @@ var immediates = func() (t [256]immediate) {
 	return t
 }()
 
-// bulk describes an instruction behind the prefix 0xfc.
+// bulk describes an instruction with the prefix 0xfc.
 type bulk struct {
 	imm immediate
-	// charged instructions work on as many items as the i32 on top of the stack says; shift is how many of
-	// them make one unit of fuel, as a power of two.
+	// charged instructions process the number of items that is on top of the stack, as an i32. 2^shift items cost one
+	// unit of fuel.
 	charged bool
 	shift   byte
-	// hidden instructions change what the host can neither read nor put back: tables, and which segments were dropped.
+	// hidden instructions change state that the host can neither read nor restore: tables and dropped segments.
 	hidden bool
 }
 
-// bytesPerUnit as a power of two: a memory.copy moves far more than a byte in the time of an instruction.
+// byteShift is the shift of memory instructions: a memory.copy moves far more than a byte in the time of an
+// instruction.
 const byteShift = 3
 
 var bulks = [...]bulk{
@@ -119,7 +120,7 @@ var bulks = [...]bulk{
 	17: {imm: immIndex, charged: true, hidden: true},       // table.fill
 }
 
-// proposal names the feature that an unknown opcode belongs to, as far as it is known.
+// proposal returns the name of the feature that defines an unknown opcode, or "unknown instruction".
 func proposal(op byte) string {
 	switch {
 	case op >= 0x06 && op <= 0x0a, op == 0x18, op == 0x19, op == 0x1f:

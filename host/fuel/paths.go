@@ -3,58 +3,58 @@
 
 package fuel
 
-// event is an instruction that control flow passes through, with the cost of those before it.
+// event is a control instruction, with the cost of the instructions before it.
 type event struct {
 	op      byte
-	cost    uint64 // since the event before, this instruction included
-	label   uint32 // of a br and br_if
-	targets [2]int // of a br_table, in function.targets
-	point   int    // of its possible charge; -1 when it has none
-	rest    uint64 // from there to the end of the block, without inner loops
-	before  int32  // event with a possible charge in the same block, -1 when there is none
+	cost    uint64 // cost since the previous event, including this instruction
+	label   uint32 // label of a br or br_if
+	targets [2]int // bounds of a br_table's labels in function.targets
+	point   int    // point of its possible charge; -1 if it has none
+	rest    uint64 // cost from the point to the end of the block, without inner loops
+	before  int32  // previous event with a possible charge in the same block, -1 if there is none
 }
 
-// Where code may be left out by a branch, the rest of it gets a charge of its own when the code that would be paid for together is
-// longer than maxChunk and the rest is at least minRest: what is paid and not run is some instructions a charge, and a charge is
-// some percent of what it pays for.
+// If a branch may skip code, the rest of the code gets a charge of its own when the code that would be paid for
+// together is longer than maxChunk and the rest is at least minRest. Code that is paid for and not run is then limited
+// to some instructions per charge, and a charge costs a few percent of the code that it pays for.
 const (
 	maxChunk = 64
 	minRest  = 24
-	// maxSplits of a function keep the compiler from code that is mostly ours.
+	// maxSplits limits the splits of a function, so that the compiler does not get code that is mostly ours.
 	maxSplits = 2000
 )
 
-// unreachable is the length of a path to code that no path leads to.
+// unreachable is the path length of unreachable code.
 const unreachable = -1
 
-// region is code that is paid for by one charge. It covers what follows the charge, up to the end of its block.
+// region is code that is paid for by one charge. It extends from the charge to the end of its block.
 type region struct {
-	point int   // of the charge
-	paid  int64 // longest path in the region: the charge
-	outer int64 // length of the path in the region around it, up to here
+	point int   // point of the charge
+	paid  int64 // charge: the longest path in the region
+	outer int64 // length of the path in the surrounding region, up to here
 }
 
-// scope is an open block, loop, if or the function.
+// scope is an open block, loop or if, or the function.
 type scope struct {
 	op      byte
-	regions int   // when it began
-	reach   int64 // longest path to its end, in the region around it
-	skip    int64 // of an if: length of the path to it, which the else continues
+	regions int   // number of regions when it began
+	reach   int64 // longest path to its end, in the surrounding region
+	skip    int64 // length of the path to an if, where the else continues
 	last    int32 // event with a possible charge
 }
 
-// paths finds what each charge has to pay: the longest path that control can take until the next charge, or the end of the
-// region. All paths end, since each loop begins with a charge.
+// paths computes the amount of each charge: the longest path that control can take to the next charge or the end of the
+// region. All paths end, because each loop begins with a charge.
 type paths struct {
 	f       *function
 	regions []region
 	open    []scope
 	sums    []uint64
-	length  int64 // of the path, in the innermost region
+	length  int64 // length of the path in the innermost region
 	splits  int
 }
 
-// measureRests sums up what follows each possible charge in its block.
+// measureRests sums the cost after each possible charge in its block.
 func (p *paths) measureRests(events []event) {
 	p.open = append(p.open[:0], scope{last: -1})
 	p.sums = append(p.sums[:0], 0)
@@ -93,7 +93,8 @@ func (p *paths) measure(f *function, events []event, chunk int64, rest uint64) {
 	p.measureRests(events)
 	p.regions = append(p.regions[:0], region{point: -1})
 	p.open = append(p.open[:0], scope{op: opBlock, regions: 1, reach: unreachable})
-	p.length = 1 // an empty function is not free: it was called
+	// An empty function is not free, because it was called.
+	p.length = 1
 	for n := range events {
 		e := &events[n]
 		p.walk(int64(e.cost))
@@ -111,7 +112,7 @@ func (p *paths) measure(f *function, events []event, chunk int64, rest uint64) {
 	}
 }
 
-// walk goes on along the path.
+// walk continues the path.
 func (p *paths) walk(cost int64) {
 	if p.length == unreachable {
 		return
@@ -129,7 +130,7 @@ func (p *paths) begin(point int) {
 	}
 }
 
-// close ends all regions but the first n; the charges of those that are over are known.
+// close ends all regions but the first n. Their charges are then known.
 func (p *paths) close(n int) {
 	if len(p.regions) > n && p.length != unreachable {
 		p.length = p.regions[n].outer
@@ -155,7 +156,7 @@ func (p *paths) branch(label uint32) {
 	to.reach = max(to.reach, p.lengthIn(to.regions))
 }
 
-// lengthIn is the length of the path in the n-th region.
+// lengthIn returns the length of the path in the n-th region.
 func (p *paths) lengthIn(n int) int64 {
 	if len(p.regions) > n && p.length != unreachable {
 		return p.regions[n].outer

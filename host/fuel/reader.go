@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// reader walks over a part of the binary. It never reads past its end, and every error it makes carries
-// the absolute offset, so that an author can find the byte.
+// reader reads a part of the binary. It never reads past the end, and its errors have the absolute offset, so that an
+// author can find the byte.
 type reader struct {
 	data    []byte
 	pos     int
@@ -53,7 +53,7 @@ func (r *reader) skip(n uint64) error {
 	return nil
 }
 
-// sub takes the next n bytes as a reader of their own.
+// sub returns a reader of the next n bytes, and skips them.
 func (r *reader) sub(n uint32, section string) (*reader, error) {
 	start := r.pos
 	if err := r.skip(uint64(n)); err != nil {
@@ -81,7 +81,7 @@ func (r *reader) u32() (uint32, error) {
 	return 0, r.errorf("number longer than 32 bits")
 }
 
-// signed reads over a signed LEB128 of the given width and returns its value.
+// signed reads a signed LEB128 of the given width.
 func (r *reader) signed(bits int) (int64, error) {
 	var v int64
 	for shift := 0; shift < bits; shift += 7 {
@@ -100,8 +100,8 @@ func (r *reader) signed(bits int) (int64, error) {
 	return 0, r.errorf("number longer than %d bits", bits)
 }
 
-// count reads the length of a vector, whose elements take at least one byte each: a count that the rest
-// of the section cannot hold is an error here rather than a huge allocation in the next reader.
+// count reads the length of a vector, whose elements take at least one byte each. A count that the rest of the section
+// cannot hold is an error here, and not a huge allocation in the next reader.
 func (r *reader) count(what string, limit uint32) (uint32, error) {
 	n, err := r.u32()
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *reader) name() (string, error) {
 	return s, nil
 }
 
-// each calls read count times and wants the section to end there.
+// each calls read n times. It is an error if the section does not end there.
 func (r *reader) each(n uint32, read func(i uint32) error) error {
 	for i := range n {
 		if err := read(i); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// TestSameResults runs the same program bare and with fuel, as TinyGo and as Go compile it.
+// TestSameResults runs the same program with and without fuel, compiled by TinyGo and by Go.
 func TestSameResults(t *testing.T) {
 	for _, compiler := range []struct {
 		name string
@@ -47,7 +47,7 @@ func TestSameResults(t *testing.T) {
 	}
 }
 
-// goWorkload builds the workload with the Go compiler, whose code looks quite different from LLVM's.
+// goWorkload builds the workload with the Go compiler, whose code differs a lot from LLVM's.
 func goWorkload(t *testing.T) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "workload.wasm")
@@ -61,7 +61,7 @@ func goWorkload(t *testing.T) []byte {
 	return wasm
 }
 
-// TestRepeatable wants the same bytes for the same module, so that compiled code can be cached.
+// TestRepeatable checks that the same module gives the same bytes, so that compiled code can be cached.
 func TestRepeatable(t *testing.T) {
 	first, second := instrument(t, workload, fuel.Options{}), instrument(t, workload, fuel.Options{})
 	if string(first) != string(second) {
@@ -69,7 +69,7 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// TestAlreadyInstrumented wants a module to pass only once: its counters would belong to the guest.
+// TestAlreadyInstrumented checks that an instrumented module is refused: its counters would belong to the guest.
 func TestAlreadyInstrumented(t *testing.T) {
 	once := instrument(t, workload, fuel.Options{})
 	if _, err := fuel.Instrument(once, fuel.Options{}); !isCollision(err) {
@@ -77,14 +77,14 @@ func TestAlreadyInstrumented(t *testing.T) {
 	}
 }
 
-// TestHostPaysFromTheSameCounter takes fuel away from outside, as the host does for expensive calls.
+// TestHostPaysFromTheSameCounter takes fuel from outside, as the host does for expensive calls.
 func TestHostPaysFromTheSameCounter(t *testing.T) {
 	mod := instantiate(t, runtime(t), instrument(t, assemble(t, read(t, "testdata/golden/loop.wat")), fuel.Options{}))
 	setFuel(mod, 1000)
 	if got := call(t, mod, "count", 10); got != 55 {
 		t.Errorf("count(10) = %d", got)
 	}
-	// The entry, ten passes and the one that leaves.
+	// Costs of the entry, ten passes and the last one.
 	if left := fuelLeft(mod); left != 1000-2-11*12 {
 		t.Errorf("fuel left: %d", left)
 	}

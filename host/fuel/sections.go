@@ -45,7 +45,8 @@ func (m *module) readImports(r *reader) error {
 		return err
 	}
 	return r.each(n, func(uint32) error {
-		for range 2 { // module and name: for the host to judge
+		// The host checks the module and the name.
+		for range 2 {
 			if err := r.shortName("bytes of the name of an import"); err != nil {
 				return err
 			}
@@ -69,7 +70,7 @@ func (m *module) readImports(r *reader) error {
 	})
 }
 
-// maxName is more than any toolchain needs for a name that ends up in errors.
+// maxName is more than any toolchain needs. The names appear in errors.
 const maxName = 1024
 
 func (r *reader) shortName(what string) error {
@@ -142,8 +143,8 @@ func (m *module) readTables(r *reader) error {
 	return err
 }
 
-// readMemories gives the memory a maximum. That makes the limit the module's own, so that modules with
-// different limits can share one runtime.
+// readMemories gives the memory a maximum. The limit is then part of the module, so that modules with different limits
+// can share one runtime.
 func (m *module) readMemories(r *reader) error {
 	n, err := r.count("memories", 1)
 	if err != nil {
@@ -158,7 +159,7 @@ func (m *module) readMemories(r *reader) error {
 	return err
 }
 
-// bound reads limits and appends them to out, lowered to most.
+// bound reads limits and appends them to out, with the maximum lowered to most.
 func (r *reader) bound(out []byte, what string, most uint32) ([]byte, error) {
 	flags, err := r.byte()
 	if err != nil {
@@ -208,8 +209,8 @@ func (m *module) readGlobals(r *reader) error {
 	return err
 }
 
-// globalIndex refuses globals that the module does not have: behind its own ones come the counters, and a
-// module that could write them would set its own limits.
+// globalIndex refuses globals that the module does not have. The counters follow its own globals, and a module that
+// could write them would set its own limits.
 func (m *module) globalIndex(r *reader, index uint32) error {
 	if index >= m.globals {
 		return r.errorf("global %d of %d", index, m.globals)
@@ -246,7 +247,7 @@ func (m *module) readExports(r *reader) error {
 	})
 }
 
-// constant reads over an initialiser.
+// constant skips an initializer expression.
 func (m *module) constant(r *reader) error {
 	for {
 		in, err := r.next(&m.limits)

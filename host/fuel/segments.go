@@ -5,7 +5,7 @@ package fuel
 
 import "strings"
 
-// readElements only checks: what segments hold does not change, but the counts in them size allocations.
+// readElements only checks the segments: their content does not change, but their counts determine allocations.
 func (m *module) readElements(r *reader) error {
 	n, err := r.count("element segments", m.limits.Segments)
 	if err != nil {
@@ -14,8 +14,8 @@ func (m *module) readElements(r *reader) error {
 	return r.each(n, func(uint32) error { return m.readElement(r) })
 }
 
-// readElement reads one segment. Its first number is a set of bits: 1 not active, 2 table index (or, when
-// not active, declarative), 4 expressions instead of function indices.
+// readElement reads one segment. Its first number is a bit set: 1 not active, 2 table index (or, if not active,
+// declarative), 4 expressions instead of function indices.
 func (m *module) readElement(r *reader) error {
 	flags, err := r.u32()
 	if err != nil {
@@ -103,8 +103,8 @@ func (m *module) readData(r *reader) error {
 	})
 }
 
-// readCustom drops custom sections. Of the name section it keeps the names of the module and of its
-// functions, which make the stack trace of a trap readable; by the specification a damaged one is no error.
+// readCustom drops custom sections. It keeps the names of the module and its functions from the name section, for
+// readable stack traces of traps. According to the specification a damaged name section is no error.
 func (m *module) readCustom(r *reader) error {
 	name, err := r.name()
 	if err != nil || name != "name" || m.names != nil {
@@ -135,10 +135,10 @@ func (m *module) readCustom(r *reader) error {
 	return nil
 }
 
-// maxFunctionName is what the stack trace of a trap shows of a name, in bytes.
+// maxFunctionName is the length of a name in the stack trace of a trap, in bytes.
 const maxFunctionName = 128
 
-// functionNames encodes the names again, cut where they are long: they end up in errors and Events.
+// functionNames encodes the names again and truncates long ones, because they appear in errors and Events.
 func (r *reader) functionNames(limit uint32) (out []byte, err error) {
 	n, err := r.count("function names", limit)
 	if err != nil {

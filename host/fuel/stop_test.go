@@ -21,7 +21,7 @@ func isCollision(err error) bool {
 	return errors.As(err, &collision)
 }
 
-// endless never stops by itself; each pass leaves a trace in memory.
+// endless never stops by itself. Each pass changes the memory.
 const endless = `(module
   (memory (export "memory") 1)
   (func $step (param $n i32) (result i32)
@@ -35,7 +35,7 @@ const endless = `(module
       (i32.store (i32.const 4) (local.get $n))
       (br $next))))`
 
-// state is what can be seen of a module after it was stopped.
+// state is the visible state of a module after it was stopped.
 type state struct {
 	cause  fuel.Cause
 	fuel   int64
@@ -53,7 +53,7 @@ func stop(t *testing.T, r wazero.Runtime, wasm []byte, units int64) state {
 	return state{cause(mod), fuelLeft(mod), string(memory)}
 }
 
-// TestStopsAtTheSameInstruction stops one program in the same place each time: in a second instance, after
+// TestStopsAtTheSameInstruction checks that a program stops at the same place each time: in a second instance, after
 // another compilation, and in the other engine that we have.
 func TestStopsAtTheSameInstruction(t *testing.T) {
 	wasm := instrument(t, assemble(t, endless), fuel.Options{})
@@ -101,7 +101,7 @@ func TestRecursionStops(t *testing.T) {
 	}
 }
 
-// TestPlainTrap is not mistaken for a limit.
+// TestPlainTrap checks that an ordinary trap is not reported as a limit.
 func TestPlainTrap(t *testing.T) {
 	mod := instantiate(t, runtime(t), instrument(t, assemble(t, `(module (func (export "run") unreachable))`), fuel.Options{}))
 	if _, err := mod.ExportedFunction("run").Call(context.Background()); err == nil || cause(mod) != fuel.NotStopped {
@@ -109,7 +109,7 @@ func TestPlainTrap(t *testing.T) {
 	}
 }
 
-// TestBulkInstructionsPay stops instructions that do much work at once.
+// TestBulkInstructionsPay stops instructions that do a lot of work at once.
 func TestBulkInstructionsPay(t *testing.T) {
 	body := map[string]string{
 		"memory.fill": `(memory.fill (i32.const 0) (i32.const 1) (i32.const 65536))`,
@@ -134,7 +134,7 @@ func TestBulkInstructionsPay(t *testing.T) {
 	}
 }
 
-// TestStartFunctionPays runs before the host can set the counter, on the module's own budget.
+// TestStartFunctionPays runs a start function with the module's own budget, before the host can set the counter.
 func TestStartFunctionPays(t *testing.T) {
 	wasm := instrument(t, assemble(t, `(module (func $f (loop $l (br $l))) (start $f))`), fuel.Options{Start: 1000})
 	r := runtime(t)
@@ -143,7 +143,8 @@ func TestStartFunctionPays(t *testing.T) {
 	}
 }
 
-// TestMemoryStopsGrowing at the page limit or at the module's own, whichever is lower.
+// TestMemoryStopsGrowing checks that memory stops growing at the page limit or the module's own limit, whichever is
+// lower.
 func TestMemoryStopsGrowing(t *testing.T) {
 	for declared, want := range map[string]uint64{`(memory 1)`: 8, `(memory 1 4)`: 4, `(memory 1 4000)`: 8} {
 		source := fmt.Sprintf(`(module %s (func (export "run") (result i32)
@@ -155,8 +156,8 @@ func TestMemoryStopsGrowing(t *testing.T) {
 	}
 }
 
-// TestNothingRunsUnpaid compares the fuel that generated programs take with the cost of the instructions that they run: a charge
-// covers the longest path to the next one, so it is never less.
+// TestNothingRunsUnpaid compares the fuel used by generated programs with the cost of the executed instructions. A
+// charge covers the longest path to the next one, so it is never lower.
 func TestNothingRunsUnpaid(t *testing.T) {
 	r := runtime(t)
 	exactly, taken := int64(0), int64(0)
@@ -175,7 +176,8 @@ func TestNothingRunsUnpaid(t *testing.T) {
 				_, err1 := ran.ExportedFunction(name).Call(context.Background(), arg, 9)
 				_, err2 := paid.ExportedFunction(name).Call(context.Background(), arg, 9)
 				if err1 != nil || err2 != nil {
-					continue // a trap, or too long
+					// The program trapped or was too long.
+					continue
 				}
 				if fuelLeft(paid) > fuelLeft(ran) {
 					t.Fatalf("seed %d, %s(%d): %d units were run and %d paid\n%s", seed, name, arg, 2_000_000-fuelLeft(ran), 2_000_000-fuelLeft(paid), generate(seed))

@@ -20,17 +20,18 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// failures are what a start counted for each of the folders.
+// failures are the failures counted at a startup, for each of the folders.
 type failures struct{ compiled, lastGood int64 }
 
-// start is a process with a plugin cache and one plugin of its own. Everything must be loaded and objects must cross, whatever the cache
-// is like.
+// start starts a process with a plugin cache and one plugin of its own. Everything must load and objects must cross,
+// whatever the state of the cache.
 func start(t *testing.T, cache string, modules []source.Module) failures {
 	t.Helper()
 	return startWith(t, cache, modules, source.Loaded)
 }
 
-// startWith is start with a plugin of its own in the given state: one that is Failed runs in its last good version.
+// startWith is start with its own plugin in the given state. If the state is Failed, the plugin runs in its last good
+// version.
 func startWith(t *testing.T, cache string, modules []source.Module, state source.State) failures {
 	t.Helper()
 	ctx := context.Background()
@@ -65,7 +66,7 @@ func startWith(t *testing.T, cache string, modules []source.Module, state source
 	return counted
 }
 
-// hasWarning reports whether a warning of a log names a folder.
+// hasWarning reports whether a warning in the log names the folder.
 func hasWarning(log, folder string) bool {
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, "level=WARN") && strings.Contains(line, folder) {
@@ -75,7 +76,7 @@ func hasWarning(log, folder string) bool {
 	return false
 }
 
-// smallDisk mounts a file system that is soon full, or skips the test where that is not permitted.
+// smallDisk mounts a small file system. It skips the test if mounting is not permitted.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,7 +99,7 @@ func fill(t *testing.T, file string) {
 	}
 }
 
-// cached lists the files below the cache.
+// cached returns the names of the files below the cache.
 func cached(t *testing.T, cache string) (files []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(cache, func(path string, entry fs.DirEntry, err error) error {
@@ -110,7 +111,7 @@ func cached(t *testing.T, cache string) (files []string) {
 	return files
 }
 
-// myModules is one plugin, as the directory gives it.
+// myModules returns one plugin, as read from the directory.
 func myModules(t *testing.T) []source.Module {
 	t.Helper()
 	dir := t.TempDir()
@@ -135,7 +136,7 @@ func TestCacheOnAFullDisk(t *testing.T) {
 	if len(files) != 3 {
 		t.Errorf("%d files, want those of two compiled modules and one last good version", len(files))
 	}
-	// While there is no space, files that are damaged cannot be put right; once there is, the next start does it.
+	// Damaged files cannot be repaired while there is no space. The next start with space repairs them.
 	for _, file := range files {
 		good, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -154,8 +155,8 @@ func TestCacheOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestPluginFolderOnAFullDisk has the modules and their settings on the same disk. Each file is damaged, as by a copy that did not fit, while the disk
-// is full: the last good version runs after each start, until the file is there again.
+// TestPluginFolderOnAFullDisk has the modules and their options on the same disk. Each file is truncated, as by a
+// failed copy, while the disk is full: the last good version runs after each start, until the file is restored.
 func TestPluginFolderOnAFullDisk(t *testing.T) {
 	disk := smallDisk(t)
 	filler, cache, folder := filepath.Join(disk, "filler"), filepath.Join(disk, "cache"), filepath.Join(disk, "plugins")
@@ -195,7 +196,7 @@ func TestPluginFolderOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestCacheOnAReadOnlyDisk: a damaged file stays, and costs no start.
+// TestCacheOnAReadOnlyDisk checks that a damaged file that cannot be removed does not prevent a start.
 func TestCacheOnAReadOnlyDisk(t *testing.T) {
 	disk, modules := smallDisk(t), myModules(t)
 	cache := filepath.Join(disk, "cache")
@@ -216,7 +217,7 @@ func TestCacheOnAReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// TestCacheOfAnotherVersion has the files of another version of the engine, and nothing of this one.
+// TestCacheOfAnotherVersion has only files of another version of the engine.
 func TestCacheOfAnotherVersion(t *testing.T) {
 	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
 	start(t, cache, modules)
@@ -245,7 +246,7 @@ func TestCacheFolderOfAnotherType(t *testing.T) {
 	}
 }
 
-// TestCacheDamagedFileByFile damages each file in each way: the next start loads everything and puts the file right.
+// TestCacheDamagedFileByFile damages each file in each way: the next start loads everything and repairs the file.
 func TestCacheDamagedFileByFile(t *testing.T) {
 	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
 	start(t, cache, modules)
@@ -279,7 +280,7 @@ func TestCacheDamagedFileByFile(t *testing.T) {
 	}
 }
 
-// TestCacheBitByBit flips one bit at each of many places: code that is not what was compiled never runs.
+// TestCacheBitByBit flips one bit at each of many positions: damaged code never runs.
 func TestCacheBitByBit(t *testing.T) {
 	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
 	start(t, cache, modules)
@@ -295,7 +296,7 @@ func TestCacheBitByBit(t *testing.T) {
 	}
 }
 
-// TestLastGoodIsWrittenAgain when a cleaner of temporary folders took it while the process runs.
+// TestLastGoodIsWrittenAgain checks that files are written again after a cleaner of temporary folders removed them.
 func TestLastGoodIsWrittenAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "last-good")
 	files := map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 7")}
@@ -308,7 +309,7 @@ func TestLastGoodIsWrittenAgain(t *testing.T) {
 	after.expect("Service", "service@default a@1")
 }
 
-// TestLastGoodMeansTheSame: whatever the options say, they say it again after a restart.
+// TestLastGoodMeansTheSame checks that options have the same meaning after a restart.
 func TestLastGoodMeansTheSame(t *testing.T) {
 	schema := `"configSchema":{"type":"object","required":["id","ratio"],"properties":{"id":{"type":"integer"},"ratio":{"type":"number"}}}`
 	wasm := withManifest(t, `{"name":"test","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"],`+schema+`}`)

@@ -21,58 +21,60 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// ChainsConfig configures Chains.
+// ChainsConfig is the configuration of Chains.
 type ChainsConfig struct {
 	Host     *host.Host
 	Registry *host.Registry
 	// Kinds are the keys of the registry, with the API group unless it is the core group: "Pod",
 	// "Ingress.networking.k8s.io". AddKind and RemoveKind change them later.
 	Kinds []string
-	// Defaults are the default plugins. They must load. The one for "*" is for all kinds that no other one is for.
+	// Defaults are the default plugins. They must load. The plugin for "*" is used for all kinds without another
+	// default plugin.
 	Defaults []Module
-	// Guard of a kind's chains; nil means host.DefaultGuard.
+	// Guard returns the guard of a kind's chains. Nil means host.DefaultGuard.
 	Guard func(kind string, podSpecs ...string) host.Guard
-	// LastGoodDir keeps the last good version of each plugin across restarts; it is created when needed. Empty keeps none: a file that
-	// is broken at start is left out then.
+	// LastGoodDir keeps the last good version of each plugin across restarts; it is created when needed. If empty, no
+	// version is kept: a file that is broken at startup is then skipped.
 	LastGoodDir string
-	// Logger gets what LastGoodDir could not keep; nil means slog.Default.
+	// Logger receives errors of LastGoodDir. Nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// Chains keeps the chains of a registry in line with a set of modules. Safe for concurrent use.
+// Chains keeps the chains of a registry in line with a set of modules. It is safe for concurrent use.
 type Chains struct {
 	config   ChainsConfig
 	lastGood lastGood
 
 	applying sync.Mutex // one Apply at a time; held while modules compile
 	refused  map[string]refusal
-	notKept  string // why LastGoodDir could not be used the last time
+	notKept  string // last error of LastGoodDir
 	failures atomic.Int64
 	hostLoad func(ctx context.Context, name string, wasm []byte, pc host.PluginConfig) (*host.Plugin, error)
 	now      func() time.Time
 
 	mu       sync.Mutex          // never held while a module compiles
-	podSpecs map[string][]string // by kind, see AddKind
+	podSpecs map[string][]string // keyed by kind, see AddKind
 	defaults []*running
 	extra    map[string]*running
 	present  map[chainKey][]*host.Plugin
 	closing  sync.WaitGroup
 }
 
-// running is a loaded plugin with what decides about its place.
+// running is a loaded plugin with the data that determines its chains.
 type running struct {
 	name    string
-	digest  [sha256.Size]byte // of module and options
+	digest  [sha256.Size]byte // digest of module and options
 	options Options
 	plugin  *host.Plugin
-	kinds   []string // those it is in the chains of
+	kinds   []string // kinds whose chains contain it
 
-	warnings []string // what its options say without effect
-	surplus  error    // why it is in no chain although it is for kinds: there are too many
+	warnings []string // about options without effect
+	// The chains of its kinds are full, so the plugin is in no chain.
+	surplus error
 }
 
-// refusal remembers that the host did not accept a module. It is not compiled again until it changes, or, when the module may not
-// be the cause, until retryAt.
+// refusal records that the host did not accept a module. It is not compiled again until it changes or, if the module
+// may not be the cause, until retryAt.
 type refusal struct {
 	digest  [sha256.Size]byte
 	err     error
@@ -85,13 +87,13 @@ const (
 	maxRetryDelay = 5 * time.Minute
 )
 
-// retryDelay is the time until a module is tried again after so many attempts.
+// retryDelay returns the time until the next attempt after a number of failed ones.
 func retryDelay(tries int) time.Duration {
 	return min(minRetryDelay<<min(tries, 10), maxRetryDelay)
 }
 
-// NewChains loads the default plugins and puts the first chains into the registry. It returns an error that
-// names the default plugin which could not be loaded.
+// NewChains loads the default plugins and puts the first chains into the registry. Its error names the default plugin
+// that could not be loaded.
 func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 	if config.Guard == nil {
 		config.Guard = host.DefaultGuard
@@ -119,9 +121,9 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 	return c, nil
 }
 
-// Apply makes modules the plugins that run in addition to the default ones: loads what is new or changed, removes
-// the others, swaps the changed chains, and closes unused plugins. An invalid module
-// leaves its earlier version in place. The result has one status for each module.
+// Apply makes modules the plugins that run in addition to the default ones: it loads new and changed ones, removes the
+// others, swaps the changed chains, and closes unused plugins. If a module is invalid, its previous version stays in
+// place. The result has one status for each module.
 func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 	c.applying.Lock()
 	defer c.applying.Unlock()
@@ -146,7 +148,7 @@ func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 	return states
 }
 
-// Plugins returns those that are loaded, the default ones first.
+// Plugins returns the loaded plugins, the default ones first.
 func (c *Chains) Plugins() []*host.Plugin {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,14 +162,14 @@ func (c *Chains) Plugins() []*host.Plugin {
 	return loaded
 }
 
-// running returns the plugins of the last Apply, which alone replaces them.
+// running returns the plugins of the last Apply, which is the only caller that replaces them.
 func (c *Chains) running() map[string]*running {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.extra
 }
 
-// install puts the plugins into the chains of the kinds that there are now.
+// install puts the plugins into the chains of the current kinds.
 func (c *Chains) install(ctx context.Context, modules []Module, next map[string]*running, problems map[string]error) []Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,8 +182,8 @@ func (c *Chains) install(ctx context.Context, modules []Module, next map[string]
 	return statuses(modules, next, problems)
 }
 
-// earlier is the version of a plugin to go on with while its file is wrong: the running one or, at start, the one that the
-// process before us ran. It is nil when there is none.
+// earlier returns the version of a plugin to use while its file is invalid: the running one or, at startup, the one
+// that ran before the restart. It returns nil if there is none.
 func (c *Chains) earlier(ctx context.Context, name string, old *running) *running {
 	if old != nil {
 		return old
@@ -202,8 +204,8 @@ func (c *Chains) earlier(ctx context.Context, name string, old *running) *runnin
 	return r
 }
 
-// remember keeps what is good for the next start. A failure costs nothing now: it is logged once, counted, and the next Apply
-// tries again.
+// remember saves the valid modules for the next startup. A failure has no immediate effect: it is logged once and
+// counted, and the next Apply tries again.
 func (c *Chains) remember(modules []Module, problems map[string]error) {
 	err := c.lastGood.forget(modules)
 	for i := range modules {
@@ -222,10 +224,10 @@ func (c *Chains) remember(modules []Module, problems map[string]error) {
 	}
 }
 
-// LastGoodFailures returns how often ChainsConfig.LastGoodDir could not be used as it was.
+// LastGoodFailures returns how often ChainsConfig.LastGoodDir could not be used.
 func (c *Chains) LastGoodFailures() int64 { return c.failures.Load() }
 
-// stay keeps the chains as they are when next could not be built, and closes what was loaded for it.
+// stay keeps the chains unchanged if next could not be built, and closes the plugins that were loaded for it.
 func (c *Chains) stay(ctx context.Context, next map[string]*running, problems map[string]error, err error) map[string]*running {
 	for name, r := range next {
 		if c.extra[name] != r {
@@ -244,13 +246,14 @@ func (c *Chains) forget(modules []Module) {
 	maps.DeleteFunc(c.refused, func(name string, _ refusal) bool { return gone(name) })
 }
 
-// accept returns the running plugin of a module: the old one when nothing changed.
+// accept returns the running plugin of a module, which is the old one if nothing changed.
 func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, error) {
 	if m.Err != nil {
 		return nil, m.Err
 	}
 	if old != nil && old.digest == m.digest() {
-		old.warnings = c.warningsOf(m, old) // the text of its options may be another, and so may the kinds
+		// The text of the options and the kinds may have changed.
+		old.warnings = c.warningsOf(m, old)
 		return old, nil
 	}
 	refused := c.refused[m.Name]
@@ -271,7 +274,7 @@ func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, 
 	return r, err
 }
 
-// again is the refusal after one more attempt.
+// again returns the refusal after one more attempt.
 func (r refusal) again(err error, now time.Time) refusal {
 	r.err, r.retryAt = err, time.Time{}
 	if host.IsTransient(err) {
@@ -304,7 +307,7 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 		return nil, err
 	}
 	r := &running{name: m.Name, digest: m.digest(), options: m.Options, plugin: plugin}
-	// Kinds that are not reflected now may be later; those that the plugin is not for are invalid.
+	// A kind that is not reflected now may be later, but a kind that the plugin does not support is invalid.
 	if len(m.Options.Kinds) > 0 && len(r.among(m.Options.Kinds)) == 0 {
 		err = fmt.Errorf("kinds: the plugin is for %s, and none of these is among %s",
 			strings.Join(plugin.Manifest().Kinds, ", "), strings.Join(m.Options.Kinds, ", "))
@@ -314,12 +317,12 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 	return r, nil
 }
 
-// warningsOf a plugin, as it was loaded from a module.
+// warningsOf returns the warnings about a plugin that was loaded from a module.
 func (c *Chains) warningsOf(m Module, r *running) []string {
 	return slices.Concat(m.warnings, r.plugin.Warnings(), c.ineffective(r))
 }
 
-// ineffective lists what the options of a plugin say in vain.
+// ineffective returns warnings about options that have no effect.
 func (c *Chains) ineffective(r *running) (warnings []string) {
 	for _, kind := range r.options.Kinds {
 		candidates := slices.Concat([]string{kind}, r.plugin.Manifest().Kinds, c.kinds())
@@ -335,7 +338,7 @@ func (c *Chains) ineffective(r *running) (warnings []string) {
 	return warnings
 }
 
-// isNamedBy reports whether an entry of the option kinds stands for a kind.
+// isNamedBy reports whether an entry of the option kinds matches a kind.
 func isNamedBy(kind, entry string) bool {
 	name, group, _ := strings.Cut(kind, ".")
 	return host.MatchesKind([]string{entry}, name, group)
@@ -352,11 +355,12 @@ func (r *running) matches(kind string, hook host.Hook) bool {
 	return r.options.Matches(r.plugin.Manifest(), kind, hook)
 }
 
-// digest distinguishes modules with their options.
+// digest returns a digest of the module and its options.
 func (m *Module) digest() [sha256.Size]byte {
 	sum := sha256.Sum256(m.Wasm)
 	options, err := json.Marshal(m.Options)
-	if err != nil { // they were decoded from JSON
+	// The options were decoded from JSON, so this cannot fail.
+	if err != nil {
 		options = []byte(err.Error())
 	}
 	return sha256.Sum256(append(sum[:], options...))

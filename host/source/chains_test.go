@@ -68,7 +68,8 @@ func TestReplaces(t *testing.T) {
 		"service.wasm": plugin(t, "3", "Service"),
 		"typo.wasm":    plugin(t, "3", "Service"), "typo.yaml": []byte("replaces: servce"),
 	})
-	w.expect("Service", "service@2") // its new version is refused, so the old one runs on
+	// The new version is refused, so the old one keeps running.
+	w.expect("Service", "service@2")
 	if s := got["service"]; s.State != source.Failed || !s.Running || !strings.Contains(s.Message, "replaces: service") {
 		t.Errorf("service: %+v", s)
 	}
@@ -79,7 +80,7 @@ func TestReplaces(t *testing.T) {
 	w.expect("Service", "service@default")
 }
 
-// TestBrokenFileLeavesTheOldOneRunning is the promise of a hot swap.
+// TestBrokenFileLeavesTheOldOneRunning checks that a broken file does not stop the running version.
 func TestBrokenFileLeavesTheOldOneRunning(t *testing.T) {
 	w := newWorld(t)
 	w.apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
@@ -104,7 +105,7 @@ func TestBrokenFileLeavesTheOldOneRunning(t *testing.T) {
 	w.expect("Service", "service@default a@3")
 }
 
-// TestNoSwapWithoutChange counts the swaps: only chains with another list of plugins are swapped.
+// TestNoSwapWithoutChange counts the swaps: only chains whose list of plugins changed are swapped.
 func TestNoSwapWithoutChange(t *testing.T) {
 	w := newWorld(t)
 	files := map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 1")}
@@ -124,8 +125,8 @@ func TestNoSwapWithoutChange(t *testing.T) {
 	}
 }
 
-// TestMorePluginsThanAChainTakes: the first in order run from the start, the others say why not, nobody is compiled again, and who waits takes the place
-// that becomes free.
+// TestMorePluginsThanAChainTakes checks that the first plugins in order run from the start and the others have an
+// error, that none is compiled again, and that a waiting plugin takes a place that becomes free.
 func TestMorePluginsThanAChainTakes(t *testing.T) {
 	w, files := newWorld(t), map[string][]byte{"other.wasm": plugin(t, "1", "ConfigMap")}
 	name := func(n int) string { return fmt.Sprintf("p%02d", n) }
@@ -153,7 +154,8 @@ func TestMorePluginsThanAChainTakes(t *testing.T) {
 		t.Error("plugins were loaded or swapped again without a change")
 	}
 	files["p00.wasm"] = plugin(t, "2", "Service")
-	files["p65.yaml"] = []byte("priority: -1") // first in order, but another one runs
+	// It is the first in order, but the place is taken.
+	files["p65.yaml"] = []byte("priority: -1")
 	check("with a new version", "2", 63, 64, 65)
 	delete(files, "p10.wasm")
 	check("with a free place", "1", 63, 64)
@@ -162,7 +164,7 @@ func TestMorePluginsThanAChainTakes(t *testing.T) {
 	}
 }
 
-// TestRemovedPluginIsClosed after it left the chains, and not before.
+// TestRemovedPluginIsClosed checks that a plugin is closed after it left the chains, and not before.
 func TestRemovedPluginIsClosed(t *testing.T) {
 	w := newWorld(t)
 	w.apply(map[string][]byte{"a.wasm": plugin(t, "1", "ConfigMap")})

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// changeTime is when the content, or anything else about the file, was changed last.
+// changeTime returns the time of the last change of the file's content or metadata.
 func changeTime(info os.FileInfo) time.Time {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(s.Ctim.Unix())

@@ -19,43 +19,44 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// DirConfig configures a Dir.
+// DirConfig is the configuration of a Dir.
 type DirConfig struct {
-	// Path of the directory, or of a symbolic link to it.
+	// Path is the directory, or a symbolic link to it.
 	Path string
-	// Chains that its modules go into.
+	// Chains receives the modules of the directory.
 	Chains *Chains
-	// OnStatus, if set, is called for each module whose status is new, and for each that is removed. It is called by
+	// OnStatus, if set, is called for each module whose status changed, and for each that was removed. It is called by
 	// one goroutine at a time, and the next pass waits for it.
 	OnStatus func(s Status, removed bool)
-	// Quiet is how long the directory must not have changed before it is read: a file that is being copied is not
-	// a broken one. 200 ms when zero.
+	// Quiet is how long the directory must be unchanged before it is read, so that a file that is being copied is not
+	// taken for a broken one. The default is 200 ms.
 	Quiet time.Duration
-	// Poll is how often the directory is read without a notification, which is what finds changes on
-	// file systems that do not notify. 10 s when zero.
+	// Poll is how often the directory is read without a notification, to find changes on file systems that do not
+	// notify. The default is 10 s.
 	Poll time.Duration
-	// Logger gets errors of the directory itself. Nil means slog.Default().
+	// Logger receives errors of the directory itself. Nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// patience is how many Quiet times a directory that changes all the time is waited for.
+// patience limits the wait for a directory that changes all the time, in multiples of Quiet.
 const patience = 20
 
 // Dir keeps Chains in line with a directory.
 type Dir struct {
 	config  DirConfig
-	watcher *fsnotify.Watcher // nil when the system has none left: then only Poll finds changes
-	watched os.FileInfo       // the directory that is being watched
+	watcher *fsnotify.Watcher // nil if the system has none left; then only Poll finds changes
+	watched os.FileInfo       // the watched directory
 
 	published atomic.Pointer[[]Status]
 
 	mu       sync.Mutex // held while modules compile
 	statuses []Status
-	read     map[string]seen // by name
-	found    folder          // as it was read last
+	read     map[string]seen // keyed by module name
+	found    folder          // last state of the directory
 }
 
-// NewDir requires that the directory exists. Changes are noticed from now on, and applied by Sync and Run.
+// NewDir returns a Dir for a directory, which must exist. Changes are recorded from now on, and applied by Sync and
+// Run.
 func NewDir(config DirConfig) (*Dir, error) {
 	info, err := os.Stat(config.Path)
 	if err == nil && !info.IsDir() {
@@ -79,15 +80,16 @@ func NewDir(config DirConfig) (*Dir, error) {
 	return d, nil
 }
 
-// watch follows the directory, and its parent for the moment in which the directory is replaced by another
-// one. Watching again what is watched does nothing.
+// watch watches the directory, and its parent in case the directory is replaced by another one. Watching a path again
+// does nothing.
 func (d *Dir) watch() {
 	if d.watcher == nil {
 		return
 	}
 	info, err := os.Stat(d.config.Path)
 	if d.watched != nil && (err != nil || !os.SameFile(info, d.watched)) {
-		_ = d.watcher.Remove(d.config.Path) // an error: it was deleted, and the watch with it
+		// Remove fails if the directory was deleted, and the watch with it.
+		_ = d.watcher.Remove(d.config.Path)
 		d.watched = nil
 	}
 	if err != nil {
@@ -101,13 +103,13 @@ func (d *Dir) watch() {
 	d.watched = info
 }
 
-// concerns reports whether an event is about the directory or something in it.
+// concerns reports whether an event is about the directory or a file in it.
 func (d *Dir) concerns(e fsnotify.Event) bool {
 	return e.Name == d.config.Path || filepath.Dir(e.Name) == d.config.Path
 }
 
-// Sync reads the directory as soon as it is quiet, and applies its content. Call it once before the first object is reflected. The
-// error is about the directory; modules report through their status.
+// Sync reads the directory when it is quiet, and applies its content. Call it once before the first object is
+// reflected. The error is about the directory; modules report errors through their status.
 func (d *Dir) Sync(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,8 +126,8 @@ func (d *Dir) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Statuses returns the statuses of the last Sync: one for each module, and one for each file that is not read.
-// They must not be modified.
+// Statuses returns the statuses of the last Sync: one for each module, and one for each ignored file. They must not be
+// modified.
 func (d *Dir) Statuses() []Status {
 	if statuses := d.published.Load(); statuses != nil {
 		return *statuses
@@ -133,21 +135,21 @@ func (d *Dir) Statuses() []Status {
 	return nil
 }
 
-// seen is a module as it was read, with what its files looked like then.
+// seen is a module that was read, with the file infos from that time.
 type seen struct {
 	module Module
 	files  []os.FileInfo
 	at     time.Time
 }
 
-// unchanged reports whether reading again would give the same.
+// unchanged reports whether reading the files again would give the same module.
 func (s seen) unchanged(files []os.FileInfo) bool {
 	return s.module.Err == nil && slices.EqualFunc(s.files, files, sameFile) &&
 		!slices.ContainsFunc(files, func(info os.FileInfo) bool { return !isConclusive(info, s.at) })
 }
 
-// modules is ReadDir of a quiet directory that reads again only what has changed since the last time. Files that change while they
-// are read are read again, so that a module and its options belong together.
+// modules reads the modules of a quiet directory, like ReadDir, but only those that have changed since the last time.
+// Files that change while they are read are read again, so that a module and its options belong together.
 func (d *Dir) modules(ctx context.Context) (folder, []Module, error) {
 	end := time.Now().Add(patience * d.config.Quiet)
 	found, err := look(d.config.Path)
@@ -171,7 +173,8 @@ func (d *Dir) modules(ctx context.Context) (folder, []Module, error) {
 	}
 }
 
-// awaitQuiet returns the directory when it has not changed for the Quiet time, or as it was read last. It does not wait beyond end.
+// awaitQuiet returns the directory when it has been unchanged for the Quiet time or equals its last state. It does not
+// wait beyond end.
 func (d *Dir) awaitQuiet(ctx context.Context, found folder, end time.Time) (folder, error) {
 	for !found.sameAs(d.found) && time.Now().Before(end) {
 		select {
@@ -223,7 +226,7 @@ func (d *Dir) report(before []Status) {
 	}
 }
 
-// Run applies changes of the directory until ctx ends. Its plugins stay in the chains then.
+// Run applies changes of the directory until ctx is done. The plugins stay in the chains.
 func (d *Dir) Run(ctx context.Context) error {
 	events, failures := d.channels()
 	defer d.close()
@@ -235,7 +238,8 @@ func (d *Dir) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-poll.C:
-		case err := <-failures: // events may be lost
+		// Events may be lost.
+		case err := <-failures:
 			d.config.Logger.Warn("The watch of the plugin directory failed, waiting for the next poll", "dir", d.config.Path, "err", err)
 		case e := <-events:
 			if !d.concerns(e) {
@@ -247,7 +251,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// drain drops the notifications that the next look covers.
+// drain drops the notifications that the next pass covers.
 func drain(events <-chan fsnotify.Event) {
 	for {
 		select {

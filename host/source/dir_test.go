@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// reports collects what a Dir tells.
+// reports collects the reported statuses of a Dir.
 type reports struct {
 	mu  sync.Mutex
 	all []string
@@ -48,7 +48,7 @@ func (r *reports) have(parts ...string) bool {
 	return false
 }
 
-// watch runs a Dir until the test ends. It polls so rarely that only notifications can be what a test sees.
+// watch runs a Dir until the test ends. It polls so rarely that a test only sees notifications.
 func (w *world) watch(path string) *reports {
 	w.t.Helper()
 	r := &reports{}
@@ -72,7 +72,7 @@ func (w *world) await(kind, want string) {
 		func() bool { return w.chain(kind, host.Outgoing) == want && w.chain(kind, host.Incoming) == want })
 }
 
-// rename puts a file in place in one step, as a careful copy does.
+// rename puts a file in place atomically, as a careful copy does.
 func rename(t testing.TB, dir, name string, data []byte) {
 	t.Helper()
 	write(t, dir, map[string][]byte{".tmp": data})
@@ -103,8 +103,8 @@ func TestDirLifeOfAFile(t *testing.T) {
 	eventually(t, "the report of the removal", func() bool { return r.have("first", "removed=true", "running=false") })
 }
 
-// TestDirConfigMap is how the kubelet updates a mounted ConfigMap: the files are links through ..data, which is
-// renamed over in one step.
+// TestDirConfigMap updates files as the kubelet updates a mounted ConfigMap: the files are links through ..data, which
+// is replaced by one rename.
 func TestDirConfigMap(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
 	version := func(name string, files map[string][]byte) {
@@ -120,15 +120,15 @@ func TestDirConfigMap(t *testing.T) {
 	w.await("Service", "service@default a@2")
 }
 
-// link makes a symbolic link in one step, also over an old one.
+// link creates a symbolic link atomically, also over an old one.
 func link(t testing.TB, target, path string) {
 	t.Helper()
 	require.NoError(t, os.Symlink(target, path+".new"))
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// TestDirReplaced changes the directory itself: by a link to another one, and by deleting and making it again.
-// While it is gone its plugins run on.
+// TestDirReplaced replaces the directory itself: by a link to another one, and by deleting and creating it again. Its
+// plugins keep running while it is missing.
 func TestDirReplaced(t *testing.T) {
 	w, root := newWorld(t), t.TempDir()
 	for i, name := range []string{"one", "two"} {
@@ -174,10 +174,11 @@ func TestDirMustExist(t *testing.T) {
 	}
 }
 
-// TestDirSlowCopy writes a module byte block by byte block: the unfinished file is never taken for a broken one.
+// TestDirSlowCopy writes a module block by block: the unfinished file is never taken for a broken one.
 func TestDirSlowCopy(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
-	w.quiet = time.Second // a busy machine may stop this test between two blocks
+	// A busy machine may pause this test between two blocks.
+	w.quiet = time.Second
 	write(t, dir, map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
 	r := w.watch(dir)
 	w.await("Service", "service@default a@1")
@@ -197,11 +198,12 @@ func TestDirSlowCopy(t *testing.T) {
 	}
 }
 
-// TestDirPolls finds changes without any notification.
+// TestDirPolls finds changes without notifications.
 func TestDirPolls(t *testing.T) {
 	w, dir, elsewhere := newWorld(t), t.TempDir(), t.TempDir()
 	write(t, elsewhere, map[string][]byte{"x": plugin(t, "1", "Service")})
-	link(t, filepath.Join(elsewhere, "x"), filepath.Join(dir, "a.wasm")) // changes behind a link are not notified
+	// There are no notifications of changes behind a link.
+	link(t, filepath.Join(elsewhere, "x"), filepath.Join(dir, "a.wasm"))
 	d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains, Poll: 20 * time.Millisecond})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -214,8 +216,8 @@ func TestDirPolls(t *testing.T) {
 	assert.NoError(t, <-done)
 }
 
-// TestDirHammer runs objects through the chains while files come, change, break and go: each run sees one whole
-// chain, and no run fails because of a swap.
+// TestDirHammer runs objects through the chains while files are added, changed, broken and removed: each run sees one
+// whole chain, and no run fails because of a swap.
 func TestDirHammer(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
 	w.watch(dir)

@@ -9,10 +9,10 @@
 //
 // # Order
 //
-// A chain begins with the default plugins of its kind, or with the default plugin for "*" if it has none, like custom
-// resources, whose chains are added and removed at run time ([Chains.AddKind]). Those of the directory follow, by
+// A chain begins with the default plugins of its kind. Kinds without one, like custom resources, whose chains are added
+// and removed at run time ([Chains.AddKind]), have the default plugin for "*". The plugins of the directory follow, by
 // priority (lowest first) and then by name. A plugin with `replaces: <default>` removes that default plugin from its
-// own chains; one whose manifest has "*" is in all of them.
+// own chains; a plugin whose manifest has "*" is in the chains of all kinds.
 //
 // # Errors
 //

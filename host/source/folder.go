@@ -17,10 +17,11 @@ import (
 
 const wasmSuffix = ".wasm"
 
-// optionsSuffixes of the file beside a module.
+// optionsSuffixes are the suffixes of the options file next to a module.
 var optionsSuffixes = []string{".yaml", ".yml"}
 
-// folder is a directory of plugins at one moment: its files by name, without the hidden ones. Nil is a file that is not read.
+// folder is a snapshot of a plugin directory: its files by name, without hidden ones. A nil FileInfo is a file that is
+// not read.
 type folder struct {
 	path  string
 	files map[string]os.FileInfo
@@ -42,7 +43,8 @@ func look(path string) (folder, error) {
 	return f, nil
 }
 
-// entryNames returns the names of the entries without hidden files, which editors, unfinished copies and the kubelet make.
+// entryNames returns the names of the entries without hidden files, which editors, unfinished copies and the kubelet
+// create.
 func entryNames(entries []fs.DirEntry) (names []string) {
 	for _, entry := range entries {
 		if !strings.HasPrefix(entry.Name(), ".") {
@@ -63,7 +65,7 @@ func (f folder) has(name string) bool {
 
 func (f folder) names() []string { return slices.Sorted(maps.Keys(f.files)) }
 
-// modules are the names of the files that are modules, or options that lack theirs.
+// modules returns the names of the module files, and of options files without a module.
 func (f folder) modules() (names []string) {
 	for _, name := range f.names() {
 		if isModule(name) || isOptions(name) && !f.has(stemOf(name)+wasmSuffix) {
@@ -78,7 +80,7 @@ func stemOf(name string) string { return strings.TrimSuffix(name, filepath.Ext(n
 // errNoModule is the error of options without a module.
 var errNoModule = errors.New("options without a plugin")
 
-// read reads a module, or reports options without one: a typing error in the name of either would go unnoticed.
+// read reads a module. Options without a module are an error: otherwise a misspelled name would go unnoticed.
 func (f folder) read(name string) Module {
 	shown := filepath.Join(f.path, name)
 	if isOptions(name) {
@@ -92,8 +94,8 @@ func (f folder) read(name string) Module {
 	return m
 }
 
-// checkSpelling refuses a module with a file that its author takes for its options: the plugin would run without what they
-// restrict.
+// checkSpelling returns an error if the author probably meant another file as the module's options: the plugin would
+// run without their restrictions.
 func checkSpelling(plugin string, names []string) error {
 	for _, name := range names {
 		if !isOptions(name) && strings.EqualFold(stemOf(name), plugin) && slices.Contains(optionsSuffixes, strings.ToLower(filepath.Ext(name))) {
@@ -103,7 +105,7 @@ func checkSpelling(plugin string, names []string) error {
 	return nil
 }
 
-// ignored lists the files that are neither modules nor options, as statuses.
+// ignored returns statuses for the files that are neither modules nor options.
 func (f folder) ignored() (statuses []Status) {
 	for _, name := range f.names() {
 		if !isModule(name) && !isOptions(name) {
@@ -126,12 +128,13 @@ func adviceFor(name string) string {
 	return "not read: a plugin is a file <name>.wasm, its options are in <name>.yaml; subdirectories are not read"
 }
 
-// sameAs reports whether the folder looks as it did.
+// sameAs reports whether the folder is unchanged.
 func (f folder) sameAs(was folder) bool {
 	return maps.EqualFunc(f.files, was.files, sameFile)
 }
 
-// stat describes what a file leads to, or the file itself if it leads nowhere: a link without a target is not as if there were none.
+// stat returns the info of a file's target, or of the file itself if it is a link without a target: a broken link
+// differs from a missing file.
 func stat(file string) os.FileInfo {
 	for _, describe := range []func(string) (os.FileInfo, error){os.Stat, os.Lstat} {
 		if info, err := describe(file); err == nil {
@@ -141,8 +144,8 @@ func stat(file string) os.FileInfo {
 	return nil
 }
 
-// sameFile reports whether a file looks as it did. Whoever writes it can put back its size and its time stamp, but not the time of
-// the last change of its inode.
+// sameFile reports whether a file is unchanged. A writer can restore the size and the modification time, but not the
+// change time of the inode.
 func sameFile(was, is os.FileInfo) bool {
 	if was == nil || is == nil {
 		return was == nil && is == nil
@@ -150,11 +153,11 @@ func sameFile(was, is os.FileInfo) bool {
 	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime()) && changeTime(was).Equal(changeTime(is))
 }
 
-// timeGrain is more than the grain of time stamps of any file system.
+// timeGrain is more than the resolution of the time stamps of any file system.
 const timeGrain = 2 * time.Second
 
-// isConclusive reports whether a file that was read at a time would look different after any later change: the change would not be
-// within the grain of the same time stamp.
+// isConclusive reports whether a file that was read at readAt would look different after any later change: its time
+// stamp is older than the resolution.
 func isConclusive(info os.FileInfo, readAt time.Time) bool {
 	return info == nil || readAt.Sub(changeTime(info)) > timeGrain
 }

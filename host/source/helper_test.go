@@ -24,14 +24,14 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// plugin is a module for the kinds, in both directions, that sets the label "by" to its version.
+// plugin returns a module for the kinds, for both hooks, that sets the label "by" to its version.
 func plugin(t testing.TB, version string, kinds ...string) []byte {
 	t.Helper()
 	return withManifest(t, fmt.Sprintf(`{"name":"test","version":%q,"kinds":["%s"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"]}`,
 		version, strings.Join(kinds, `","`)), version)
 }
 
-// withManifest is such a module with another manifest.
+// withManifest returns such a module with another manifest.
 func withManifest(t testing.TB, manifest string, label ...string) []byte {
 	t.Helper()
 	version := strings.Join(label, "")
@@ -57,7 +57,7 @@ func labelSet(w *world, kind string) string {
 	return fmt.Sprint(doc.Value()["metadata"])
 }
 
-// world is a host with a registry for three kinds, each with a default plugin but ConfigMap.
+// world is a host with a registry for three kinds. Each kind except ConfigMap has a default plugin.
 type world struct {
 	t        testing.TB
 	registry *host.Registry
@@ -69,7 +69,7 @@ var kinds = []string{"Service", "Ingress.networking.k8s.io", "ConfigMap"}
 
 func newWorld(t testing.TB) *world { return newWorldWith(t, "") }
 
-// newWorldWith keeps last good versions in a folder.
+// newWorldWith returns a world that keeps last good versions in a folder.
 func newWorldWith(t testing.TB, lastGood string) *world {
 	t.Helper()
 	return newWorldOf(t, lastGood, fstest.MapFS{
@@ -78,7 +78,7 @@ func newWorldWith(t testing.TB, lastGood string) *world {
 	})
 }
 
-// newWorldOf has these default plugins.
+// newWorldOf returns a world with these default plugins.
 func newWorldOf(t testing.TB, lastGood string, defaultPlugins fstest.MapFS) *world {
 	t.Helper()
 	ctx := context.Background()
@@ -98,7 +98,7 @@ func newWorldOf(t testing.TB, lastGood string, defaultPlugins fstest.MapFS) *wor
 	return w
 }
 
-// chain names the plugins of a chain and their versions, in order.
+// chain returns the names and versions of the plugins of a chain, in order.
 func (w *world) chain(kind string, hook host.Hook) string {
 	var out []string
 	for _, p := range w.registry.Chain(kind, hook).Plugins() {
@@ -146,7 +146,7 @@ func names(modules []source.Module) (out []string) {
 	return out
 }
 
-// eventually waits for a condition, and says what it waited for when it does not come.
+// eventually waits for a condition. If it is not met in time, the failure describes it.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.After(3 * time.Minute)

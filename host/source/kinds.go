@@ -10,9 +10,9 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// AddKind builds the chains of one more kind, of the plugins that are there. podSpecs are the paths at which its objects
-// have the spec of a pod, for the guard (see host.DefaultGuard). Nothing happens when it has chains with these. On an error
-// the chains of all kinds are as before.
+// AddKind builds the chains of another kind from the current plugins. podSpecs are the paths of pod specs in its
+// objects, for the guard (see host.DefaultGuard). If the kind already has chains with these paths, nothing happens.
+// After an error the chains of all kinds are unchanged.
 func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -22,7 +22,8 @@ func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 		return nil
 	}
 	c.podSpecs[kind] = slices.Clone(podSpecs)
-	if known { // its guard is another
+	// The guard of the kind changes.
+	if known {
 		delete(c.present, chainKey{kind, host.Outgoing})
 		delete(c.present, chainKey{kind, host.Incoming})
 	} else {
@@ -36,7 +37,7 @@ func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 	return nil
 }
 
-// RemoveKind drops the chains of a kind: from then on its objects pass unchanged. Calls that began go on.
+// RemoveKind removes the chains of a kind: from then on its objects pass unchanged. Calls in progress continue.
 func (c *Chains) RemoveKind(kind string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +52,7 @@ func (c *Chains) RemoveKind(kind string) {
 	}
 }
 
-// setKinds finds out again which plugins are for which kinds. Under mu.
+// setKinds sets the kinds and recomputes the kinds of each plugin. The caller holds mu.
 func (c *Chains) setKinds(kinds []string) {
 	c.config.Kinds = kinds
 	for _, r := range c.defaults {
@@ -62,7 +63,7 @@ func (c *Chains) setKinds(kinds []string) {
 	}
 }
 
-// among returns the kinds that the plugin is for.
+// among returns the kinds that the plugin supports.
 func (r *running) among(kinds []string) (matching []string) {
 	for _, kind := range kinds {
 		if r.matches(kind, host.Outgoing) || r.matches(kind, host.Incoming) {
@@ -72,10 +73,10 @@ func (r *running) among(kinds []string) (matching []string) {
 	return matching
 }
 
-// general reports whether it is the default plugin of kinds that have none of their own: its manifest is for all.
+// general reports whether the plugin is the default plugin of kinds without one of their own: its manifest has "*".
 func (r *running) general() bool { return slices.Contains(r.plugin.Manifest().Kinds, "*") }
 
-// defaultsOf lists the default plugins of a kind.
+// defaultsOf returns the default plugins of a kind.
 func (c *Chains) defaultsOf(kind string) (own []*running) {
 	var general []*running
 	for _, r := range c.defaults {

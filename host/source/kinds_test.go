@@ -28,7 +28,8 @@ func TestKindsComeAndGo(t *testing.T) {
 		"other.wasm": plugin(t, "3", "Certificate.example.org"),
 	})
 	w.expect(certificate, "")
-	for range 2 { // the second time nothing happens
+	// The second call changes nothing.
+	for range 2 {
 		require.NoError(t, w.chains.AddKind(certificate))
 	}
 	w.expect(certificate, "all@1 certs@2")
@@ -41,7 +42,8 @@ func TestKindsComeAndGo(t *testing.T) {
 	}
 
 	w.chains.RemoveKind(certificate)
-	w.chains.RemoveKind("Widget.example.org") // which never came
+	// This kind was never added.
+	w.chains.RemoveKind("Widget.example.org")
 	w.expect(certificate, "")
 	w.expect("Service", "service@default")
 	if s := w.apply(map[string][]byte{"certs.wasm": plugin(t, "4", certificate)})["certs"]; s.State != source.Loaded || s.Running {
@@ -51,7 +53,7 @@ func TestKindsComeAndGo(t *testing.T) {
 	w.expect(certificate, "certs@4")
 }
 
-// A plugin may be there, narrowed to a kind, before the kind is: its first object is mutated.
+// TestPluginWaitsForItsKind applies a plugin for a kind that is added later: the kind's first object is mutated.
 func TestPluginWaitsForItsKind(t *testing.T) {
 	w := newWorld(t)
 	s := w.apply(map[string][]byte{"mine.wasm": plugin(t, "1", "*"), "mine.yaml": []byte("kinds: [" + certificate + "]")})["mine"]
@@ -63,7 +65,8 @@ func TestPluginWaitsForItsKind(t *testing.T) {
 	w.expect("Service", "service@default")
 }
 
-// The default plugin for "*" is in the chains of kinds without another default plugin, and in no other.
+// TestDefaultOfAllOthers checks that the default plugin for "*" is only in the chains of kinds without another default
+// plugin.
 func TestDefaultOfAllOthers(t *testing.T) {
 	w := newWorldOf(t, "", fstest.MapFS{
 		"service/service.wasm": {Data: plugin(t, "default", "Service")},
@@ -82,7 +85,7 @@ func TestDefaultOfAllOthers(t *testing.T) {
 	w.expect("Service", "service@default also@2")
 }
 
-// A kind of another API group is not that of the core group.
+// TestKindsOfOtherGroups checks that a kind of another API group differs from the kind of the core group.
 func TestKindsOfOtherGroups(t *testing.T) {
 	w := newWorldOf(t, "", fstest.MapFS{
 		"service/service.wasm": {Data: plugin(t, "default", "Service")},
@@ -105,7 +108,7 @@ func TestKindsOfOtherGroups(t *testing.T) {
 	w.expect("Ingress.networking.k8s.io", "ingress@default bare@1")
 }
 
-// "*" is not for Secrets, until a manifest or the options name them.
+// TestSecretsAreNamed checks that "*" does not include Secrets: a manifest or the options must name them.
 func TestSecretsAreNamed(t *testing.T) {
 	w := newWorldOf(t, "", fstest.MapFS{"secret/secret.wasm": {Data: plugin(t, "default", "Secret")}})
 	require.NoError(t, w.chains.AddKind("Secret"))
@@ -118,7 +121,7 @@ func TestSecretsAreNamed(t *testing.T) {
 	w.expect("ConfigMap", "all@1 named@2")
 }
 
-// The guard follows where a kind has its pods.
+// TestPodSpecsOfAKind checks that the guard uses the paths of the kind's pod specs.
 func TestPodSpecsOfAKind(t *testing.T) {
 	w := newWorld(t)
 	on := func() bool {
@@ -146,7 +149,7 @@ func TestPodSpecsOfAKind(t *testing.T) {
 	}
 }
 
-// Kinds, modules and calls come from different goroutines.
+// TestKindsAndModulesAtOnce adds kinds, applies modules and runs calls in different goroutines.
 func TestKindsAndModulesAtOnce(t *testing.T) {
 	w := newWorld(t)
 	var wg sync.WaitGroup

@@ -18,28 +18,28 @@ import (
 	"github.com/refract-project/refract/host/internal/atomicfile"
 )
 
-// lastGood is a folder with the last good version of each plugin, so that a file which breaks while the process is down
-// does not let objects cross without what the plugin did to them. What is lost there is written again. A folder "" keeps nothing.
+// lastGood is a folder with the last good version of each plugin, so that objects are still mutated by a plugin whose
+// file breaks while the process is down. Lost files are written again. With dir "" no version is kept.
 type lastGood struct {
 	dir   string
-	marks map[string]mark // by name of the plugin
+	marks map[string]mark // keyed by plugin name
 }
 
-// mark is what was written or found for a plugin, and how the file looked then.
+// mark is the digest of the kept plugin, and the info of its file when it was written or read.
 type mark struct {
 	digest [sha256.Size]byte
 	file   os.FileInfo
 }
 
-// keptSuffix ends the names of its files, one for each plugin.
+// keptSuffix is the suffix of the files, one for each plugin.
 const keptSuffix = ".plugin.json"
 
-// kept is what such a file holds: the bytes that were read, so that they mean the same when they are read again.
+// kept is the content of such a file: the bytes as read, so that they have the same meaning when they are read again.
 type kept struct {
 	Name    string `json:"name"`
-	Options []byte `json:"optionsYAML,omitzero"` // absent is no file
+	Options []byte `json:"optionsYAML,omitzero"` // absent if there is no options file
 	Wasm    []byte `json:"wasm"`
-	// Digest covers all other fields: the folder may have survived a full disk or a crash of the machine.
+	// Digest covers all other fields, because a full disk or a crash of the machine may have damaged the file.
 	Digest []byte `json:"digest"`
 }
 
@@ -53,7 +53,7 @@ func (k *kept) digest() []byte {
 	return sum[:]
 }
 
-// maxNameBytes of a plugin's name that is used for its file.
+// maxNameBytes is the maximum length of a plugin name that is used as a file name.
 const maxNameBytes = 200
 
 func (l *lastGood) path(name string) string {
@@ -64,7 +64,7 @@ func (l *lastGood) path(name string) string {
 	return filepath.Join(l.dir, name+keptSuffix)
 }
 
-// keep writes the module down unless it is there already.
+// keep writes the module unless the file is up to date.
 func (l *lastGood) keep(m *Module) error {
 	if l.dir == "" || l.has(m) {
 		return nil
@@ -88,13 +88,13 @@ func (l *lastGood) keep(m *Module) error {
 	return nil
 }
 
-// has reports whether the file of the module looks as it did when it was written.
+// has reports whether the file of the module is unchanged since it was written.
 func (l *lastGood) has(m *Module) bool {
 	known, ok := l.marks[m.Name]
 	return ok && known.file != nil && known.digest == m.digest() && sameFile(known.file, stat(l.path(m.Name)))
 }
 
-// optionsText is the file of the options, or one with the same meaning.
+// optionsText returns the options file, or an equivalent one.
 func (m *Module) optionsText() ([]byte, error) {
 	if m.OptionsText != nil || m.Options.isZero() {
 		return m.OptionsText, nil
@@ -119,7 +119,7 @@ func (l *lastGood) read(name string) (k kept, err error) {
 	return k, nil
 }
 
-// recall reads a module back; fs.ErrNotExist when none was kept.
+// recall reads a kept module. It returns fs.ErrNotExist if none was kept.
 func (l *lastGood) recall(name string) (Module, error) {
 	k, err := l.read(name)
 	if err != nil {
@@ -134,7 +134,7 @@ func (l *lastGood) recall(name string) (Module, error) {
 	return m, nil
 }
 
-// forget drops what is kept of plugins other than the named ones: they were removed on purpose.
+// forget removes the files of all plugins except the named ones: they were removed on purpose.
 func (l *lastGood) forget(modules []Module) error {
 	if l.dir == "" {
 		return nil

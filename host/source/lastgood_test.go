@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// TestLastGoodAcrossRestarts starts again with a file that broke while nobody ran.
+// TestLastGoodAcrossRestarts starts with a file that broke while no process was running.
 func TestLastGoodAcrossRestarts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "when-needed")
 	before := newWorldWith(t, dir)
@@ -35,7 +35,7 @@ func TestLastGoodAcrossRestarts(t *testing.T) {
 	if s := got["a"]; s.State != source.Failed || !s.Running || s.Version != "1" || !strings.Contains(s.Message, "runs on") {
 		t.Errorf("a: %+v", s)
 	}
-	// What was removed on purpose does not come back.
+	// A plugin that was removed on purpose does not return.
 	if s := got["gone"]; s.State != source.Failed || s.Running {
 		t.Errorf("gone: %+v", s)
 	}
@@ -43,7 +43,7 @@ func TestLastGoodAcrossRestarts(t *testing.T) {
 	after.expect("Service", "service@default a@2 b@1")
 }
 
-// TestLastGoodDamaged finds a folder that a full disk or a crash has left behind.
+// TestLastGoodDamaged starts with a folder that was damaged by a full disk or a crash.
 func TestLastGoodDamaged(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"cut off": func(content []byte) []byte { return content[:len(content)/2] },

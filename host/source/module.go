@@ -14,30 +14,30 @@ import (
 	"strings"
 )
 
-// maxFileBytes is far above any module that the host takes by default, and keeps a wrong file (a disk image, a
-// core dump) out of the memory of the process.
+// maxFileBytes is far above the size of any module that the host accepts by default. It keeps a wrong file (a disk
+// image, a core dump) out of the memory of the process.
 const maxFileBytes = 128 << 20
 
-// Module is a plugin that was found, but not loaded yet.
+// Module is a plugin that was found but not loaded yet.
 type Module struct {
-	// Name is the name of the file without ".wasm". It names the plugin in errors, events and metrics.
+	// Name is the file name without ".wasm". It names the plugin in errors, events and metrics.
 	Name string
-	// Path is where it was found.
+	// Path is the path of the file.
 	Path string
 	// Wasm is the binary.
 	Wasm []byte
-	// Options come from the file <name>.yaml beside it.
+	// Options come from the file <name>.yaml next to it.
 	Options Options
-	// OptionsText is that file as it was read; nil if there was none.
+	// OptionsText is the content of that file; nil if there was none.
 	OptionsText []byte
-	// Err says why it could not be read; Wasm and Options are not usable then.
+	// Err is the error of reading the module; Wasm and Options are then not usable.
 	Err error
 
-	warnings []string // about its options
+	warnings []string // about the options
 }
 
-// ReadFS finds all modules below the root of fsys, such as an embedded one. Errors are about fsys; what is wrong
-// with one module is in its Err.
+// ReadFS finds all modules below the root of fsys, such as an embedded one. The returned error is about fsys; the error
+// of a module is in its Err.
 func ReadFS(fsys fs.FS) ([]Module, error) {
 	var modules []Module
 	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -49,8 +49,8 @@ func ReadFS(fsys fs.FS) ([]Module, error) {
 	return modules, err
 }
 
-// ReadDir finds the modules of one directory, without its subdirectories. Files may be symbolic links.
-// Errors are about the directory; what is wrong with one module is in its Err.
+// ReadDir finds the modules of one directory, without its subdirectories. Files may be symbolic links. The returned
+// error is about the directory; the error of a module is in its Err.
 func ReadDir(dir string) ([]Module, error) {
 	found, err := look(dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func ReadDir(dir string) ([]Module, error) {
 	return modules, nil
 }
 
-// ReadFile reads the module in one file, and its options beside it.
+// ReadFile reads the module in one file, and the options next to it.
 func ReadFile(file string) Module {
 	dir := filepath.Dir(file)
 	m := readModule(os.DirFS(dir), filepath.Base(file), file)
@@ -86,7 +86,7 @@ func readModule(fsys fs.FS, name, shown string) Module {
 	return m
 }
 
-// readOptions reads the file of the options, if there is one.
+// readOptions reads the options file, if there is one.
 func (m *Module) readOptions(fsys fs.FS, stem string) error {
 	from := ""
 	for _, suffix := range optionsSuffixes {
@@ -108,13 +108,13 @@ func (m *Module) readOptions(fsys fs.FS, stem string) error {
 	return nil
 }
 
-// isListed reports whether there is a file of the name, if only a link that leads nowhere.
+// isListed reports whether there is a file with the name, even if it is a link without a target.
 func isListed(fsys fs.FS, name string) bool {
 	_, err := fs.Lstat(fsys, name)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// readFile reads a regular file. Anything else, a pipe for one, could block forever.
+// readFile reads a regular file. Other files, such as a pipe, could block forever.
 func readFile(fsys fs.FS, name string) ([]byte, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestReadFS(t *testing.T) {
 	}
 }
 
-// TestReadDirReportsEachBadFile wants every problem told with its file, and none of them to stop the others.
+// TestReadDirReportsEachBadFile checks that every problem is reported with its file and does not affect other files.
 func TestReadDirReportsEachBadFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string][]byte{

@@ -20,33 +20,33 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// Options configure a module, in YAML.
+// Options are the options of a module, in YAML.
 type Options struct {
-	// Config is what the plugin reads as its configuration.
+	// Config is the configuration that the plugin reads.
 	Config map[string]any `json:"config,omitzero"`
-	// Limits of the plugin; what is left out is the host's default.
+	// Limits are the limits of the plugin. Fields left out have the host's defaults.
 	Limits Limits `json:"limits,omitzero"`
-	// Priority orders the plugins of a chain, the lowest first. 0 when left out.
+	// Priority orders the plugins of a chain, the lowest first. The default is 0.
 	Priority int `json:"priority,omitempty"`
-	// Kinds narrows the kinds of the manifest: "Service", "Ingress.networking.k8s.io". Nil leaves them, empty is none. A module
-	// without a manifest needs it.
+	// Kinds narrows the kinds of the manifest: "Service", "Ingress.networking.k8s.io". If nil, the manifest decides; if
+	// empty, there are none. It is required for a module without a manifest.
 	Kinds []string `json:"kinds,omitzero"`
-	// Writes narrows the paths of the manifest. Nil leaves them, empty is none: the plugin may write nothing. A module without a
-	// manifest needs it.
+	// Writes narrows the paths of the manifest. If nil, the manifest decides; if empty, the plugin may write nothing.
+	// It is required for a module without a manifest.
 	Writes []string `json:"writes,omitzero"`
-	// Capabilities narrows the capabilities of the manifest: "skip". Nil leaves them, empty is none. A module without a manifest has none
-	// but these.
+	// Capabilities narrows the capabilities of the manifest: "skip". If nil, the manifest decides; if empty, there are
+	// none. A module without a manifest has only these.
 	Capabilities []string `json:"capabilities,omitzero"`
-	// Replaces names a default plugin that this one stands in for.
+	// Replaces is the name of a default plugin that this one replaces.
 	Replaces string `json:"replaces,omitempty"`
-	// Fresh gives each call a clean slate: the plugin remembers nothing from one object to the next, not even of the same
+	// Fresh resets the plugin before each call: it keeps no state from one object to the next, not even within a
 	// namespace.
 	Fresh bool `json:"fresh,omitempty"`
-	// IgnoreFailure lets the chain go on, with a warning, when this plugin fails.
+	// IgnoreFailure continues the chain, with a warning, if this plugin fails.
 	IgnoreFailure bool `json:"ignoreFailure,omitempty"`
 }
 
-// Limits are host.Limits as they are written in a file; see there for units and defaults.
+// Limits are host.Limits in the format of the options file; see there for units and defaults.
 type Limits struct {
 	Fuel        int64 `json:"fuel,omitempty"`
 	MemoryPages int   `json:"memoryPages,omitempty"`
@@ -59,8 +59,9 @@ type Limits struct {
 // isZero reports whether nothing is set.
 func (o *Options) isZero() bool { return reflect.ValueOf(*o).IsZero() }
 
-// decode reads the YAML of a file, which warnings name. Whole numbers stay whole, as in any object of Kubernetes. An unknown field is an error, and so is a list
-// that restricts the plugin and is null: a key whose entries were all commented out would lift the restriction.
+// decode decodes the YAML of a file, whose name is used in warnings. Whole numbers stay whole, as in Kubernetes
+// objects. An unknown field is an error. So is a null list that restricts the plugin: a key whose entries were all
+// commented out would lift the restriction.
 func (o *Options) decode(text []byte, file string) (warnings []string, err error) {
 	if err := checkOneDocument(text); err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func (o *Options) decode(text []byte, file string) (warnings []string, err error
 	return zeroLimits(fields), checkLists(fields)
 }
 
-// checkLists refuses null for the lists that restrict the plugin.
+// checkLists returns an error if a list that restricts the plugin is null.
 func checkLists(fields map[string]any) error {
 	for _, list := range []string{"kinds", "writes", "capabilities"} {
 		if value, there := fields[list]; there && value == nil {
@@ -93,7 +94,7 @@ func checkLists(fields map[string]any) error {
 	return nil
 }
 
-// zeroLimits warns of limits that look stricter than they are.
+// zeroLimits returns warnings about zero limits, which look stricter than they are.
 func zeroLimits(fields map[string]any) (warnings []string) {
 	limits, _ := fields["limits"].(map[string]any)
 	for _, limit := range slices.Sorted(maps.Keys(limits)) {
@@ -104,7 +105,7 @@ func zeroLimits(fields map[string]any) (warnings []string) {
 	return warnings
 }
 
-// checkOneDocument refuses what would not be read.
+// checkOneDocument returns an error if the text has further documents, which would be ignored.
 func checkOneDocument(text []byte) error {
 	documents := goyaml.NewDecoder(bytes.NewReader(text))
 	for n := 0; ; n++ {
@@ -122,7 +123,7 @@ func checkOneDocument(text []byte) error {
 	}
 }
 
-// PluginConfig is what the host needs of the options.
+// PluginConfig returns the options that the host needs.
 func (o *Options) PluginConfig() host.PluginConfig {
 	return host.PluginConfig{
 		Config: o.Config,
@@ -158,14 +159,15 @@ func (o *Options) CheckReplaces(defaults []Module) error {
 	return fmt.Errorf("replaces: there is no default plugin %q (there are %s)", o.Replaces, strings.Join(names, ", "))
 }
 
-// Matches reports whether a plugin with these options runs on the objects of a kind, which has its API group unless that is the core group.
+// Matches reports whether a plugin with these options runs on the objects of a kind. The kind includes its API group
+// unless that is the core group.
 func (o *Options) Matches(manifest *host.Manifest, kind string, hook host.Hook) bool {
 	name, group, _ := strings.Cut(kind, ".")
 	return o.MatchesManifest(manifest, kind, hook) && (o.Kinds == nil || host.MatchesKind(o.Kinds, name, group))
 }
 
-// MatchesManifest reports whether the manifest alone allows it, as Matches does without the restriction by the options. They may name the Secrets that
-// "*" of a manifest leaves out.
+// MatchesManifest reports whether the manifest allows the kind, regardless of the restriction by the options. The
+// options may name Secrets, which "*" in a manifest does not include.
 func (o *Options) MatchesManifest(manifest *host.Manifest, kind string, hook host.Hook) bool {
 	name, group, _ := strings.Cut(kind, ".")
 	return manifest.Matches(name, group, hook) ||

@@ -17,7 +17,8 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// TestEmptyListsRestrict a plugin that runs already, lift the restriction when they go, and survive a restart.
+// TestEmptyListsRestrict checks that empty lists restrict a running plugin, that removing them lifts the restriction,
+// and that both survive a restart.
 func TestEmptyListsRestrict(t *testing.T) {
 	wasm := plugin(t, "1", "Service")
 	for _, c := range []struct{ options, label, chain string }{
@@ -45,7 +46,8 @@ func TestEmptyListsRestrict(t *testing.T) {
 	}
 }
 
-// TestNullOptions: a list that restricts is not lifted by commenting out its entries; null is an error that names it.
+// TestNullOptions checks that commenting out the entries of a restricting list does not lift the restriction: null is
+// an error that names the list.
 func TestNullOptions(t *testing.T) {
 	for options, says := range map[string]string{
 		"writes:":             "writes is null",
@@ -73,7 +75,8 @@ func TestNullOptions(t *testing.T) {
 	}
 }
 
-// TestOptionsFileWithoutOptions: what a full disk leaves of a file, or commenting out all of it, does not go unnoticed.
+// TestOptionsFileWithoutOptions checks that empty options files, left by a full disk or by commenting out everything,
+// are reported.
 func TestOptionsFileWithoutOptions(t *testing.T) {
 	for _, options := range []string{"", "\n", "# writes: []\n", "null", "---\n", "---\n# none\n---\n"} {
 		s := newWorld(t).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yml": []byte(options)})["a"]
@@ -104,7 +107,8 @@ limits: {fuel: 0}`)})["a"]
 	}
 }
 
-// TestWarningsFollowTheFile of a plugin that runs on, because its options mean the same.
+// TestWarningsFollowTheFile checks the warnings of a plugin that keeps running because its options have the same
+// meaning.
 func TestWarningsFollowTheFile(t *testing.T) {
 	w, wasm := newWorld(t), plugin(t, "1", "Service")
 	for _, step := range []struct{ options, warning string }{
@@ -117,7 +121,7 @@ func TestWarningsFollowTheFile(t *testing.T) {
 	}
 }
 
-// TestEveryFileIsUsedOrReported: what an operator puts into the directory never goes unnoticed.
+// TestEveryFileIsUsedOrReported checks that no file in the directory is ignored silently.
 func TestEveryFileIsUsedOrReported(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
 	write(t, dir, map[string][]byte{
@@ -150,7 +154,7 @@ func TestEveryFileIsUsedOrReported(t *testing.T) {
 	}
 }
 
-// TestDanglingOptions: a link to options that are not there is an error of its plugin.
+// TestDanglingOptions checks that a link to missing options is an error of its plugin.
 func TestDanglingOptions(t *testing.T) {
 	for _, suffix := range []string{".yaml", ".yml"} {
 		w, dir := newWorld(t), t.TempDir()
@@ -169,10 +173,11 @@ func TestDanglingOptions(t *testing.T) {
 	}
 }
 
-// TestPollReadsModuleAndOptionsTogether, without notifications: a module is copied before its options.
+// TestPollReadsModuleAndOptionsTogether copies a module before its options, without notifications.
 func TestPollReadsModuleAndOptionsTogether(t *testing.T) {
 	w, elsewhere, dir := newWorld(t), t.TempDir(), t.TempDir()
-	link(t, elsewhere+"/wasm", dir+"/a.wasm") // changes behind a link are not notified
+	// There are no notifications of changes behind a link.
+	link(t, elsewhere+"/wasm", dir+"/a.wasm")
 	link(t, elsewhere+"/yaml", dir+"/a.yaml")
 	r := &reports{}
 	d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains, Quiet: time.Second, Poll: time.Millisecond, OnStatus: r.add})
@@ -181,7 +186,8 @@ func TestPollReadsModuleAndOptionsTogether(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
 	defer func() { cancel(); require.NoError(t, <-done) }()
-	for n := range 8 { // for much longer than between two polls
+	// This takes much longer than the time between two polls.
+	for n := range 8 {
 		write(t, elsewhere, map[string][]byte{"wasm": plugin(t, fmt.Sprint(n), "Service")})
 		time.Sleep(50 * time.Millisecond)
 	}

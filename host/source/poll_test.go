@@ -40,8 +40,8 @@ func module(t *testing.T, start string) []byte {
 	return wasm
 }
 
-// TestUnchangedFilesAreNotReadAgain: a look that finds nothing new opens nothing, and neither the size nor the time stamp hides a
-// change.
+// TestUnchangedFilesAreNotReadAgain checks that a pass without changes opens no file, and that no change is hidden by
+// an equal size or time stamp.
 func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "m.wasm")
@@ -73,7 +73,7 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	}
 }
 
-// TestChangeWithinTheGrain: a file that is written again right after it was read may have the same time stamps.
+// TestChangeWithinTheGrain writes a file again right after it was read: its time stamps may be equal.
 func TestChangeWithinTheGrain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m")
 	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
@@ -87,7 +87,8 @@ func TestChangeWithinTheGrain(t *testing.T) {
 	}
 }
 
-// TestDanglingLinkIsAChange: options that appear as a link that leads nowhere are read, and not taken for the absent ones of before.
+// TestDanglingLinkIsAChange checks that options that appear as a link without a target are read, and not taken for
+// missing ones.
 func TestDanglingLinkIsAChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.yaml")
 	before := seen{files: []os.FileInfo{stat(file)}, at: time.Now()}
@@ -97,7 +98,7 @@ func TestDanglingLinkIsAChange(t *testing.T) {
 	}
 }
 
-// TestRefusedIsNotCompiledAgain when its bytes or options are the cause.
+// TestRefusedIsNotCompiledAgain checks modules whose bytes or options are the cause of the error.
 func TestRefusedIsNotCompiledAgain(t *testing.T) {
 	c := newChains(t, "")
 	for name, m := range map[string]Module{
@@ -106,13 +107,14 @@ func TestRefusedIsNotCompiledAgain(t *testing.T) {
 	} {
 		first := c.Apply(t.Context(), []Module{m})[0].Err
 		again := c.Apply(t.Context(), []Module{m})[0].Err
-		if first == nil || first != again { // the very same value: nobody tried
+		// The identical error value shows that the module was not loaded again.
+		if first == nil || first != again {
 			t.Errorf("%s: %v, then %v", name, first, again)
 		}
 	}
 }
 
-// TestTransientRefusalIsTriedAgain when the machine is the cause, after a while that grows.
+// TestTransientRefusalIsTriedAgain checks errors of the machine: the module is tried again after increasing delays.
 func TestTransientRefusalIsTriedAgain(t *testing.T) {
 	c := newChains(t, "")
 	now, tries, problem := time.Now(), 0, error(&host.LoadError{Plugin: "m", Stage: host.StageCompile, Err: fmt.Errorf("mapping memory, %w", syscall.ENOMEM)})
@@ -144,17 +146,19 @@ func TestTransientRefusalIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestNoLockWhileCompiling: kinds come and go while a module takes its time to load.
+// TestNoLockWhileCompiling adds and removes kinds while a module takes long to load.
 func TestNoLockWhileCompiling(t *testing.T) {
 	c := newChains(t, "")
-	slow := module(t, `(loop $l (br $l))`) // until its fuel is gone
+	// It runs until its fuel is used up.
+	slow := module(t, `(loop $l (br $l))`)
 	m := Module{Name: "slow", Wasm: slow, Options: Options{Limits: Limits{Fuel: 2_000_000_000}}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.Apply(context.Background(), []Module{m})
 	}()
-	for c.applying.TryLock() { // until it is at work
+	// Wait until Apply has the lock.
+	for c.applying.TryLock() {
 		c.applying.Unlock()
 		time.Sleep(time.Millisecond)
 	}
@@ -167,7 +171,7 @@ func TestNoLockWhileCompiling(t *testing.T) {
 	<-done
 }
 
-// TestKeptOptionsAreTheSame, in every option and value, whether they come from a file or from a program.
+// TestKeptOptionsAreTheSame checks every option and value, whether it comes from a file or from a program.
 func TestKeptOptionsAreTheSame(t *testing.T) {
 	texts := []string{
 		"", "{}", "config: {id: 9007199254740993, ratio: 0.5, whole: 1e2, hex: 0x10, none: null, empty: {}, list: [], text: \"1\"}",
@@ -193,7 +197,7 @@ func TestKeptOptionsAreTheSame(t *testing.T) {
 	}
 }
 
-// TestSameFileSeesEveryChange, also of a file whose size, inode and time stamp are as before.
+// TestSameFileSeesEveryChange checks changes of a file whose size, inode and time stamp stay equal.
 func TestSameFileSeesEveryChange(t *testing.T) {
 	file, long := filepath.Join(t.TempDir(), "m"), time.Now().Add(-time.Hour)
 	write := func(content string) os.FileInfo {

@@ -14,7 +14,7 @@ import (
 // State is the state of a module.
 type State string
 
-// The states.
+// States of a module.
 const (
 	Loaded State = "Loaded"
 	Failed State = "Failed"
@@ -24,21 +24,21 @@ const (
 
 // Status is the status of a module.
 type Status struct {
-	// Name and Path of the module.
+	// Name and Path are the name and file of the module.
 	Name, Path string
-	// State of the file as it is now.
+	// State is the state of the current file.
 	State State
-	// Running reports whether the plugin is in chains. With Failed, that is an earlier version of it.
+	// Running reports whether the plugin is in chains. If State is Failed, it is an earlier version.
 	Running bool
-	// Version and Digest of the running plugin.
+	// Version and Digest describe the running plugin.
 	Version, Digest string
-	// Kinds whose chains the running plugin is in.
+	// Kinds are the kinds whose chains contain the running plugin.
 	Kinds []string
-	// Warnings are about options and declarations without effect. Message has them, too.
+	// Warnings are about options and declarations without effect. Message contains them, too.
 	Warnings []string
-	// Message is for people: an Event, a log line. It is one line, whatever it quotes of a plugin.
+	// Message is human-readable, for an Event or a log line. It is one line, even if it quotes text of a plugin.
 	Message string
-	// Err is what is wrong, for errors.As.
+	// Err is the error of the module, for errors.As.
 	Err error
 }
 

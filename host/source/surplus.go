@@ -12,12 +12,12 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// mostPlugins of a chain, as host.NewChain has it.
+// mostPlugins is the maximum number of plugins of a chain: see host.NewChain.
 const mostPlugins = 64
 
-// admit returns the plugins that fit into the chains, in their order, and the errors of the others by name. One that does not fit into the chain
-// of one of its kinds is in none, and stays loaded until it fits. Those that are in chains go first: a new file does not push out what an operator
-// relies on.
+// admit returns the plugins that fit into the chains, in order, and the errors of the others by name. A plugin that
+// does not fit into the chain of one of its kinds is in no chain, and stays loaded until it fits. Plugins already in
+// chains take precedence, so that a new file cannot displace a plugin on which an operator relies.
 func (c *Chains) admit(next map[string]*running) (fit []*running, surplus map[string]error) {
 	all := slices.SortedFunc(maps.Values(next), before)
 	if c.overfull(all, c.config.Kinds) == "" {
@@ -38,7 +38,7 @@ func (c *Chains) admit(next map[string]*running) (fit []*running, surplus map[st
 	return fit, surplus
 }
 
-// turn in which a plugin is admitted: 0 if one of its name is in chains now.
+// turn returns the order of admission: 0 if a plugin of that name is in chains, 1 otherwise.
 func (c *Chains) turn(r *running) int {
 	if present := c.extra[r.name]; present != nil && present.surplus == nil {
 		return 0
@@ -46,7 +46,7 @@ func (c *Chains) turn(r *running) int {
 	return 1
 }
 
-// overfull returns the first of the kinds with a chain that would have too many plugins, "" if none has.
+// overfull returns the first of the kinds with a chain that would have too many plugins, or "" if there is none.
 func (c *Chains) overfull(extra []*running, kinds []string) string {
 	for _, kind := range kinds {
 		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {

@@ -22,7 +22,7 @@ func before(a, b *running) int {
 	return cmp.Or(cmp.Compare(a.options.Priority, b.options.Priority), strings.Compare(a.name, b.name))
 }
 
-// compose lists the plugins of a chain in order.
+// compose returns the plugins of a chain in order.
 func (c *Chains) compose(key chainKey, extra []*running) (plugins []*host.Plugin) {
 	replaced := map[string]bool{}
 	for _, r := range extra {
@@ -43,7 +43,8 @@ func (c *Chains) compose(key chainKey, extra []*running) (plugins []*host.Plugin
 	return plugins
 }
 
-// swap builds the chains of next, without those that are too many, all of them before the first is put in place, and retires what next lacks.
+// swap builds the chains of next, without surplus plugins. It builds all of them before it replaces the first, and then
+// retires the plugins that next lacks.
 func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
 	extra, surplus := c.admit(next)
 	chains, lists := map[chainKey]*host.Chain{}, map[chainKey][]*host.Plugin{}
@@ -77,12 +78,12 @@ func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
 	return nil
 }
 
-// retire closes a plugin when its running calls have ended. Only Close waits for that.
+// retire closes a plugin in the background, after its running calls have ended. Close waits for that.
 func (c *Chains) retire(ctx context.Context, r *running) {
 	c.closing.Go(func() { _ = r.plugin.Close(context.WithoutCancel(ctx)) })
 }
 
-// Close waits until every removed plugin is closed. Plugins in the chains stay open: they belong to the host.
+// Close waits until every removed plugin is closed. Plugins in the chains stay open: the host owns them.
 func (c *Chains) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { c.closing.Wait(); close(done) }()

@@ -1,14 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for ConfigMaps. They cross verbatim (Liqo: configuration
-// data): data, binaryData, immutable, and what later versions of Kubernetes
-// add. Of the metadata, the labels and annotations that the virtual node does
-// not want reflected stay on this cluster.
+// The default plugin for ConfigMaps. They cross unchanged (Liqo:
+// configuration data): data, binaryData, immutable, and fields
+// of later Kubernetes versions. Labels and annotations that the
+// virtual node excludes from reflection stay on this cluster.
 //
-// The ConfigMap kube-root-ca.crt, of which each namespace of the provider has
-// one of its own, crosses under another name. Names are the engine's business,
-// and so the plugin sees a ConfigMap like any other.
+// The ConfigMap kube-root-ca.crt crosses under another name, because
+// each namespace of the provider has its own. The engine chooses the
+// names, so the plugin treats it like any other ConfigMap.
 package main
 
 import "github.com/refract-project/refract/sdk"

@@ -1,35 +1,35 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for EndpointSlices, which shows the provider the endpoints
+// The default plugin for EndpointSlices. It gives the provider the endpoints
 // that its own control plane does not see (Liqo: EndpointSlice reflection).
 //
-//   - Endpoints on the virtual node of this provider are left out: their pods
-//     are there, and the provider has slices of its own for them. A slice of
-//     which nothing remains is not reflected.
-//   - Addresses are remapped to what the provider reaches them by. An endpoint
-//     that has no such address (yet) is left out alone, with a warning; the
-//     others do not wait for it. Host names (addressType FQDN) mean the same
-//     everywhere and stay.
-//   - With the annotation liqo.io/use-direct-connections: "true" on the Service,
-//     the addresses of pods of third clusters stay as they are, and the
-//     annotation liqo.io/direct-connections-data says whose they are: the
-//     provider knows by itself how it reaches that cluster. Other addresses are
-//     remapped as ever.
-//   - nodeName becomes the consumer's cluster id: seen from the provider, that
-//     is where the endpoint is. The kind of targetRef is prefixed Remote, as
-//     the object cannot be found there.
-//   - zone, hints and deprecatedTopology describe the consumer's topology and
-//     go, unless the configuration says keepTopology: true for clusters that
-//     share their zones.
-//   - The annotation endpoints.kubernetes.io/last-change-trigger-time goes: it
-//     says when a pod or the Service changed in the consumer's cluster, for
-//     kube-proxy there to measure how long it takes to follow. It changes even
-//     when only endpoints that are left out did, so that keeping it would cost
-//     writes to the provider for nothing, and the provider's kube-proxy would
-//     measure across the clocks of two clusters.
-//   - All conditions cross (ready, serving, terminating), as does everything
-//     else: ports, host names, and fields not named here.
+//   - Endpoints on the virtual node of this provider are omitted:
+//     their pods run there, and the provider has its own slices for
+//     them. A slice without remaining endpoints is not reflected.
+//   - Addresses are remapped to the ones that the provider uses.
+//     An endpoint without such an address (yet) is omitted, with
+//     a warning; other endpoints are not delayed. Host names
+//     (addressType FQDN) mean the same everywhere and stay.
+//   - With the annotation liqo.io/use-direct-connections: "true" on
+//     the Service, the addresses of pods of third clusters are
+//     unchanged, and the annotation liqo.io/direct-connections-data
+//     lists their clusters: the provider itself knows how it reaches
+//     these clusters. Other addresses are remapped as usual.
+//   - nodeName becomes the consumer's cluster ID, because the
+//     provider sees the endpoint there. The kind of targetRef gets
+//     the prefix Remote, because the object cannot be found there.
+//   - zone, hints and deprecatedTopology describe the consumer's
+//     topology and are removed, unless the configuration has
+//     keepTopology: true, for clusters that share their zones.
+//   - The annotation endpoints.kubernetes.io/last-change-trigger-time
+//     is removed. It is the time of a change of a pod or the Service
+//     in the consumer's cluster, from which kube-proxy measures its
+//     delay. It also changes when only omitted endpoints did, so that
+//     keeping it would cause needless writes to the provider, and the
+//     provider's kube-proxy would compare the clocks of two clusters.
+//   - All conditions cross (ready, serving, terminating), and so do
+//     all other fields: ports, host names, and fields not named here.
 package main
 
 import (
@@ -53,17 +53,17 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// What goes.
+// Removed paths.
 const (
 	always   = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]\n" + directData
 	topology = "\nendpoints.*.zone\nendpoints.*.hints\nendpoints.*.deprecatedTopology"
 )
 
-// directData is where the addresses that belong to third clusters are listed.
+// directData is the path of the annotation with the addresses of third clusters.
 const directData = "metadata.annotations[" + wire.DirectConnectionsDataAnnotation + "]"
 
-// maxAnnotations is how many bytes the API server allows the annotations of an
-// object to have, keys included.
+// maxAnnotations is the maximum size of an object's annotations
+// in bytes, including keys. The API server enforces it.
 const maxAnnotations = 256 << 10
 
 func outgoing(ctx sdk.Context, slice sdk.Object) error {
@@ -79,10 +79,10 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 		isNames: slice.Is("addressType", "FQDN"),
 	}
 	if value, set := ctx.ServiceAnnotations().Lookup(wire.UseDirectConnectionsAnnotation); set && !r.isNames {
-		r.goesDirect, _ = wire.UsesDirectConnections(value) // what else it may be is reported on the Service
+		r.goesDirect, _ = wire.UsesDirectConnections(value) // an invalid value is reported on the Service
 	}
 	endpoints := slice.Get("endpoints")
-	// From the end, so that removing an element does not move those to come.
+	// Iterate from the end: removing an element moves later ones.
 	for i := endpoints.Len("") - 1; i >= 0; i-- {
 		if !r.endpoint(endpoints.At(i)) {
 			endpoints.RemoveAt(i)
@@ -103,7 +103,7 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 	return annotate(slice, r.directConnections())
 }
 
-// annotate says which addresses belong to third clusters, if any do.
+// annotate sets the annotation with the addresses of third clusters, if there are any.
 func annotate(slice sdk.Object, data string) error {
 	if data == "" {
 		return nil
@@ -123,27 +123,27 @@ func annotate(slice sdk.Object, data string) error {
 // remapper changes the endpoints of one slice.
 type remapper struct {
 	ctx           sdk.Context
-	local, remote string // cluster ids
+	local, remote string // cluster IDs
 	isNames       bool   // addresses are host names
 	goesDirect    bool   // between the provider and third clusters
 
-	lastNode    string // the node asked for last, and the answer
+	lastNode    string // the last node looked up, and its cluster
 	lastCluster string
 
-	unmapped int // addresses without a counterpart, and the first of them
+	unmapped int // number of addresses without a counterpart, and the first of them
 	example  string
 
 	direct  []thirdEndpoint // in reverse order
-	wasHere bool            // some endpoint has been remapped before
+	wasHere bool            // whether an endpoint was remapped before
 }
 
-// thirdEndpoint is an endpoint of a third cluster to which the provider talks directly.
+// thirdEndpoint is an endpoint of a third cluster that the provider reaches directly.
 type thirdEndpoint struct {
 	cluster   string
 	addresses sdk.Node
 }
 
-// endpoint changes one endpoint and reports whether it is to be kept.
+// endpoint changes one endpoint and reports whether to keep it.
 func (r *remapper) endpoint(endpoint sdk.Node) bool {
 	node := endpoint.String("nodeName")
 	cluster := r.clusterOf(node)
@@ -168,9 +168,9 @@ func (r *remapper) endpoint(endpoint sdk.Node) bool {
 	return true
 }
 
-// clusterOf returns the cluster for which a node stands, "" when it is one of
-// the consumer's own. Endpoints of a slice are often on the same node as the
-// one before.
+// clusterOf returns the cluster that a node represents, or ""
+// for an ordinary node of the consumer. The last result is
+// cached: consecutive endpoints are often on the same node.
 func (r *remapper) clusterOf(node string) string {
 	if node == "" || node == r.local {
 		return ""
@@ -181,7 +181,7 @@ func (r *remapper) clusterOf(node string) string {
 	return r.lastCluster
 }
 
-// directConnections returns the note on third clusters, "" for none.
+// directConnections returns the annotation value for third clusters, or "" if there are none.
 func (r *remapper) directConnections() string {
 	if len(r.direct) == 0 {
 		return ""
@@ -196,7 +196,7 @@ func (r *remapper) directConnections() string {
 	return wire.EncodeDirectConnections(addresses)
 }
 
-// remap translates the addresses of an endpoint, all or none.
+// remap translates the addresses of an endpoint, either all of them or none.
 func (r *remapper) remap(addresses sdk.Node) bool {
 	for i := range addresses.Len("") {
 		ip := addresses.At(i).String("")
@@ -213,7 +213,7 @@ func (r *remapper) remap(addresses sdk.Node) bool {
 	return true
 }
 
-// report warns once for the whole slice.
+// report emits one warning for the whole slice.
 func (r *remapper) report() {
 	if r.unmapped > 0 {
 		r.ctx.Warn("endpoints without a mapped address were omitted, such as ", r.example)

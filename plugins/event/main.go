@@ -1,25 +1,25 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for Events, which cross from the provider to the consumer
-// so that users see in their cluster what happens to their objects there (Liqo: event
-// reflection).
+// The default plugin for Events. They cross from the provider to
+// the consumer, so that users see in their cluster what happens
+// to their objects on the provider (Liqo: event reflection).
 //
-//   - involvedObject becomes the consumer's object, whose reference the engine
-//     gives: for an Event about a ShadowPod or its pod that is the consumer's
-//     pod. The fieldPath, which names for example the container, stays. An Event
-//     about something that the consumer does not have is not reflected.
-//   - The source and the reporting component stay: clients select by them, for
-//     example "source=kubelet". The labels that the engine adds to every copy,
-//     and source.host, show that the Event comes from the provider.
+//   - involvedObject becomes the consumer's object. The engine provides the
+//     reference: for an Event about a ShadowPod or its pod it is the consumer's
+//     pod. The fieldPath, which names for example the container, is unchanged.
+//     An Event about an object that the consumer does not have is not reflected.
+//   - The source and the reporting component are unchanged: clients select by
+//     them, for example "source=kubelet". The labels that the engine adds to
+//     every copy, and source.host, show that the Event comes from the provider.
 //     (Liqo: appends " (remote)" to source.component.)
 //   - The namespace of the related object becomes the consumer's, if the object
 //     is in the remote namespace.
-//   - Everything else crosses as it is: type, reason, action, count, series, all
-//     times. So does the message, which may name the remote namespace: it is
-//     text, and a word in it may mean something else.
-//   - Of the metadata, the labels and annotations that the virtual node does not
-//     want reflected stay where they are.
+//   - Everything else is unchanged: type, reason, action, count, series,
+//     all times. So is the message, which may contain the remote
+//     namespace: it is text, and a word in it may have another meaning.
+//   - Labels and annotations that the virtual node
+//     excludes from reflection stay on the provider.
 package main
 
 import (
@@ -53,8 +53,8 @@ func incoming(ctx sdk.Context, event sdk.Object) error {
 	return nil
 }
 
-// moveRelated takes the reference to the related object to the namespace in
-// which the consumer has what the provider has in the remote namespace.
+// moveRelated changes the namespace in the reference to the
+// related object from the remote namespace to the consumer's.
 func moveRelated(ctx sdk.Context, event sdk.Object) {
 	related := event.Get("related")
 	if !related.Exists() {

@@ -1,13 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin of kinds without one of their own: custom resources, as a
-// rule, whose fields only their operators understand. Objects cross as they
-// are; of the metadata, the labels and annotations that the virtual node does
-// not want reflected stay on this cluster. What comes back is not touched.
+// The default plugin of kinds without a default plugin of their own: usually
+// custom resources, whose fields only their operators understand. Objects cross
+// unchanged, except that labels and annotations that the virtual node excludes
+// from reflection stay on this cluster. On the way back nothing is changed.
 //
-// Its kind is "*", and yet it is not in the chains of kinds that have a default
-// plugin: see package host/source.
+// Its kind is "*", but it is not in the chains of kinds
+// that have a default plugin: see package host/source.
 package main
 
 import "github.com/refract-project/refract/sdk"

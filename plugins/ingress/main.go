@@ -1,25 +1,25 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for Ingresses. What users know (Liqo: Ingress reflection)
-// is: verbatim, but for the class, which the provider's default takes the place
-// of. In detail, on the way to the provider:
+// The default plugin for Ingresses. They cross unchanged (Liqo:
+// Ingress reflection), except for the class, which is replaced by
+// the provider's default. In detail, on the way to the provider:
 //
-//   - spec.ingressClassName becomes the class negotiated with the provider, or
-//     goes: the consumer's own may mean nothing there, or something else.
-//   - The annotation kubernetes.io/ingress.class, which said the same before
-//     there was a field, goes. Kubernetes refuses both together.
-//   - Everything else crosses as it is: rules, backends, TLS, and what later
-//     versions of Kubernetes add. Of the metadata, the labels and annotations
-//     that the virtual node does not want reflected stay on this cluster.
+//   - spec.ingressClassName becomes the class negotiated with the provider, or is
+//     removed: the consumer's class may be unknown there, or mean something else.
+//   - The annotation kubernetes.io/ingress.class, the predecessor
+//     of the field, is removed. Kubernetes refuses both together.
+//   - Everything else is unchanged: rules, backends, TLS, and fields
+//     of later Kubernetes versions. Labels and annotations that the
+//     virtual node excludes from reflection stay on this cluster.
 //
-// On the way back the status crosses: where the provider's ingress controller
-// listens (status.loadBalancer).
+// On the way back the status crosses, with the addresses of
+// the provider's ingress controller (status.loadBalancer).
 //
-//   - IP addresses are remapped to what the consumer reaches them by. One that
-//     has no such address (yet) is left out, with a warning: shown as it is, it
-//     may belong to somebody else here. An entry of which nothing is left goes.
-//   - Host names mean the same everywhere and stay, and so do the ports.
+//   - IP addresses are remapped to the ones that the consumer uses. An
+//     address without a mapping (yet) is omitted, with a warning: it may
+//     belong to somebody else here. An entry that becomes empty is removed.
+//   - Host names and ports mean the same everywhere and are unchanged.
 package main
 
 import (

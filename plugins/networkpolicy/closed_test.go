@@ -20,7 +20,7 @@ import (
 
 const teamLabel = "team"
 
-// What there is on both clusters: the labels of namespaces, and the remote namespaces of two of them.
+// Namespaces on both clusters with their labels, and the remote namespaces of two of them.
 var (
 	homeNamespaces = map[string]labels.Set{
 		"shop": {nameLabel: "shop", teamLabel: "a"}, "payments": {nameLabel: "payments", teamLabel: "b"}, "web": {nameLabel: "web", teamLabel: "a"}, dnsNamespace: {nameLabel: dnsNamespace},
@@ -53,7 +53,7 @@ func matches(t *testing.T, selector *metav1.LabelSelector, set labels.Set) bool 
 	return parsed.Matches(set)
 }
 
-// admits reports whether a policy of the namespace own admits a pod of another namespace to one of its pods. Without a namespace, it is a pod that no selector knows.
+// admits reports whether a policy in own admits a pod to one of its pods. If namespace is nil, no selector matches it.
 func admits(t *testing.T, spec *networkingv1.NetworkPolicySpec, own, to labels.Set, namespace, from labels.Set) bool {
 	t.Helper()
 	if !matches(t, &spec.PodSelector, to) {
@@ -80,7 +80,7 @@ func admits(t *testing.T, spec *networkingv1.NetworkPolicySpec, own, to labels.S
 	return false
 }
 
-// randomSelector selects by one of the keys, in any way there is.
+// randomSelector selects by one of the keys, with any operator.
 func randomSelector(random *rand.Rand, keys map[string][]string) *metav1.LabelSelector {
 	selector := &metav1.LabelSelector{}
 	for key, values := range keys {
@@ -122,7 +122,7 @@ func randomPolicy(random *rand.Rand) *networkingv1.NetworkPolicySpec {
 	return spec
 }
 
-// Whatever a policy is, its copy admits no pod on the provider that the policy does not admit here.
+// TestCopiesAdmitNoMore checks that no copy admits a pod on the provider that the policy does not admit here.
 func TestCopiesAdmitNoMore(t *testing.T) {
 	m := plugintest.Open(t, module)
 	namespaces := map[string]any{}
@@ -148,7 +148,7 @@ func TestCopiesAdmitNoMore(t *testing.T) {
 		for _, to := range podLabels {
 			for there, namespace := range thereNamespaces {
 				for _, from := range podLabels {
-					var home labels.Set // none: the pod belongs to others
+					var home labels.Set // empty: the pod belongs to others
 					has := from
 					if local := origin[there]; local != nil {
 						home, has = homeNamespaces[*local], reflected(from)

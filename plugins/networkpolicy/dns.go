@@ -11,9 +11,9 @@ const (
 	dnsPort      = 53
 )
 
-// allowDNS adds a rule for the DNS of the provider if the rule and its peer
-// allow the DNS of this cluster, and reports whether it did. Offloaded pods use
-// the provider's DNS. The peer has a namespace selector.
+// allowDNS adds a rule for the provider's DNS, which offloaded pods
+// use, if the rule and its peer allow the DNS of this cluster. It
+// reports whether it did. The peer has a namespace selector.
 func (t *translator) allowDNS(rule, peer sdk.Node) bool {
 	selector := peer.Get("namespaceSelector")
 	if untranslatable(selector) != "" || !selects(selector, dnsNamespace) || t.ctx.Namespaces().Has(dnsNamespace) {

@@ -78,9 +78,9 @@ func (t *translator) fixTypes() {
 	}
 }
 
-// selectPods reports whether the rules may cross: the policy selects the same
-// pods there, and has no field that may narrow its rules. Otherwise the copy
-// isolates all pods that the policy may select, and allows nothing.
+// selectPods reports whether the rules may cross: the policy selects the
+// same pods there, and has no field that may narrow its rules. Otherwise the
+// copy isolates all pods that the policy may select, and allows nothing.
 func (t *translator) selectPods() bool {
 	field := unknownField(t.spec, "podSelector", "policyTypes", "ingress", "egress")
 	problem := t.unselectable("spec.podSelector", t.spec.Get("podSelector"))
@@ -101,7 +101,7 @@ func (t *translator) selectPods() bool {
 	return false
 }
 
-// Remedies.
+// Remedies in warnings.
 const (
 	labelRemedy   = "Select by a label that is reflected, or remove it from labelsNotReflected of the VirtualNode"
 	unknownRemedy = "Upgrade Refract, or remove the field"
@@ -123,8 +123,8 @@ func (t *translator) translateRules(d direction) {
 	}
 }
 
-// translateRule changes one rule and reports whether anything is left of it.
-// path is its place in the user's policy.
+// translateRule changes one rule and reports whether it still
+// allows a peer. path is the rule's path in the user's policy.
 func (t *translator) translateRule(d direction, rule sdk.Node, path string) bool {
 	if field := unknownRuleField(d, rule); field != "" {
 		t.ctx.Warn(path, ".", field, " is not known: the rule allows nothing on cluster ", t.ctx.RemoteClusterID(), ". ", unknownRemedy)
@@ -165,7 +165,7 @@ func unknownRuleField(d direction, rule sdk.Node) string {
 	return ""
 }
 
-// unknownField returns a key of the map that is not one of those known, or "".
+// unknownField returns a key of the map that is not in known, or "".
 func unknownField(node sdk.Node, known ...string) string {
 	for _, key := range node.Keys("") {
 		if !contains(known, key) {

@@ -10,7 +10,7 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// nameLabel is the label of a namespace that every API server sets to its name.
+// nameLabel is the label with a namespace's name. Every API server sets it.
 const nameLabel = "kubernetes.io/metadata.name"
 
 // translateNamespaces makes a namespace selector select remote namespaces of
@@ -49,7 +49,7 @@ func (t *translator) translateNamespaces(peer sdk.Node, servedDNS bool) (kept bo
 	return true, ""
 }
 
-// remoteNames returns the remote namespaces of those that the selector selects.
+// remoteNames returns the remote namespaces of the namespaces that the selector matches.
 func (t *translator) remoteNames(selector sdk.Node) (names []string) {
 	remote := t.ctx.Namespaces()
 	for _, local := range remote.Keys() {
@@ -73,7 +73,7 @@ func (t *translator) selectRemote(peer sdk.Node) (expressions sdk.Node) {
 	return expressions
 }
 
-// isTranslated reports whether a selector is one that selectRemote has made.
+// isTranslated reports whether selectRemote has created the selector.
 func (t *translator) isTranslated(selector sdk.Node) bool {
 	expressions := selector.Get("matchExpressions")
 	own := expressions.At(0)
@@ -82,8 +82,8 @@ func (t *translator) isTranslated(selector sdk.Node) bool {
 		expressions.Len("") <= 2 && (expressions.Len("") == 1 || expressions.At(1).Is("key", nameLabel))
 }
 
-// untranslatable returns why a selector cannot be translated, as the end of a
-// sentence that begins with its path, or "".
+// untranslatable returns the reason why a selector cannot be translated,
+// as the end of a sentence that begins with its path, or "" if it can.
 func untranslatable(selector sdk.Node) string {
 	if field := unknownField(selector, "matchLabels", "matchExpressions"); field != "" {
 		return sdk.Concat(" has the unknown field ", field)
@@ -117,8 +117,8 @@ func selectsAll(selector sdk.Node) bool {
 	return selector.Len("matchLabels") == 0
 }
 
-// selects reports whether a selector that is not untranslatable selects the
-// namespace of that name on this cluster.
+// selects reports whether the selector selects the namespace with
+// this name on this cluster. The selector must be translatable.
 func selects(selector sdk.Node, name string) bool {
 	if value, restricted := selector.Get("matchLabels").Lookup(sdk.Key(nameLabel)); restricted && value != name {
 		return false

@@ -29,17 +29,17 @@ func (t *translator) translatePeer(d direction, rule, peer sdk.Node, path string
 	return true, ""
 }
 
-// refuse returns the text about a peer that is left out.
+// refuse returns the warning about an omitted peer.
 func (t *translator) refuse(field, name, problem, remedy string) string {
 	return sdk.Concat(field, name, problem, ": the peer is not allowed on cluster ", t.ctx.RemoteClusterID(), ". ", remedy)
 }
 
-// translateBlock translates addresses to the ones that the provider uses, and
-// returns why that is impossible, or "". A block without a translation may have
-// addresses of others on the provider, so it is not allowed. An exception of an
-// outbound block is kept unchanged instead: without the block pods would lose
-// the Internet, and the addresses that are not excluded belong to pods of the
-// two clusters.
+// translateBlock translates addresses to the ones that the provider uses.
+// It returns the reason if that is impossible, otherwise "". A block
+// without a translation may contain other addresses on the provider, so
+// it is not allowed. An exception of an outbound block is kept unchanged
+// instead: without the block pods would lose the Internet, and the
+// addresses that are not excluded belong to pods of the two clusters.
 func (t *translator) translateBlock(d direction, block sdk.Node, path string) string {
 	if field := unknownField(block, "cidr", "except"); field != "" {
 		return t.refuse(".ipBlock.", field, " is not known", unknownRemedy)
@@ -72,9 +72,9 @@ func (t *translator) unmapped(field, cidr string) string {
 		"Use blocks that lie within the pod range of that cluster, or outside of both")
 }
 
-// unselectable returns why a selector selects other pods on the provider than
-// on this cluster, or "": it names a label that offloaded pods do not have, or
-// has an unknown field.
+// unselectable returns the reason why a selector selects other
+// pods on the provider than on this cluster, or "". It may name a
+// label that offloaded pods do not have, or have an unknown field.
 func (t *translator) unselectable(path string, selector sdk.Node) string {
 	if field := unknownField(selector, "matchLabels", "matchExpressions"); field != "" {
 		return sdk.Concat(path, ".", field, " is not known")

@@ -1,31 +1,31 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for PersistentVolumeClaims of the virtual storage class,
-// whose volumes the provider makes. What users know (Liqo: persistent storage)
-// is: verbatim, but for the storage class. In detail, on the way to the
-// provider:
+// The default plugin for PersistentVolumeClaims of the virtual
+// storage class, whose volumes are created by the provider.
+// They cross unchanged (Liqo: persistent storage), except for
+// the storage class. In detail, on the way to the provider:
 //
-//   - spec.storageClassName becomes what the annotation
-//     liqo.io/remote-storage-class names, else the class that the provider's
-//     claim has, else the one negotiated with the provider, else it goes and
-//     the provider takes its default. The class of a claim cannot be changed: an
-//     annotation that names another one than the provider's claim has is left
-//     alone, with a warning.
-//   - spec.accessModes becomes what the annotation liqo.io/remote-access-modes
-//     lists, separated by commas. An empty list leaves the modes of the claim; a
-//     word that is not one of the four modes is an error.
-//   - spec.volumeMode is Filesystem if nothing else is asked for.
-//   - What names objects of the consumer goes: selector, volumeName, dataSource,
-//     dataSourceRef, volumeAttributesClassName. A data source is warned of: the
-//     volume starts empty, which is not what was asked for.
-//   - The notes of the consumer's control plane about volume, provisioner and
-//     node, which are annotations, go.
-//   - Everything else crosses as it is, the requested size too, also when it is
-//     raised later. Of the metadata, the labels and annotations that the virtual
-//     node does not want reflected stay on this cluster; those that are named above do
-//     what they say nevertheless, and liqo.io/remote-storage-class crosses, so
-//     that the copy says why it has its class.
+//   - spec.storageClassName is the first of these: the class in the
+//     annotation liqo.io/remote-storage-class, the class of the
+//     provider's claim, the class negotiated with the provider. Without
+//     any of them it is removed, and the provider uses its default. The
+//     class of a claim is immutable: an annotation that differs from
+//     the class of the provider's claim is ignored, with a warning.
+//   - spec.accessModes becomes the list in the annotation
+//     liqo.io/remote-access-modes, separated by commas. An empty list keeps
+//     the claim's modes; a word that is not one of the four modes is an error.
+//   - spec.volumeMode is Filesystem unless it is set.
+//   - References to objects of the consumer are removed: selector, volumeName,
+//     dataSource, dataSourceRef, volumeAttributesClassName. A data source
+//     causes a warning: the volume starts empty, contrary to the request.
+//   - Annotations of the consumer's control plane
+//     about volume, provisioner and node are removed.
+//   - Everything else is unchanged, including the requested size, also when
+//     it is increased later. Labels and annotations that the virtual node
+//     excludes from reflection stay on this cluster. The annotations above
+//     take effect even if they are excluded, and liqo.io/remote-storage-class
+//     crosses, so that the copy shows the reason for its class.
 //
 // On the way back the capacity, the conditions and the progress of resizing
 // cross (status.go).
@@ -51,7 +51,7 @@ const (
 	modesAnnotation = "metadata.annotations[" + wire.RemoteAccessModesAnnotation + "]"
 )
 
-// What goes.
+// Removed paths.
 const (
 	sources = "spec.dataSource\nspec.dataSourceRef"
 	own     = "spec.selector\nspec.volumeName\nspec.volumeAttributesClassName"
@@ -66,7 +66,7 @@ const (
 )
 
 func outgoing(ctx sdk.Context, claim sdk.Object) error {
-	// Read before the metadata is filtered: what does not cross counts here.
+	// Read before the metadata is filtered: excluded annotations count here.
 	asked := claim.String(classAnnotation)
 	if modes, ok := claim.Lookup(modesAnnotation); ok {
 		if err := setAccessModes(claim, modes); err != nil {
@@ -89,7 +89,7 @@ func outgoing(ctx sdk.Context, claim sdk.Object) error {
 	return nil
 }
 
-// setClass chooses the provider's storage class; asked is the annotation's.
+// setClass sets the provider's storage class. asked is the value of the annotation.
 func setClass(ctx sdk.Context, claim sdk.Object, asked string) {
 	class, present := asked, ctx.Node().String("remoteStorageClass")
 	switch {

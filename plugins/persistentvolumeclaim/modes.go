@@ -10,14 +10,14 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// accessModes are the modes of Kubernetes. The last one excludes all others.
+// accessModes are the access modes of Kubernetes. The last one excludes all others.
 var accessModes = [...]string{"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", oncePod}
 
 const oncePod = "ReadWriteOncePod"
 
-// setAccessModes replaces the claim's modes by the list. Empty entries are
-// ignored, and a list without others leaves the claim's own modes: no API server
-// accepts a claim without any.
+// setAccessModes replaces the claim's modes by the list. Empty
+// entries are ignored, and a list of only empty entries keeps the
+// claim's modes: no API server accepts a claim without a mode.
 func setAccessModes(claim sdk.Object, list string) error {
 	if strings.Trim(list, ", \t\n") == "" {
 		return nil

@@ -5,12 +5,12 @@ package main
 
 import "github.com/refract-project/refract/sdk"
 
-// incoming shows on the consumer's claim what became of the provider's. Phase and
-// access modes stay what the consumer's own control plane has decided, and so
-// does what names a class of volume attributes, which does not cross.
+// incoming reflects the status of the provider's claim. The consumer's own
+// control plane decides phase and access modes, so they are kept, and so are
+// the fields that name a class of volume attributes, which does not cross.
 //
-// As long as the consumer's claim is not bound its status is not touched: the
-// control plane resets what it finds there.
+// The status is unchanged until the consumer's claim is
+// bound, because the control plane would reset a changed one.
 func incoming(ctx sdk.Context, claim sdk.Object) error {
 	local := ctx.Local()
 	if !local.Is("status.phase", "Bound") {
@@ -34,7 +34,7 @@ func incoming(ctx sdk.Context, claim sdk.Object) error {
 	return nil
 }
 
-// keep sets what the consumer's claim has at path.
+// keep copies the value at path, or its absence, from the consumer's claim.
 func keep(claim, local sdk.Object, path string) {
 	if present := local.Get(path); present.Exists() {
 		claim.Copy(path, present)

@@ -10,8 +10,8 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// setAffinity drops the pod's affinity and sets what the virtual node's
-// offloadingPatch and the pod's anti-affinity preset ask for, both of them.
+// setAffinity replaces the pod's affinity by the node affinity
+// of the offloadingPatch and by the pod's anti-affinity preset.
 func (o *offloading) setAffinity() {
 	preset := o.annotation("[" + wire.AntiAffinityPresetAnnotation + "]")
 	if preset == wire.AntiAffinityPropagate {
@@ -31,7 +31,7 @@ func (o *offloading) setAffinity() {
 	}
 }
 
-// keepAntiAffinity removes everything else from the affinity.
+// keepAntiAffinity removes all other kinds of affinity.
 func keepAntiAffinity(spec sdk.Node) {
 	affinity := spec.Get("affinity")
 	for _, kind := range affinity.Keys("") {
@@ -58,7 +58,7 @@ func dropMergedTermKeys(term sdk.Node) {
 	dropMergedKeys(term, "mismatchLabelKeys")
 }
 
-// spread keeps pods with the same labels on different nodes.
+// spread adds an anti-affinity between pods with the same labels.
 func (o *offloading) spread(preset string) {
 	keys := o.spreadingKeys()
 	if len(keys) == 0 {
@@ -84,9 +84,9 @@ func setTerm(term sdk.Node, labels sdk.StringMap, keys []string) {
 	}
 }
 
-// spreadingKeys returns the keys of the labels to select by: those that the
-// annotation lists, else all that the pods of one owner share. It looks at the
-// labels that the provider's pod will have.
+// spreadingKeys returns the keys of the labels for the selector: the
+// listed keys if the annotation has a list, or else all that the
+// pods of one owner share. It uses the labels of the provider's pod.
 func (o *offloading) spreadingKeys() []string {
 	var keys []string
 	listed := o.annotation("[" + wire.AntiAffinityLabelsAnnotation + "]")
@@ -112,8 +112,8 @@ func isSpreadingKey(listed, key string) bool {
 	return false
 }
 
-// isIndividual reports whether a label distinguishes pods of one owner, or revisions of
-// the owner, apart.
+// isIndividual reports whether a label distinguishes the pods
+// of one owner from each other, or revisions of the owner.
 func isIndividual(key string) bool {
 	switch key {
 	case "pod-template-hash", "controller-revision-hash", "pod-template-generation",

@@ -8,36 +8,36 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// mode is how the pod talks to an API server.
+// mode is the API server that the pod uses, and how the pod authenticates to it.
 type mode int
 
 const (
-	// disabled: to none.
+	// disabled is no API server.
 	disabled mode = iota
-	// legacy: to the consumer's, with the token of a reflected Secret.
+	// legacy is the consumer's, with the token of a reflected Secret.
 	legacy
-	// tokenAPI: to the consumer's, with tokens that the virtual kubelet requests.
+	// tokenAPI is the consumer's, with tokens that the virtual kubelet requests.
 	tokenAPI
-	// remote: to the provider's, with a service account there.
+	// remote is the provider's, with a service account there.
 	remote
 )
 
-// access is what the steps of connect share. What few pods need is read when
-// it is needed.
+// access has the state that the steps of connect share.
+// Values that few pods need are read when they are needed.
 type access struct {
 	offloading
 	mode           mode
-	serviceAccount string     // the consumer's
-	storageClass   string     // the virtual nodes'
-	rootCA         string     // see rootCAName; "" until it is needed
+	serviceAccount string     // name on the consumer
+	storageClass   string     // class of the virtual nodes
+	rootCA         string     // see renameRootCA; "" until it is needed
 	api            sdk.Node   // the API server
-	variables      []variable // by which clients find it, once located
+	variables      []variable // API server variables for clients, once located
 	located        bool
 	downwardRead   bool // whether the annotation below was read
-	downwardRemote bool // the pod's annotation asks for the provider's names
+	downwardRemote bool // the pod's annotation requests the provider's names
 }
 
-// connect changes the service account, and what the pod's containers find of it.
+// connect changes the service account, and the references to it in the pod's containers and volumes.
 func (o *offloading) connect() error {
 	a := access{
 		offloading:     *o,
@@ -67,7 +67,7 @@ func (o *offloading) connect() error {
 
 func (a *access) reachesConsumer() bool { return a.mode == legacy || a.mode == tokenAPI }
 
-// mode returns the mode in the pod's annotation, or of the virtual kubelet.
+// mode returns the mode in the pod's annotation, or the default of the virtual kubelet.
 func (o *offloading) mode() mode {
 	annotation := o.annotation("[" + wire.APIServerSupportAnnotation + "]")
 	switch annotation {
@@ -90,8 +90,8 @@ func (o *offloading) mode() mode {
 	return disabled
 }
 
-// setServiceAccount: the consumer's means nothing to the provider, which must
-// not mount a token of its own in the place of the consumer's.
+// setServiceAccount removes the consumer's service account, unless the mode is remote:
+// the provider does not have it, and must not mount a token of its own instead.
 func (a *access) setServiceAccount() {
 	if a.mode != remote {
 		a.spec.Remove("serviceAccountName\nserviceAccount")
@@ -107,8 +107,8 @@ func (a *access) setServiceAccount() {
 	}
 }
 
-// renameRootCA makes a reference to the root CA config map name the copy of
-// the consumer's.
+// renameRootCA changes a reference to the root CA
+// config map to the copy of the consumer's config map.
 func (a *access) renameRootCA(n sdk.Node, path string) {
 	if !n.Is(path, wire.RootCAConfigMap) {
 		return
@@ -126,13 +126,13 @@ const (
 
 // apiServerNames are the host names of the API server in a pod of its cluster.
 // The certificate has them all. The issuer of a token is the last one, in the
-// domain of the consumer's DNS, unless the API server has another.
+// DNS domain of the consumer, unless the API server is configured otherwise.
 var apiServerNames = [...]string{apiServerName, apiServerName + ".svc", "kubernetes", apiServerName + ".svc." + clusterDomain}
 
-// addHostAliases lets the pod resolve the consumer's API server by the names
-// that its certificate has. Without addresses, as with a name that was set by
-// value, they are left to the provider's DNS, which knows its own API server by
-// them.
+// addHostAliases makes the names in the certificate of the
+// consumer's API server resolve to its addresses. If there are
+// no addresses, for example because the configuration has a host
+// name, the provider's DNS resolves them to its own API server.
 func (a *access) addHostAliases() {
 	ips := a.api.Get("ips")
 	for i := range ips.Len("") {

@@ -8,15 +8,15 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// A pod learns its namespace, its UID and its service account from the downward
-// API, and uses them with an API server: a lease in its namespace, an owner
-// reference to itself. They are therefore those of the cluster whose API server
-// the pod knows. Where the pod runs (the node, its address, the address of the
+// A pod gets its namespace, UID and service account from the downward API, and uses
+// them with an API server: a lease in its namespace, an owner reference to itself.
+// They are therefore taken from the cluster whose API server the pod uses. The node,
+// its address and resources, and the pod's address are facts of the provider and stay.
 // pod, the resources of the node) is true on the provider alone, and stays.
 
-// translates reports whether the downward API gives the consumer's names. With
-// API server support off it does, too: the pod was created there, and what it
-// is called must not depend on a credential.
+// translates reports whether the downward API returns the consumer's
+// names. This is also the case without API server support: the pod
+// was created there, and its names must not depend on a credential.
 func (a *access) translates() bool {
 	if a.mode == remote {
 		return false
@@ -32,8 +32,8 @@ func (a *access) translates() bool {
 	return !a.downwardRemote
 }
 
-// translateVariable replaces a reference to a name of the provider's pod by the
-// consumer's.
+// translateVariable replaces a reference to a name
+// of the provider's pod by the consumer's name.
 func (a *access) translateVariable(variable, source sdk.Node) {
 	var value string
 	switch source.String("fieldRef.fieldPath") {
@@ -54,9 +54,9 @@ func (a *access) translateVariable(variable, source sdk.Node) {
 	}
 }
 
-// translateItems does the same for the files of a volume. An item has no
-// constant content, so it reads the name from an annotation that the virtual
-// kubelet writes.
+// translateItems does the same for the files of a
+// volume. An item cannot have a constant value, so it
+// refers to an annotation that the virtual kubelet sets.
 func (a *access) translateItems(items sdk.Node) {
 	for i := range items.Len("") {
 		field := items.At(i).Get("fieldRef")

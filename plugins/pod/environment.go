@@ -26,8 +26,8 @@ func (a *access) rewriteContainers(containers sdk.Node) {
 	}
 }
 
-// rewriteEnvironment replaces references to what the provider's pod does not
-// have, and returns which of the variables it met, as a set of bits.
+// rewriteEnvironment replaces references to objects that the provider's pod does
+// not have. It returns the API server variables that it found, as a bit set.
 func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 	for i := range env.Len("") {
 		variable := env.At(i)
@@ -42,10 +42,10 @@ func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 	return present
 }
 
-// variable is one by which clients find the API server.
+// variable is an environment variable that leads clients to the API server.
 type variable struct{ name, value string }
 
-// variable returns the bit of the variable that has this name.
+// variable returns the bit of the variable with this name.
 func (a *access) variable(name string) int {
 	if !strings.HasPrefix(name, "KUBERNETES_") || !a.knowsAPIServer() {
 		return 0
@@ -74,17 +74,17 @@ func (a *access) addVariables(container, env sdk.Node, present int) {
 	}
 }
 
-// knowsAPIServer reports whether the variables lead to the consumer's API server.
-// While the network has not reported its address they would lead nowhere, for
-// the life of a pod that has no token to wait for.
+// knowsAPIServer reports whether the variables have the address of the
+// consumer's API server. Before the network has reported the address, they
+// would be wrong for the life of a pod that does not wait for a token.
 func (a *access) knowsAPIServer() bool { return a.reachesConsumer() && !a.api.True("pending") }
 
 // servicePort is the port of the Service of every API server.
 const servicePort = "443"
 
-// locate makes the variables, once: those that the kubelet would set for the
-// Service of the API server. The provider's kubelet sets them for its own; where
-// the port is another one, so are the names of some, and those of both are set.
+// locate computes the variables, once: the ones that the kubelet would set for
+// the Service of the API server. The provider's kubelet sets them for its own.
+// Some names contain the port; if it differs, the names with both ports are set.
 func (a *access) locate() {
 	if a.located {
 		return
@@ -114,8 +114,8 @@ func (a *access) locate() {
 	}
 }
 
-// address of the API server. The context may have the port as a number or as a
-// string.
+// address returns the address of the API server. The
+// context may have the port as a number or as a string.
 func (a *access) address() (host, port string) {
 	if host = a.api.String("host"); host == "" {
 		host = apiServerName

@@ -8,12 +8,12 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// isolate refuses a pod that uses namespaces of its host, unless it is annotated.
-// The provider decides about processes and IPC that are kept. The network of the
-// host is never kept: the pod would have the address of a node, which the network
-// between the clusters does not reach, and no NetworkPolicy would hold for it. It fails rather than skips: a pod that runs on the provider goes on, and
-// a new one stays Pending. Of a DaemonSet it would otherwise be replaced again
-// and again.
+// isolate refuses a pod that uses host namespaces, unless its annotation allows it.
+// The provider decides whether host processes and IPC may be kept. The host network
+// is never kept: the pod would have the address of a node, which the network between
+// the clusters does not reach, and no NetworkPolicy would apply to it. isolate fails
+// and does not skip: a pod on the provider keeps running, and a new one stays
+// Pending. A pod of a DaemonSet would otherwise be replaced again and again.
 func (o *offloading) isolate() error {
 	field := hostNamespace(o.spec)
 	if field == "" || field != hostNetwork && o.keepsHostNamespaces() {
@@ -29,8 +29,8 @@ func (o *offloading) isolate() error {
 
 const hostNetwork = "hostNetwork"
 
-// hostNamespace returns the first field that puts the pod into a namespace of
-// its host, "" for none.
+// hostNamespace returns the first field that puts the pod
+// into a namespace of its host, or "" if there is none.
 func hostNamespace(spec sdk.Node) string {
 	for _, field := range [...]string{hostNetwork, "hostPID", "hostIPC"} {
 		if spec.True(field) {
@@ -40,14 +40,14 @@ func hostNamespace(spec sdk.Node) string {
 	return ""
 }
 
-// keepsHostNamespaces reports whether the pod asks for the processes and the IPC
-// of the provider's node.
+// keepsHostNamespaces reports whether the pod's annotation
+// requests the processes and the IPC of the provider's node.
 func (o *offloading) keepsHostNamespaces() bool {
 	return o.annotation("["+wire.HostNamespacesAnnotation+"]") == wire.HostNamespacesKeep
 }
 
-// dropsHostNamespaces reports whether the pod, or else the configuration, wants
-// it to run without namespaces of its host.
+// dropsHostNamespaces reports whether the pod, or else the
+// configuration, requests that it runs without namespaces of its host.
 func (o *offloading) dropsHostNamespaces() bool {
 	switch value := o.annotation("[" + wire.HostNamespacesAnnotation + "]"); value {
 	case "":
@@ -55,17 +55,17 @@ func (o *offloading) dropsHostNamespaces() bool {
 	case wire.HostNamespacesDrop:
 		return true
 	case wire.HostNamespacesKeep:
-		return false // not the network
+		return false // does not apply to the network
 	default:
 		o.ctx.Warn("annotation ", wire.HostNamespacesAnnotation, ": ", value, " is none of ", wire.HostNamespacesDrop, ", ", wire.HostNamespacesKeep)
 		return false
 	}
 }
 
-// leaveHostNetwork removes what a pod has for the network of its host alone.
+// leaveHostNetwork removes the fields that only apply to a pod in the host network.
 func (o *offloading) leaveHostNetwork() {
 	if !o.spec.True(hostNetwork) {
-		return // host ports are the pod's own wish
+		return // host ports are intended if the pod has its own network
 	}
 	o.spec.Remove("containers.*.ports.*.hostPort\ninitContainers.*.ports.*.hostPort")
 	const option = "securityContext.windowsOptions.hostProcess"

@@ -1,34 +1,34 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for pods. What users know (Liqo: Pod offloading) is:
-// verbatim, but for scheduling constraints, the service account and the host's
-// namespaces. In detail, on the way to the provider:
+// The default plugin for pods. They cross unchanged (Liqo: Pod
+// offloading), except for scheduling constraints, the service account
+// and the host's namespaces. In detail, on the way to the provider:
 //
-//   - What binds the pod to the consumer's nodes and scheduler goes: nodeName,
-//     nodeSelector, affinity, schedulerName, priority and its class,
-//     preemptionPolicy, schedulingGates, workloadRef, schedulingGroup; overhead
-//     too, which the provider's runtime class sets. The node selector, node
-//     affinity, tolerations and runtime class of the offloadingPatch come in
-//     their place (scheduling.go).
-//   - Anti-affinity is kept or made by preset (affinity.go). It stands beside
-//     the node affinity of the offloadingPatch, both hold.
-//   - Tolerations stay, but for those that would let the provider offload the
-//     pod again: of the virtual nodes' taint, and of every taint. That of a
-//     cordon, which every pod of a DaemonSet has, goes as well.
-//   - Label keys that the consumer's API server has merged into a selector are
-//     not sent again, which the provider's would refuse.
-//   - A pod that uses namespaces of its host is refused, or loses them if it, or
-//     the configuration, says so (isolation.go).
-//   - Ephemeral containers cross: the virtual kubelet adds them to a pod that
-//     runs. hostUsers, os, resourceClaims and pod-level resources cross as they
-//     are, and so does every field not named here.
-//   - The service account and the way to the API server depend on the mode
-//     (apiserver.go, volumes.go, environment.go), and so does what the downward
-//     API says of the pod (downward.go).
+//   - Fields that bind the pod to the consumer's nodes and scheduler are
+//     removed: nodeName, nodeSelector, affinity, schedulerName, priority
+//     and its class, preemptionPolicy, schedulingGates, workloadRef,
+//     schedulingGroup. So is overhead, which the provider's runtime
+//     class sets. The node selector, node affinity, tolerations and
+//     runtime class of the offloadingPatch replace them (scheduling.go).
+//   - Anti-affinity is kept or created by a preset (affinity.go),
+//     in addition to the node affinity of the offloadingPatch.
+//   - Tolerations are unchanged, except those with which the provider would offload
+//     the pod again: for the virtual nodes' taint, and for every taint. The
+//     toleration of a cordon, which every pod of a DaemonSet has, is removed, too.
+//   - Label keys that the consumer's API server has merged into a selector
+//     are removed, because the provider's API server would refuse them.
+//   - A pod that uses host namespaces is refused, or loses them if
+//     its annotation or the configuration requests it (isolation.go).
+//   - Ephemeral containers cross: the virtual kubelet adds them to a
+//     running pod. hostUsers, os, resourceClaims and pod-level
+//     resources are unchanged, and so is every field not named here.
+//   - The service account and the access to the API server depend
+//     on the mode (apiserver.go, volumes.go, environment.go), and
+//     so do the names in the downward API (downward.go).
 //
-// On the way back the status crosses verbatim, but for what is true on one side
-// alone (status.go).
+// On the way back the status is unchanged, except
+// for facts that hold on one side only (status.go).
 package main
 
 import (
@@ -50,9 +50,9 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// localLabels are of this cluster alone: the mark of offloaded pods, and the
-// topology that the API server copies from the virtual node to the pods bound to
-// it. The provider's API server keeps labels that it finds.
+// localLabels apply to this cluster only: the mark of offloaded pods,
+// and the topology that the API server copies from the virtual node
+// to its pods. The provider's API server would keep existing labels.
 const localLabels = "metadata.labels[" + wire.OffloadedPodLabel + "]" +
 	"\nmetadata.labels[topology.kubernetes.io/zone]\nmetadata.labels[topology.kubernetes.io/region]"
 
@@ -60,7 +60,7 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 	if pod.Remove(localLabels) > 0 {
 		pod.Labels().Prune()
 	}
-	sdk.FilterLabels(ctx, pod) // those that pods are spread by are the labels that the provider's pod will have
+	sdk.FilterLabels(ctx, pod) // before spreading, which uses the labels of the provider's pod
 	o := offloading{
 		ctx:         ctx,
 		pod:         pod,
@@ -73,7 +73,7 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 	}
 	o.schedule()
 	err := o.connect()
-	// Last: an annotation that does not cross still says how the pod does.
+	// Filter annotations last: an excluded annotation still affects the pod.
 	sdk.FilterAnnotations(ctx, pod)
 	return err
 }
@@ -84,8 +84,8 @@ type offloading struct {
 	pod         sdk.Object
 	spec        sdk.Node
 	annotations sdk.Node
-	patch       sdk.Node // what the virtual node wants changed
+	patch       sdk.Node // changes requested by the virtual node
 }
 
-// annotation returns the value of an annotation that changes how the pod crosses.
+// annotation returns the value of an annotation that affects how the pod crosses.
 func (o *offloading) annotation(path string) string { return o.annotations.String(path) }

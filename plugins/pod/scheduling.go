@@ -8,14 +8,14 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// local is what means something on the consumer alone.
+// local are the fields that have a meaning on the consumer only.
 const local = "nodeName\nnodeSelector\nschedulerName" +
 	"\npriority\npriorityClassName\npreemptionPolicy\noverhead" +
 	"\nschedulingGates\nworkloadRef\nschedulingGroup" +
 	"\n" + hostNetwork
 
-// schedule replaces the consumer's scheduling constraints by those that the
-// virtual node asks for.
+// schedule replaces the consumer's scheduling constraints
+// by the constraints in the virtual node's offloadingPatch.
 func (o *offloading) schedule() {
 	o.spec.Remove(local)
 	if !o.keepsHostNamespaces() {
@@ -33,8 +33,8 @@ func (o *offloading) schedule() {
 	}
 }
 
-// setTolerations removes tolerations of the provider's own virtual nodes or
-// cordoned nodes, and appends the ones of the offloadingPatch, each once.
+// setTolerations removes tolerations of the provider's virtual nodes and of
+// cordoned nodes, and appends the offloadingPatch's tolerations, each once.
 func (o *offloading) setTolerations() {
 	added := o.patch.Get("tolerations")
 	tolerations := o.spec.Get("tolerations")
@@ -55,12 +55,12 @@ func (o *offloading) setTolerations() {
 	}
 }
 
-// cordonTaint is the taint of a cordoned node. Every pod of a DaemonSet tolerates
-// it, of nodes of the consumer; the provider drains its own.
+// cordonTaint is the taint of a cordoned node. Every pod of a DaemonSet
+// tolerates it, for nodes of the consumer. The provider drains its own nodes.
 const cordonTaint = "node.kubernetes.io/unschedulable"
 
-// toleratesVirtualNodes reports a toleration of the taint of virtual nodes,
-// whose effect is NoExecute.
+// toleratesVirtualNodes reports whether a toleration matches
+// the taint of virtual nodes, whose effect is NoExecute.
 func toleratesVirtualNodes(toleration sdk.Node) bool {
 	key := toleration.String("key")
 	if key != "" && key != wire.VirtualNodeTaint {
@@ -84,8 +84,8 @@ func contains(list, n sdk.Node) bool {
 	return false
 }
 
-// setRuntimeClass: the pod's annotation, else its own class, else that of the
-// offloadingPatch. The class that only sends pods to virtual nodes is none.
+// setRuntimeClass sets the class of the pod's annotation, else its own class, else the
+// offloadingPatch's class. The class that only sends pods to virtual nodes does not count.
 func (o *offloading) setRuntimeClass() {
 	const path = "runtimeClassName"
 	if class := o.annotation("[" + wire.RemoteRuntimeClassNameAnnotation + "]"); class != "" {
@@ -105,9 +105,9 @@ func (o *offloading) setRuntimeClass() {
 
 func isRuntimeClass(name string) bool { return name != "" && name != wire.RuntimeClassName }
 
-// dropMergedKeys removes from a list of label keys those that the selector
-// beside it names. The API server refuses a key in both, so one that is in
-// both was merged by the consumer's API server: the selector says it already.
+// dropMergedKeys removes the keys from a list of label keys that are also
+// in the selector next to it. The API server refuses a key in both, so the
+// consumer's API server has merged it: the selector contains it already.
 func dropMergedKeys(term sdk.Node, list string) {
 	keys := term.Get(list)
 	if !keys.Exists() {

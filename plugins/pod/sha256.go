@@ -9,8 +9,8 @@ import (
 )
 
 // sha256Prefix returns the first four bytes of the SHA-256 of s. The standard
-// library's would make this module four times as large: it brings the self
-// tests of a certified module along. It names things and protects nothing.
+// library would make this module four times as large, because it includes the
+// self-tests of a certified module. The hash makes names and protects nothing.
 func sha256Prefix(s string) [4]byte {
 	message := append([]byte(s), 0x80)
 	for len(message)%64 != 56 {

@@ -7,9 +7,9 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// incoming reflects the status of the provider's pod. The engine sets the
-// containers that may run again, which the consumer's API server decides, and
-// the observed generation, which follows from the copy.
+// incoming reflects the status of the provider's pod. The engine sets
+// the containers that may run again, which the consumer's API server
+// decides, and the observed generation, which follows from the copy.
 func incoming(ctx sdk.Context, pod sdk.Object) error {
 	own := ctx.Local()
 	pod.Remove("status.nominatedNodeName") // a node of the provider
@@ -29,8 +29,8 @@ func incoming(ctx sdk.Context, pod sdk.Object) error {
 	return nil
 }
 
-// setPodIPs translates the addresses of the pod. One that cannot be translated
-// (yet) is left out: shown as it is, it may belong to somebody else here.
+// setPodIPs translates the addresses of the pod. An address without a
+// translation (yet) is omitted: it may belong to somebody else here.
 func setPodIPs(ctx sdk.Context, pod sdk.Object) {
 	if ctx.DisableIPReflection() {
 		pod.Remove("status.podIP\nstatus.podIPs")
@@ -47,7 +47,7 @@ func setPodIPs(ctx sdk.Context, pod sdk.Object) {
 		ips.At(i).SetString("ip", ip)
 	}
 	if ips.Exists() {
-		first = ips.At(0).String("ip") // the API server wants them equal
+		first = ips.At(0).String("ip") // the API server requires equal values
 	}
 	if first == "" {
 		pod.Remove("status.podIP\nstatus.podIPs")
@@ -68,7 +68,7 @@ func remap(ctx sdk.Context, ip string) string {
 	return mapped
 }
 
-// setHostIP: to the consumer the pod's host is the virtual node.
+// setHostIP sets the address of the virtual node, which is the pod's host for the consumer.
 func setHostIP(ctx sdk.Context, pod sdk.Object) {
 	ip := ctx.NodeIP()
 	if ip == "" {
@@ -82,7 +82,7 @@ func setHostIP(ctx sdk.Context, pod sdk.Object) {
 	pod.SetString("status.hostIPs.0.ip", ip)
 }
 
-// addRestarts counts the copies of the pod that the provider lost.
+// addRestarts adds the restarts in copies of the pod that the provider lost.
 func addRestarts(ctx sdk.Context, statuses sdk.Node) {
 	for i := range statuses.Len("") {
 		status := statuses.At(i)
@@ -92,7 +92,7 @@ func addRestarts(ctx sdk.Context, statuses sdk.Node) {
 	}
 }
 
-// setNotReady: nothing is known of the pod, so no traffic may be sent to it.
+// setNotReady marks the pod as not ready: its state is unknown, so it must not receive traffic.
 func setNotReady(ctx sdk.Context, pod, own sdk.Object) {
 	const reason = "RemoteClusterUnavailable"
 	if !pod.Has("status.conditions") {
@@ -118,7 +118,7 @@ func setNotReady(ctx sdk.Context, pod, own sdk.Object) {
 	}
 }
 
-// find returns the element of a list whose string at key is want.
+// find returns the first element of a list whose string at key is want, and its index.
 func find(list sdk.Node, key, want string) (int, sdk.Node) {
 	for i := 0; ; i++ {
 		element := list.At(i)

@@ -13,8 +13,8 @@ import (
 
 const ephemeralClass = "ephemeral.volumeClaimTemplate.spec.storageClassName"
 
-// rewriteVolumes replaces what the consumer's control plane would have put into
-// the volumes.
+// rewriteVolumes replaces the volume sources
+// that the consumer's control plane provides.
 func (a *access) rewriteVolumes() error {
 	volumes := a.spec.Get("volumes")
 	for i := range volumes.Len("") {
@@ -34,8 +34,8 @@ func (a *access) rewriteVolumes() error {
 	return nil
 }
 
-// chooseClass replaces the virtual storage class of an ephemeral volume, as plugin persistentvolumeclaim does for a claim of its own: by the
-// class that was negotiated with the provider, or by the provider's default.
+// chooseClass replaces the virtual storage class of an ephemeral volume, as the plugin persistentvolumeclaim
+// does for a claim: by the class negotiated with the provider, or by the provider's default.
 func (a *access) chooseClass(volume sdk.Node) {
 	if class := a.ctx.Node().String("storageClass"); class != "" {
 		volume.SetString(ephemeralClass, class)
@@ -67,8 +67,8 @@ func (a *access) rewriteSources(sources, volume sdk.Node) error {
 	return nil
 }
 
-// tokenSource returns the provider's Secret that holds the token, and the key
-// in it. Without one the containers do without.
+// tokenSource returns the provider's Secret with the token, and the
+// key in it. If there is none, the token is removed from the volume.
 func (a *access) tokenSource(volume, path string) (secret, key string, err error) {
 	if a.reachesConsumer() && a.api.True("pending") {
 		return "", "", sdk.Fail("the network has not reported yet at which address the provider reaches this cluster's API server, for which the pod mounts a token: " +
@@ -97,8 +97,8 @@ func (a *access) tokenSource(volume, path string) (secret, key string, err error
 
 const maxName = 253
 
-// tokenKey is the key of a token in the pod's Secret, the one that the virtual
-// kubelet writes (Liqo: service-account tokens).
+// tokenKey returns the key that the virtual kubelet uses for
+// a token in the pod's Secret (Liqo: service-account tokens).
 func tokenKey(volume, path string) string {
 	digits := tokenDigits
 	if path != "token" {
@@ -108,8 +108,8 @@ func tokenKey(volume, path string) string {
 	return sdk.Concat(volume, "-", digits)
 }
 
-// tokenDigits are those of "token", the path in the volume that every pod has
-// of Kubernetes itself.
+// tokenDigits are the digits for the path "token",
+// which the default volume of every pod uses.
 const tokenDigits = "3c469e"
 
 func (a *access) replaceToken(source sdk.Node, path, secret, key string) {
@@ -124,10 +124,10 @@ func (a *access) replaceToken(source sdk.Node, path, secret, key string) {
 	}
 }
 
-// tokenMode returns the mode of the file of a token, 0 for the volume's mode. A
-// kubelet gives a token to the user of the containers, and to the fsGroup. The
-// file of a Secret always belongs to root: containers without a fsGroup that may
-// run as another user read it like everybody.
+// tokenMode returns the file mode of a token, or 0 for the volume's mode. A
+// kubelet makes a token readable for the user of the containers and for the
+// fsGroup. The file of a Secret always belongs to root: without a fsGroup,
+// containers that may run as another user need a file that everybody can read.
 func (a *access) tokenMode() int64 {
 	switch {
 	case a.spec.Has("securityContext.fsGroup"):
@@ -138,8 +138,8 @@ func (a *access) tokenMode() int64 {
 	return 0
 }
 
-// runsAsRoot reports whether all of the containers say that they run as root.
-// Those that say nothing run as the user of their image.
+// runsAsRoot reports whether all of the containers are set
+// to run as root. The others run as the user of their image.
 func (a *access) runsAsRoot(containers sdk.Node) bool {
 	const unknown = -1
 	user := a.spec.Int("securityContext.runAsUser", unknown)

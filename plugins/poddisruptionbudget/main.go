@@ -1,19 +1,19 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for PodDisruptionBudgets. The cluster that runs the pods
-// enforces a budget, so the copy counts offloaded pods only. A number of pods
-// that must be available would count too few there, and the provider could
-// never drain a node. In detail:
+// The default plugin for PodDisruptionBudgets. The cluster that runs
+// the pods enforces a budget, so the copy counts offloaded pods
+// only. A minimum number of available pods would miss the other pods
+// there, and the provider could never drain a node. In detail:
 //
 //   - The selector, percentages, maxUnavailable and unhealthyPodEvictionPolicy
-//     are unchanged. Percentages are of the offloaded pods.
+//     are unchanged. Percentages refer to the offloaded pods.
 //   - A number in minAvailable becomes maxUnavailable: the pods that the budget
-//     expects on all clusters (status.expectedPods) less that number, and 0
-//     until they have been counted. The number 0 restricts nothing and stays.
+//     expects on all clusters (status.expectedPods) minus that number, and 0 until
+//     they have been counted. The number 0 restricts nothing and is unchanged.
 //
-// Each cluster allows that much by itself: pods of two clusters may be evicted
-// at the same time.
+// Each cluster allows this number on its own: pods
+// of two clusters may be evicted at the same time.
 package main
 
 import "github.com/refract-project/refract/sdk"

@@ -1,30 +1,30 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for Secrets. They cross verbatim (Liqo: configuration
-// data): data, type, immutable, and what later versions of Kubernetes add. Of
-// the metadata, the labels and annotations that the virtual node does not want
-// reflected stay on this cluster. In detail:
+// The default plugin for Secrets. They cross unchanged (Liqo:
+// configuration data): data, type, immutable, and fields of later
+// Kubernetes versions. Labels and annotations that the virtual
+// node excludes from reflection stay on this cluster. In detail:
 //
-//   - A service-account token (type kubernetes.io/service-account-token) opens
-//     this cluster's API server to whoever reads it. It crosses only in the API
-//     server mode Legacy, in which offloaded pods need it; in every other mode,
-//     and in one not known here, it is not reflected.
-//   - The copy of such a token is of type Opaque, because the provider deletes
-//     tokens of service accounts that it does not have. The label
-//     kubernetes.io/service-account.name, with the value of the annotation of
-//     that name, is what offloaded pods find it by. Label and annotation cross
-//     whatever the lists of the virtual node say: without them the copy would
-//     pass for an ordinary Secret if its namespace is offloaded once more.
-//   - Tokens that another cluster keeps here for the pods it has offloaded
-//     (label offloading.liqo.io/service-account-name) are for the pods of this
-//     cluster and travel no further.
-//   - All other types cross as they are, also those that grant something:
-//     bootstrap tokens (bootstrap.kubernetes.io/token, without effect outside
-//     kube-system), the releases of Helm (helm.sh/release.v1, which the provider's
-//     users then see in the remote namespace), and registry credentials. Users
-//     exclude one with the annotation liqo.io/skip-reflection, or all with
-//     the policy AllowList.
+//   - A service-account token (type kubernetes.io/service-account-token) gives
+//     everybody who reads it access to this cluster's API server. It crosses
+//     only in the API server mode Legacy, in which offloaded pods need it. In
+//     every other mode, including unknown ones, it is not reflected.
+//   - The copy of such a token is of type Opaque, because the provider
+//     deletes tokens of service accounts that it does not have. Offloaded
+//     pods find it by the label kubernetes.io/service-account.name, which has
+//     the value of the annotation of that name. Label and annotation cross
+//     even if the virtual node excludes them: without them the copy would
+//     pass for an ordinary Secret if its namespace were offloaded again.
+//   - Tokens that another cluster keeps here for the pods it has
+//     offloaded (label offloading.liqo.io/service-account-name) are
+//     for the pods of this cluster and are not reflected further.
+//   - All other types are unchanged, also those that grant access:
+//     bootstrap tokens (bootstrap.kubernetes.io/token, without effect
+//     outside kube-system), the releases of Helm (helm.sh/release.v1,
+//     which the provider's users then see in the remote namespace),
+//     and registry credentials. Users exclude one with the annotation
+//     liqo.io/skip-reflection, or all with the policy AllowList.
 package main
 
 import (
@@ -74,8 +74,8 @@ func outgoing(ctx sdk.Context, secret sdk.Object) error {
 	return nil
 }
 
-// tokenOf returns the service account of a token, which has its own type where
-// it is an original, and the label where it is a copy.
+// tokenOf returns the service account of a token. An
+// original has its own type, a copy has the label.
 func tokenOf(secret sdk.Object) (account string, isToken bool) {
 	account = secret.String(accountAnnotation)
 	if secret.Is("type", tokenType) {
@@ -84,7 +84,7 @@ func tokenOf(secret sdk.Object) (account string, isToken bool) {
 	return account, account != "" && secret.Is(accountLabel, account)
 }
 
-// checkAccount refuses what cannot be the value of the label.
+// checkAccount returns an error if the account cannot be the value of the label.
 func checkAccount(account string) error {
 	if account == "" {
 		return sdk.Fail("type " + tokenType + " needs the annotation " + wire.TokenServiceAccountLabel +

@@ -1,25 +1,25 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for Services. What users know (Liqo: Service reflection)
-// is: verbatim, but for the cluster IPs, the load-balancer IP and the node
-// ports, which the provider assigns. In detail:
+// The default plugin for Services. They cross unchanged (Liqo:
+// Service reflection), except for the cluster IPs, the load-balancer
+// IP and the node ports, which the provider assigns. In detail:
 //
-//   - clusterIP and clusterIPs go, but for headless Services ("None" stays).
-//   - ipFamilies go as well, because each cluster assigns them with the
-//     addresses and refuses a family it does not have; ipFamilyPolicy stays,
-//     so a Service that requires two families still does. A headless Service
-//     without selector keeps them: there they describe its endpoints.
-//   - node ports, the health-check node port included, go unless the
-//     annotation liqo.io/force-remote-node-port is "true".
-//   - loadBalancerClass becomes the one negotiated with the provider, or goes.
-//   - the annotation liqo.io/use-direct-connections is for the EndpointSlices;
-//     a value that means nothing is a warning here, where it was written.
-//   - everything else crosses as it is: externalIPs, sessionAffinityConfig,
-//     trafficDistribution, and what later versions of Kubernetes add.
+//   - clusterIP and clusterIPs are removed; "None" (headless) is kept.
+//   - ipFamilies are removed, too: each cluster assigns them with the
+//     addresses and refuses a family it does not have. ipFamilyPolicy is
+//     kept, so a Service that requires two families still does. A headless
+//     Service without selector keeps them: there they describe its endpoints.
+//   - node ports, including the health-check node port, are removed
+//     unless the annotation liqo.io/force-remote-node-port is "true".
+//   - loadBalancerClass becomes the negotiated class, or is removed.
+//   - the annotation liqo.io/use-direct-connections is for EndpointSlices.
+//     An invalid value causes a warning here, where the user set it.
+//   - everything else is unchanged: externalIPs, sessionAffinityConfig,
+//     trafficDistribution, and fields of later Kubernetes versions.
 //
-// On the way back the status of a load balancer crosses, its addresses remapped
-// to what the consumer reaches them by.
+// On the way back the status of a load balancer crosses, with
+// its addresses remapped to the ones that the consumer uses.
 package main
 
 import (
@@ -36,7 +36,7 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// What goes.
+// Removed paths.
 const (
 	always    = "spec.loadBalancerIP\nspec.loadBalancerClass"
 	nodePorts = "\nspec.ports.*.nodePort\nspec.healthCheckNodePort"
@@ -46,7 +46,7 @@ const (
 
 func outgoing(ctx sdk.Context, service sdk.Object) error {
 	checkDirectConnections(ctx, service)
-	kind := "" // of most Services, for which no text has to be copied
+	kind := "" // stays empty for most Services, so that no text is copied
 	if !service.Is("spec.type", "ClusterIP") {
 		kind = service.String("spec.type")
 	}
@@ -54,12 +54,12 @@ func outgoing(ctx sdk.Context, service sdk.Object) error {
 	if kind == "LoadBalancer" {
 		setLoadBalancerClass(ctx, service)
 	}
-	// Last: an annotation that does not cross still says how the Service does.
+	// Filter last: an excluded annotation still affects the Service.
 	sdk.FilterMetadata(ctx, service)
 	return nil
 }
 
-// assigned returns the paths of what the provider assigns by itself.
+// assigned returns the paths of the fields that the provider assigns.
 func assigned(service sdk.Object, kind string) string {
 	switch kind {
 	case "NodePort", "LoadBalancer":
@@ -74,7 +74,7 @@ func assigned(service sdk.Object, kind string) string {
 	return always + addresses + nodePorts
 }
 
-// assignedHeadless returns them for a Service without cluster IP.
+// assignedHeadless returns these paths for a Service without cluster IP.
 func assignedHeadless(service sdk.Object) string {
 	if service.Len("spec.selector") == 0 {
 		return always
@@ -82,15 +82,15 @@ func assignedHeadless(service sdk.Object) string {
 	return always + families
 }
 
-// setLoadBalancerClass sets the negotiated class; the consumer's own means
-// nothing to the provider.
+// setLoadBalancerClass sets the negotiated class. The
+// consumer's class has no meaning for the provider.
 func setLoadBalancerClass(ctx sdk.Context, service sdk.Object) {
 	if class := ctx.LoadBalancerClass(); class != "" {
 		service.SetString("spec.loadBalancerClass", class)
 	}
 }
 
-// checkDirectConnections warns of a value that means nothing.
+// checkDirectConnections warns about an invalid value of the annotation.
 func checkDirectConnections(ctx sdk.Context, service sdk.Object) {
 	value, set := service.Lookup("metadata.annotations[" + wire.UseDirectConnectionsAnnotation + "]")
 	if !set {

@@ -16,28 +16,28 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Case is one crossing of an object.
+// Case is one crossing of an object: a hook and its input.
 type Case struct {
 	Hook    host.Hook
 	Object  map[string]any
 	Context map[string]any
 	Config  map[string]any
-	// Remap lists addresses and what they are on the other side; nil leaves
-	// every address as it is.
+	// Remap maps addresses to their translations on the other
+	// side. If it is nil, every address stays unchanged.
 	Remap map[string]any
 }
 
-// Outcome is what became of it. Exactly one of Object, SkipReason and Err is set.
+// Outcome is the result of a Case. Exactly one of Object, SkipReason and Err is set.
 type Outcome struct {
 	Object     map[string]any
 	SkipReason string
 	Err        error
 	Warnings   []string
 	Fuel       int64
-	Memory     int // bytes that the instance has come to, in this case or an earlier one
+	Memory     int // bytes of the instance, including growth in earlier cases
 }
 
-// failure returns what the plugin or the host said, without who said it.
+// failure returns the message of the plugin or the host, without its name.
 func (o Outcome) failure() string {
 	if o.Err == nil {
 		return ""
@@ -54,7 +54,7 @@ func (c Case) clone() Case {
 	return c
 }
 
-// remapIP answers for the network.
+// remapIP translates an address in place of the network.
 func (c Case) remapIP(ip string) (string, bool) {
 	if c.Remap == nil {
 		return ip, true
@@ -63,8 +63,8 @@ func (c Case) remapIP(ip string) (string, bool) {
 	return mapped, ok
 }
 
-// again is the case in which the result crosses once more: addresses of the
-// other side stay what they are, and restarts were counted.
+// again returns the case for a second crossing of the result: addresses
+// of the other side stay unchanged, and restarts are already counted.
 func (c Case) again(object map[string]any) Case {
 	c.Object = object
 	if c.Context != nil {
@@ -82,8 +82,8 @@ func (c Case) again(object map[string]any) Case {
 	return c
 }
 
-// withLostAnnotations returns the result of a crossing with the annotations that were not to be reflected: they are not
-// there, and yet have had their meaning.
+// withLostAnnotations adds the annotations that are excluded from reflection
+// to the result of a crossing: they have been removed, but have taken effect.
 func (c Case) withLostAnnotations(result map[string]any) map[string]any {
 	patch, _ := c.Context["offloadingPatch"].(map[string]any)
 	globs, _ := patch["annotationsNotReflected"].([]any)
@@ -107,7 +107,7 @@ func (c Case) withLostAnnotations(result map[string]any) map[string]any {
 	return result
 }
 
-// readCase reads a case folder.
+// readCase reads one case folder.
 func readCase(dir string) (Case, error) {
 	var c Case
 	for _, file := range []struct {

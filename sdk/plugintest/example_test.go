@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/sdk/plugintest"
 )
 
-// test is what `go test` passes to a test. An example has none, so that this one prints failures.
+// test is the argument of a test function. An example has none, so this one prints failures.
 type test struct {
 	testing.TB
 	cleanups []func()
@@ -30,7 +30,7 @@ func (t *test) end() {
 	}
 }
 
-// Check runs a compiled plugin on the real host. It fails the test if the plugin is at fault, or is not idempotent.
+// Check runs a compiled plugin on the real host. The test fails if the plugin is faulty or not idempotent.
 func ExampleCheck() {
 	t := &test{}
 	defer t.end()

@@ -10,15 +10,15 @@ import (
 	"slices"
 )
 
-// corpus is what objects are made of.
+// corpus is the material for generated objects.
 type corpus struct {
 	cases   []Case
 	scalars map[string][]any // the values of the cases, by type
 }
 
-// generator makes objects that nobody thought of out of those that somebody
-// did: it crosses the cases with each other, drops, repeats and reorders what
-// is in them, and adds fields that no plugin has heard of.
+// generator makes unforeseen objects from the objects of the cases:
+// it crosses the cases with each other, drops, repeats and reorders
+// their values, and adds fields that are unknown to every plugin.
 type generator struct {
 	*corpus
 	rng *rand.Rand
@@ -34,8 +34,8 @@ func newCorpus(cases map[string]Case) *corpus {
 	return c
 }
 
-// collect remembers the scalars of a value, and keys, which are often named by
-// strings elsewhere.
+// collect remembers the scalars of a value and its
+// keys, because strings elsewhere often refer to keys.
 func (c *corpus) collect(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -57,7 +57,7 @@ func (c *corpus) remember(v any) {
 	c.scalars[kind] = append(c.scalars[kind], v)
 }
 
-// make makes one case. The same seed gives the same.
+// make generates one case. The same seed gives the same case.
 func (c *corpus) make(seed uint64) Case {
 	g := &generator{corpus: c, rng: rand.New(rand.NewPCG(seed, 0))}
 	return g.next()
@@ -83,8 +83,8 @@ func (g *generator) next() Case {
 
 func (g *generator) pick() Case { return g.cases[g.rng.IntN(len(g.cases))].clone() }
 
-// mutate changes something in v; donor is a value at the same place of another
-// case.
+// mutate changes something in v. donor is the
+// value at the same place in another case.
 func (g *generator) mutate(v, donor any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -110,7 +110,7 @@ func (g *generator) mutateMap(m, donor map[string]any) any {
 		if key := g.key(donor); key != "" {
 			m[key] = donor[key]
 		}
-	default: // further down
+	default: // a change further down
 		if key := g.key(m); key != "" {
 			m[key] = g.mutate(m[key], donor[key])
 		}
@@ -142,7 +142,7 @@ func (g *generator) mutateList(l, donor []any) any {
 	return l
 }
 
-// scalar returns another value of the type, now and then one of another type.
+// scalar returns another value of the same type, or occasionally of another type.
 func (g *generator) scalar(v any) any {
 	if g.rng.IntN(20) == 0 {
 		return g.unknown(1)
@@ -161,7 +161,7 @@ func (g *generator) key(m map[string]any) string {
 	return keys[g.rng.IntN(len(keys))]
 }
 
-// unknown makes a value of any type.
+// unknown returns a value of any type.
 func (g *generator) unknown(depth int) any {
 	kinds := 9
 	if depth == 0 {

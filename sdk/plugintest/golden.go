@@ -26,7 +26,7 @@ const (
 	warningsFile = "warnings.txt"
 )
 
-// golden returns the files of an outcome and their content.
+// golden returns the content of an outcome's golden files by name.
 func golden(out Outcome) map[string]string {
 	files := map[string]string{}
 	switch {
@@ -43,8 +43,8 @@ func golden(out Outcome) map[string]string {
 	return files
 }
 
-// checkWorks returns an error if the plugin neither changes, skips nor refuses the object of any case: nobody expects the traps of a module that
-// never works.
+// checkWorks returns an error if the plugin neither changes, skips nor refuses the
+// object of any case. The traps of a module that never works are not expected results.
 func (m *Module) checkWorks(t testing.TB, cases map[string]Case) error {
 	var first error
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
@@ -63,8 +63,8 @@ func (m *Module) checkWorks(t testing.TB, cases map[string]Case) error {
 	return fmt.Errorf("the plugin works in none of %d cases, so no expected result is written: %w", len(cases), first)
 }
 
-// compareGolden compares an outcome with the files of its case, or writes them. A fault of the plugin, which fails the test, is
-// never written as the expected result.
+// compareGolden compares an outcome with the golden files of its case, or writes them.
+// A fault of the plugin fails the test and is never written as the expected result.
 func compareGolden(t testing.TB, dir string, out Outcome) {
 	t.Helper()
 	if *update && !expected(out.Err) {
@@ -82,8 +82,8 @@ func compareGolden(t testing.TB, dir string, out Outcome) {
 	}
 }
 
-// compareFile compares a file with what it should hold, or should not be there
-// for, and returns what is wrong.
+// compareFile compares a file with its expected content, or
+// checks that it does not exist, and returns the difference.
 func compareFile(path, got string, have bool) string {
 	text, err := os.ReadFile(path)
 	switch {
@@ -119,7 +119,7 @@ func write(t testing.TB, path, text string, have bool) {
 	}
 }
 
-// unified is the diff as every developer reads it.
+// unified returns a unified diff.
 func unified(want, got string) string {
 	diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
 		A: difflib.SplitLines(want), B: difflib.SplitLines(got),

@@ -28,10 +28,10 @@ type Module struct {
 	wasm []byte
 
 	mu     sync.Mutex
-	loaded map[string]*host.Plugin // by configuration
+	loaded map[string]*host.Plugin // keyed by configuration
 }
 
-// Open reads a module; the host is closed when the test ends.
+// Open reads a module into a new host, which is closed when the test ends.
 func Open(t testing.TB, path string) *Module {
 	t.Helper()
 	wasm, err := os.ReadFile(path)
@@ -52,7 +52,7 @@ func Open(t testing.TB, path string) *Module {
 	return &Module{host: h, name: name, wasm: wasm, loaded: map[string]*host.Plugin{}}
 }
 
-// plugin loads the module with a configuration, each once.
+// plugin loads the module, once per configuration.
 func (m *Module) plugin(t testing.TB, config map[string]any) (*host.Plugin, error) {
 	key, err := json.Marshal(config)
 	if err != nil {
@@ -70,7 +70,7 @@ func (m *Module) plugin(t testing.TB, config map[string]any) (*host.Plugin, erro
 	return p, err
 }
 
-// Run lets the object cross. A module that cannot be loaded ends the test.
+// Run runs the plugin on a case. A module that cannot be loaded ends the test.
 func (m *Module) Run(t testing.TB, c Case) Outcome {
 	t.Helper()
 	out, err := m.try(t, c)
@@ -80,7 +80,7 @@ func (m *Module) Run(t testing.TB, c Case) Outcome {
 	return out
 }
 
-// try lets the object cross; its error is that of loading the module.
+// try runs the plugin on a case. Its error is about loading the module.
 func (m *Module) try(t testing.TB, c Case) (Outcome, error) {
 	p, err := m.plugin(t, c.Config)
 	if err != nil {
@@ -113,8 +113,8 @@ func (m *Module) try(t testing.TB, c Case) (Outcome, error) {
 	return out, nil
 }
 
-// guard is the host's for the kind, but for what it would do to the object by
-// itself: a test is to see the work of the plugin alone.
+// guard returns the host's guard for the kind without its own
+// changes to the object: a test checks the work of the plugin alone.
 func guard(c Case) host.Guard {
 	kind, _ := c.Object["kind"].(string)
 	g := host.DefaultGuard(kind)
@@ -122,7 +122,7 @@ func guard(c Case) host.Guard {
 	return g
 }
 
-// runNative does the same with the native build.
+// runNative runs a case with the native build.
 func runNative(p *sdk.Plugin, c Case) Outcome {
 	result, err := p.RunNative(sdk.Call{
 		Hook:    sdk.Hook(c.Hook),

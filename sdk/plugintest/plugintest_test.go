@@ -23,7 +23,7 @@ const (
 	cases   = "../../plugins/service/testdata"
 )
 
-// recorder is a test whose failures are what is tested.
+// recorder records failures, so that a test can check them.
 type recorder struct {
 	testing.TB
 	errors []string
@@ -94,8 +94,8 @@ func TestCompareFile(t *testing.T) {
 	}
 }
 
-// TestCheckFinds what Check is for: a native build that does something else,
-// and a hook that is not idempotent.
+// TestCheckFinds checks that Check finds a native build
+// with other results, and a hook that is not idempotent.
 func TestCheckFinds(t *testing.T) {
 	all, err := readCases(cases)
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func TestGeneratorIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestConcurrentRuns is for the race detector.
+// TestConcurrentRuns runs cases concurrently, for the race detector.
 func TestConcurrentRuns(t *testing.T) {
 	all, err := readCases(cases)
 	require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestConcurrentRuns(t *testing.T) {
 	group.Wait()
 }
 
-// A plugin that never works has no results to expect; deliberate refusals are results.
+// TestFaultsAreNotExpectedResults checks that a plugin that never works has no expected results. Refusals are results.
 func TestFaultsAreNotExpectedResults(t *testing.T) {
 	*update = true
 	defer func() { *update = false }()
@@ -189,6 +189,6 @@ func TestFaultsAreNotExpectedResults(t *testing.T) {
 	}
 
 	refused.Config = map[string]any{"unknown": true}
-	misconfigured := Open(t, "../../plugins/pod/pod.wasm") // whose schema has no such field
+	misconfigured := Open(t, "../../plugins/pod/pod.wasm") // its schema has no such field
 	require.ErrorContains(t, misconfigured.checkWorks(t, map[string]Case{"a": refused}), "unknown")
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// Property makes count objects out of the cases below dir, always the same
-// ones, and runs [Check] on each. It fails at the first that does not pass and
-// shows the object.
+// Property generates count objects from the cases below dir,
+// always the same ones, and runs [Check] on each. It fails
+// at the first object that does not pass, and shows it.
 func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 	t.Helper()
 	cases, err := readCases(dir)
@@ -34,7 +34,7 @@ func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 	}
 }
 
-// Fuzz is the same with go test -fuzz as the source of seeds.
+// Fuzz is like [Property], with go test -fuzz as the source of seeds.
 func Fuzz(f *testing.F, module, dir string, opts ...Option) {
 	f.Helper()
 	cases, err := readCases(dir)
@@ -54,7 +54,7 @@ func Fuzz(f *testing.F, module, dir string, opts ...Option) {
 	})
 }
 
-// outcomes counts what became of the objects.
+// outcomes counts the objects by outcome.
 type outcomes struct{ crossed, skipped, refused int }
 
 func (o *outcomes) add(out Outcome) {
@@ -68,8 +68,8 @@ func (o *outcomes) add(out Outcome) {
 	}
 }
 
-// expected reports an error that a malformed object may end in. The others are
-// faults of the plugin: a trap, no fuel left, a write where it may not.
+// expected reports whether err is a valid result for a malformed object. Other
+// errors are faults of the plugin: a trap, no fuel left, a forbidden write.
 func expected(err error) bool {
 	var refused *host.PluginFailedError
 	var access *host.AccessError

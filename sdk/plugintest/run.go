@@ -23,8 +23,8 @@ type Option func(*options)
 
 type options struct{ native *sdk.Plugin }
 
-// Native gives the plugin that sdk.Register returned, to check that the native
-// build does the same as the module.
+// Native sets the plugin that sdk.Register returned,
+// to check that the native build and the module agree.
 func Native(plugin *sdk.Plugin) Option {
 	return func(o *options) { o.native = plugin }
 }
@@ -59,8 +59,8 @@ func Run(t *testing.T, module, dir string, opts ...Option) {
 	}
 }
 
-// Check runs one case and checks what holds for every plugin: the input is left
-// alone, the hook is idempotent, and both builds agree.
+// Check runs one case and checks the properties of every plugin: the
+// input is not modified, the hook is idempotent, and both builds agree.
 func Check(t testing.TB, m *Module, c Case, opts ...Option) Outcome {
 	t.Helper()
 	o := apply(opts)
@@ -78,7 +78,7 @@ func Check(t testing.TB, m *Module, c Case, opts ...Option) Outcome {
 	if out.Object != nil {
 		diff := diffOutcome(out, m.Run(t, c.again(out.Object)))
 		if diff != "" && diffOutcome(out, m.Run(t, c.again(c.withLostAnnotations(out.Object)))) == "" {
-			diff = "" // it is, of an object that still has what was not to be reflected
+			diff = "" // it is idempotent on an object that still has the excluded annotations
 		}
 		if diff != "" {
 			t.Errorf("the hook is not idempotent, it changes its own result (-once +twice):\n%s", diff)
@@ -101,8 +101,8 @@ func compareBuilds(t testing.TB, module, native Outcome) {
 	}
 }
 
-// diffOutcome compares objects and skips. The texts of errors differ between
-// the builds, that there is one does not.
+// diffOutcome compares objects and skips. Errors are only compared
+// by their presence, because their texts differ between the builds.
 func diffOutcome(a, b Outcome) string {
 	if (a.Err != nil) != (b.Err != nil) {
 		return cmp.Diff(a.failure(), b.failure())
@@ -110,7 +110,7 @@ func diffOutcome(a, b Outcome) string {
 	return diff(a.Object, b.Object) + diff(a.SkipReason, b.SkipReason)
 }
 
-// diff is cmp.Diff, quicker for values that are equal.
+// diff returns cmp.Diff, faster for equal values.
 func diff(a, b any) string {
 	if reflect.DeepEqual(a, b) {
 		return ""

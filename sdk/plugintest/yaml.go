@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// decode reads YAML into the types that an informer's cache has: whole numbers
-// are int64.
+// decode decodes YAML into the types of an
+// informer's cache: whole numbers become int64.
 func decode(text []byte) (map[string]any, error) {
 	text, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -54,7 +54,7 @@ func typed(v any) any {
 	return v
 }
 
-// encode writes YAML as golden files have it: keys sorted.
+// encode encodes an object in the format of golden files: with sorted keys.
 func encode(object map[string]any) string {
 	text, err := yaml.Marshal(object)
 	if err != nil {
@@ -63,7 +63,7 @@ func encode(object map[string]any) string {
 	return string(text)
 }
 
-// clone copies a decoded value.
+// clone returns a deep copy of a decoded value.
 func clone(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -3,12 +3,12 @@
 
 //go:build wasip1
 
-// A plugin of the portable tier: it is written with Extism's PDK and knows nothing of Refract's SDK, so a plugin in Rust, C or
-// JavaScript looks the same. It labels what crosses with the team that its configuration names, and keeps objects of the team
-// "private" from the provider.
+// A plugin of the portable tier: it is written with Extism's PDK and does not use Refract's
+// SDK, so a plugin in Rust, C or JavaScript looks the same. It labels objects with the team
+// in its configuration, and keeps objects of the team "private" from the provider.
 //
-// The object comes as JSON, which costs more than the handles of the SDK the larger it is. The answer is a JSON Patch: it says nothing
-// of the fields that the plugin does not touch, so they stay as they are.
+// The object is passed as JSON, so the cost grows with its size, unlike with the handles
+// of the SDK. The answer is a JSON Patch: fields that it does not mention stay unchanged.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/extism/go-pdk"
 )
 
-// input is what a module of the portable tier gets; everything that the plugin does not read is left out here.
+// input is the input of a module of the portable tier, without the parts that the plugin does not read.
 type input struct {
 	Object struct {
 		Metadata struct {
@@ -58,7 +58,7 @@ func fail(err error) int32 {
 	return 1
 }
 
-// label returns the patch that sets the label, or why the object stays.
+// label returns the patch that sets the label, or the reason why the object is not reflected.
 func label(in *input) (any, error) {
 	team, labels := in.Config.Team, in.Object.Metadata.Labels
 	switch {

@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// An example plugin: labels and annotations of cloud vendors stay on this cluster. They
-// mean something to the controllers of the consumer's cloud alone, and where
-// the provider runs in another cloud they are noise at best; at worst its
-// controllers act on them.
+// An example plugin: labels and annotations of cloud vendors stay
+// on this cluster. They have a meaning only for the controllers
+// of the consumer's cloud. If the provider runs in another cloud
+// they are noise at best; at worst its controllers act on them.
 //
 // README.md shows how to write, build, test and use a plugin like this one.
 package main
@@ -23,9 +23,9 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// vendors is what is removed where the configuration lists nothing, one glob a
-// line. In front of the slash stands the domain of whoever gave the key its
-// meaning.
+// vendors are the globs that are removed if the configuration
+// lists none, one glob per line. The part before the slash is
+// the domain of the vendor that defined the key.
 const vendors = `*.amazonaws.com/*
 *.eksctl.io/*
 alb.ingress.kubernetes.io/*
@@ -49,8 +49,8 @@ func outgoing(ctx sdk.Context, object sdk.Object) error {
 	return nil
 }
 
-// strip removes the keys that match the configured globs. An empty list is a
-// list: it removes nothing.
+// strip removes the keys that match the configured globs.
+// An empty list counts as configured: it removes nothing.
 func strip(from sdk.StringMap, configured sdk.Node) {
 	removed := 0
 	if configured.Exists() {

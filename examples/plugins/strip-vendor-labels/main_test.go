@@ -19,7 +19,7 @@ func TestCases(t *testing.T) {
 	plugintest.Run(t, module, "testdata", plugintest.Native(plugin))
 }
 
-// TestProperties does so with objects that nobody thought of.
+// TestProperties runs it with generated objects.
 func TestProperties(t *testing.T) {
 	plugintest.Property(t, module, "testdata", 1000, plugintest.Native(plugin))
 }

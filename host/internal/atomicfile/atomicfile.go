@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile writes files that appear whole or not at all.
+// Package atomicfile writes files atomically: the whole content appears, or none of it.
 package atomicfile
 
 import (
@@ -14,12 +14,12 @@ import (
 
 const (
 	tempPrefix = ".tmp-"
-	// abandonedAge is the age from which on a temporary file is one of a process that was killed.
+	// abandonedAge is the age at which a temporary file is considered left over from a process that was killed.
 	abandonedAge = time.Hour
 )
 
-// Write puts content in the place of path, whose folder is made when missing. A file, link or folder that is in its place is
-// replaced. The content may be lost or damaged by a power cut: whoever reads it compares it with a digest.
+// Write replaces the content of path. A missing folder is created. A file, link or folder at path is replaced. A power
+// cut may lose or damage the content: verify it with a digest when reading it.
 func Write(path string, content []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -51,7 +51,7 @@ func replace(temp, path string) error {
 	return os.Rename(temp, path)
 }
 
-// RemoveAbandoned removes what Write left in a folder when its process was killed.
+// RemoveAbandoned removes the temporary files that Write left in a folder when its process was killed.
 func RemoveAbandoned(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {

@@ -12,9 +12,9 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Check validates a configuration, nil for an empty one, against a schema of draft 2020-12 or 7; one that is empty takes anything.
-// References are refused: the plugin's author writes the schema, and one that refers to itself would have the host follow
-// it until its stack is full, which ends the process.
+// Check validates a configuration, nil for an empty one, against a schema of draft 2020-12 or 7. An empty schema
+// accepts everything. References are refused: the plugin's author writes the schema, and a cyclic reference would
+// overflow the host's stack, which ends the process.
 func Check(schema, config map[string]any) (err error) {
 	if len(schema) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func resolve(schema map[string]any) (*jsonschema.Resolved, error) {
 	return parsed.Resolve(nil)
 }
 
-// refers reports whether there is a reference anywhere. A property may have that name.
+// refers reports whether the schema contains a reference. A property may have that name.
 func refers(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:

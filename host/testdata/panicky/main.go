@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A plugin that sleeps and then panics, or, for other kinds than ConfigMap, returns.
+// A plugin that sleeps and then panics for ConfigMaps, and returns for other kinds.
 package main
 
 import (

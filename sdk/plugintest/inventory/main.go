@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A plugin that writes down what it reads. It is there for its test: the parts
-// of the SDK that no default plugin needs, compiled by TinyGo and on the real
-// host, must give what the native build gives.
+// A plugin that records every value it reads. It exists for its test: the
+// parts of the SDK that no default plugin uses, compiled by TinyGo and
+// run on the real host, must give the same results as the native build.
 package main
 
 import "github.com/refract-project/refract/sdk"
@@ -35,7 +35,7 @@ func names(ctx sdk.Context, object sdk.Object, into sdk.Node) {
 	into.SetString("ingressClass", ctx.IngressClass())
 }
 
-// stringMap writes down a map; its keys app and odd]key are read one by one.
+// stringMap records a map. The keys app and odd]key are read individually.
 func stringMap(from sdk.StringMap, into sdk.Node) {
 	into.SetInt("length", int64(from.Len()))
 	into.SetBool("has", from.Has("app"))

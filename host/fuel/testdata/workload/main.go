@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The workload that the fuel pass is tested and measured on: what plugins and their runtime do, without a
+// The workload for tests and benchmarks of the fuel pass: typical work of plugins and their runtime, without a
 // host. Every export returns a checksum, so that two builds can be compared. Built by ../workload.sh.
 package main
 
