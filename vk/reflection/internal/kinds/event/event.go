@@ -24,6 +24,10 @@ import (
 // be many. With the backoff that is about four minutes.
 const eventTries = 20
 
+// ignoredTries bounds the tries of an Event that is shown although a plugin with ignoreFailure failed, about two minutes: until then it counts
+// as waiting, of which a namespace has WaitingMost.
+const ignoredTries = 5
+
 // Warnings are shown at once, as long as there are not many: a provider that floods a namespace with them gets this much of
 // this cluster's API server.
 const (
@@ -134,9 +138,12 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		if err != nil && h.worthAnotherTry(key, err, about) {
 			return err
 		}
-		if err == nil && w.IgnoredPluginFailure() {
+		if err == nil && w.IgnoredPluginFailure() && h.Tries(key) < ignoredTries {
 			in.record(key.Name, e)
 			return nil
+		}
+		if err == nil {
+			h.Forget(key) // The next change of the Event begins with short delays and all of its tries.
 		}
 		in.close(key.Name, e)
 		return err
