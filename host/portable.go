@@ -48,7 +48,7 @@ const (
 
 // portableOutputPerByte is the number of bytes that an answer may write for each byte of the input, in addition to Limits.OutputBytes. A value
 // counts 8 bytes and its text, see document.Node.Assign, and has at least 2 bytes of JSON, including the comma or bracket. So an answer that
-// repeats the object stays within the limit, and no answer becomes a multiple of the object.
+// repeats the object stays within the limit. A JSON Patch that copies values many times becomes at most about five times the object.
 const portableOutputPerByte = 4
 
 // grantForInput raises fuel and memory of the present call. An instance that took the memory is not used again, see Chain.endCall.
