@@ -124,7 +124,7 @@ test-skew: tools node-tools ## Join clusters of which one runs an earlier revisi
 	REFRACT_NODES=required REFRACT_SKEW=$(FROM) go test -v -timeout $(TEST_TIMEOUT) -run TestVersionSkew ./test/nodes
 
 # Lines that a branch adds must not be too long; there are older ones. On the base itself nothing is added.
-LINT_BASE ?= main
+LINT_BASE ?= $(shell git rev-parse --verify --quiet main >/dev/null && echo main || echo origin/main)
 golangci := go tool -modfile=hack/lint/go.mod golangci-lint
 .PHONY: lint
 lint: ## Check formatting, go vet, staticcheck and the conventions in .golangci.yml

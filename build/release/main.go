@@ -69,6 +69,9 @@ func newCommand() *cobra.Command {
 
 // run makes everything. The steps that push are the last ones.
 func (r *release) run(ctx context.Context) error {
+	if r.snapshot && r.push != "" && !r.plainHTTP {
+		return errors.New("--snapshot: only the files of a release are pushed, since a push overwrites the images of that version; to try it, push to a registry on this machine with --plain-http")
+	}
 	if !r.snapshot {
 		if err := r.checkVersion(ctx); err != nil {
 			return err

@@ -60,7 +60,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 		"--cluster-id=a --resync-period=0s":                "--resync-period is 0s: use a positive duration",
 		"--cluster-id=a --log-format=xml":                  "--log-format is \"xml\": use text or json",
 		"--cluster-id=a --kubeconfig=options.go":           "--kubeconfig=options.go cannot be used",
-		"--cluster-id=a --kubeconfig=" + unreachable:       "https://127.0.0.1:1, unexpected response of the API server",
+		"--cluster-id=a --kubeconfig=" + unreachable:       "https://127.0.0.1:1, the API server cannot be reached",
 		"--cluster-id=a --default-limits-enforcement=some": "--default-limits-enforcement is \"some\": use None, Soft or Hard",
 		"--cluster-id=a --tenant-namespace-pattern-of=x":   "use cluster-id=pattern",
 		"--cluster-id=a --tenant-namespace-pattern-of=x=(": "is not a valid regular expression",

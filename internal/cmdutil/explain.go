@@ -21,6 +21,7 @@ import (
 // the credentials, or lacks the CRDs.
 func Explain(err error) error {
 	var unanswered *url.Error
+	var untrusted *tls.CertificateVerificationError
 	switch {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the cluster does not know this kind: install Refract's CRDs first, for instance with its Helm chart (%w)", err)
@@ -28,8 +29,10 @@ func Explain(err error) error {
 		return fmt.Errorf("the API server rejects the credentials of the kubeconfig: log in again, or choose another context or kubeconfig (%w)", err)
 	case isDiscoveryForbidden(err):
 		return fmt.Errorf("the API server does not tell this user which kinds it has: the context may have no credentials, or those of a user without the role system:discovery (%w)", err)
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("the certificate of the API server cannot be verified: check the server and the certificate authority of the kubeconfig (%w)", err)
 	case errors.As(err, &unanswered) && !errors.Is(err, context.Canceled):
-		return fmt.Errorf("unexpected response of the API server: check that it runs, and the server and credentials of the kubeconfig (%w)", err)
+		return fmt.Errorf("the API server cannot be reached: check that it runs, and the server of the kubeconfig (%w)", err)
 	}
 	return err
 }

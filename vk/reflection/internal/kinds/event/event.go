@@ -24,6 +24,10 @@ import (
 // to write. With the backoff, the attempts take about four minutes.
 const eventTries = 20
 
+// ignoredTries limits the attempts for an Event that is shown although a plugin with ignoreFailure failed, to about two
+// minutes. Until then the Event counts as waiting, and a namespace has at most WaitingMost of these.
+const ignoredTries = 5
+
 // Limits on warnings. Within them, warnings are shown at once. They bound the load on this cluster's API server from a
 // provider that floods a namespace with warnings.
 const (
@@ -136,9 +140,12 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		if err != nil && h.worthAnotherTry(key, err, about) {
 			return err
 		}
-		if err == nil && w.IgnoredPluginFailure() {
+		if err == nil && w.IgnoredPluginFailure() && h.Tries(key) < ignoredTries {
 			in.record(key.Name, e)
 			return nil
+		}
+		if err == nil {
+			h.Forget(key) // The next change of the Event begins with short delays and all of its tries.
 		}
 		in.close(key.Name, e)
 		return err
