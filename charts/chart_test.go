@@ -70,8 +70,7 @@ func TestEveryObjectDecodesStrictlyAndIsLabelled(t *testing.T) {
 	}
 }
 
-// The chart and package rbac must grant the same: what tests run under is
-// what users install.
+// The chart and package rbac must grant the same permissions, so that users install the permissions that tests use.
 func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 	kubelet := func(name string) []rbac.Object {
 		subject := rbac.ServiceAccount("liqo-tenant-milan", name)
@@ -98,7 +97,8 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 	}
 }
 
-// A provider that isolates remote namespaces itself, or whose nodes must be drained at any time, takes no such objects of consumers.
+// A provider that isolates remote namespaces itself, or whose nodes must be drained at any time, does not permit
+// consumers to create such objects.
 func TestKindsThatAProviderDoesNotTake(t *testing.T) {
 	for value, resource := range map[string]string{"networkPolicies": "networkpolicies", "podDisruptionBudgets": "poddisruptionbudgets"} {
 		for _, granted := range []bool{true, false} {
@@ -124,7 +124,7 @@ func key(object rbac.Object) string {
 	return fmt.Sprintf("%T %s/%s", object, object.GetNamespace(), object.GetName())
 }
 
-// grantOf returns what an RBAC object grants, and nil for any other.
+// grantOf returns the permissions or the binding in an RBAC object, and nil for other objects.
 func grantOf(object rbac.Object) any {
 	type binding struct {
 		Role     rbacv1.RoleRef
@@ -143,7 +143,8 @@ func grantOf(object rbac.Object) any {
 	return nil
 }
 
-// Somebody must let virtual kubelets into offloaded namespaces.
+// Without a controller manager that binds the role of virtual kubelets in offloaded namespaces, the chart binds it in
+// all namespaces.
 func TestConsumerWithoutManager(t *testing.T) {
 	vals := values(t, "consumer")
 	all := objects(t, vals)
@@ -177,7 +178,8 @@ func TestRolePrefixIsAValue(t *testing.T) {
 	}
 }
 
-// Liqo's tools select by these labels, and read the version and the settings of the one Deployment that they find.
+// Liqo's tools select the controller manager by these labels, and read version and settings from the one Deployment
+// that they find.
 func TestLiqoFindsTheControllerManager(t *testing.T) {
 	found := func(vals map[string]any) (names []string) {
 		for _, object := range objects(t, vals) {
@@ -197,7 +199,8 @@ func TestLiqoFindsTheControllerManager(t *testing.T) {
 	require.Empty(t, found(beside), "Liqo's tools take a second one for an error")
 }
 
-// liqoctl generate peering-user binds the one Role and the one ClusterRole of this component. Where nobody answers Tenants there are none.
+// liqoctl generate peering-user binds the one Role and the one ClusterRole of this component. They do not exist if
+// Tenants are not reconciled.
 func TestLiqoFindsTheRolesOfPeeringUsers(t *testing.T) {
 	found := func(vals map[string]any) (names []string) {
 		for _, object := range objects(t, vals) {
@@ -216,7 +219,7 @@ func TestLiqoFindsTheRolesOfPeeringUsers(t *testing.T) {
 	require.Empty(t, found(pair))
 }
 
-// Liqo's tools find the id of a cluster in a ConfigMap with a label.
+// Liqo's tools find the ID of a cluster in a ConfigMap with a label.
 func TestLiqoFindsTheClusterID(t *testing.T) {
 	for _, name := range []string{"provider", "pair", "authentication"} {
 		id := get[*corev1.ConfigMap](t, objects(t, values(t, name)), releaseName+"-clusterid-configmap")
@@ -233,7 +236,8 @@ func TestLiqoFindsTheClusterID(t *testing.T) {
 	}
 }
 
-// A provider of consumers that run Liqo has what these look for, and the rights that their admission needs; others have neither.
+// A provider for consumers that run Liqo has the objects that these look for, and the permissions to admit them.
+// Other providers have neither.
 func TestAuthentication(t *testing.T) {
 	vals := values(t, "authentication")
 	vals["authentication"].(map[string]any)["peeringUsers"] = true
@@ -273,7 +277,8 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// Consumers are told what a provider offers without any right to sign certificates, unless the administrator turns it off.
+// A provider publishes offers to consumers without any permission to sign certificates, unless the administrator
+// disables it.
 func TestOffers(t *testing.T) {
 	const role = "liqo-controller-manager-resource-offers"
 	arguments := func(vals map[string]any) []string {
@@ -296,7 +301,7 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// No label of a provider is accepted unless the values say so.
+// No label of a provider is accepted unless the values allow it.
 func TestAcceptedOfferLabels(t *testing.T) {
 	arguments := func(vals map[string]any) []string {
 		return get[*appsv1.Deployment](t, objects(t, vals), releaseName+"-controller-manager").Spec.Template.Spec.Containers[0].Args
@@ -310,7 +315,7 @@ func TestAcceptedOfferLabels(t *testing.T) {
 	mustFail(t, vals, "acceptedOfferLabels")
 }
 
-// Beside Liqo nothing is installed that its chart has installed already.
+// Beside Liqo, the chart does not install objects that Liqo's chart has already installed.
 func TestBesideLiqo(t *testing.T) {
 	vals := values(t, "pair")
 	vals["adoptLiqo"] = true
@@ -373,7 +378,7 @@ func TestVirtualNodeMergesValues(t *testing.T) {
 	}
 }
 
-// What an entry says of its own virtual kubelet goes into a template of its own, the others share one.
+// A virtual kubelet with settings of its own has a template of its own. The others share one template.
 func TestVirtualKubeletsOfTheirOwnSettings(t *testing.T) {
 	all := deployed(t, values(t, "pair"))
 	own, shared := get[*appsv1.Deployment](t, all, "vk-milan"), get[*appsv1.Deployment](t, all, "vk-milan-gpu")
@@ -408,7 +413,7 @@ func TestVirtualKubeletFollowsItsValues(t *testing.T) {
 	}
 }
 
-// Offloaded pods may use the API server unless somebody says no, for all virtual kubelets or for one.
+// Offloaded pods may use the API server unless it is disabled, for all virtual kubelets or for one.
 func TestAPIServerSupport(t *testing.T) {
 	const flag, mode = "--enable-apiserver-support", "--apiserver-support-mode"
 	given := func(all, one []any) (found []string, mayRequest bool) {
@@ -493,7 +498,7 @@ func TestNotesNameEveryVirtualNode(t *testing.T) {
 	}
 }
 
-// Virtual kubelets bear the labels by which the reflection and users find them.
+// Virtual kubelets have the labels that reflection and users select by.
 func TestVirtualKubeletsAreLabelled(t *testing.T) {
 	labels := get[*appsv1.Deployment](t, deployed(t, values(t, "consumer")), "vk-turin").Spec.Template.Labels
 	for key, want := range map[string]string{
@@ -505,7 +510,7 @@ func TestVirtualKubeletsAreLabelled(t *testing.T) {
 	}
 }
 
-// What is installed is what tests and demo run with.
+// The chart installs the same webhook configuration as tests and the demo.
 func TestWebhookAsksAboutThePodsThatItIsFor(t *testing.T) {
 	vals := values(t, "provider")
 	vals["webhook"] = map[string]any{"failurePolicy": "Fail", "port": 10443}
@@ -544,7 +549,7 @@ func TestWebhookAsksAboutThePodsThatItIsFor(t *testing.T) {
 	}
 }
 
-// API servers are identified where the operator says by whom their certificates are signed.
+// Client certificates are required from API servers if the operator configures their CA.
 func TestWebhookAsksForCertificates(t *testing.T) {
 	vals := values(t, "provider")
 	manager := func() corev1.PodSpec {
@@ -593,7 +598,7 @@ func TestStorageClassWaitsForItsFirstPod(t *testing.T) {
 	}
 }
 
-// The chart carries copies, because Helm reads nothing outside of it.
+// The chart contains copies of the CRDs, because Helm reads no files outside of it.
 func TestCRDsAreThoseOfTheAPI(t *testing.T) {
 	want, err := filepath.Glob("../api/crds/*.yaml")
 	if err != nil || len(want) == 0 {

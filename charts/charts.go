@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package charts embeds the Helm chart, which refractctl installs.
+// Package charts embeds the Helm chart that refractctl installs.
 package charts
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed all:refract
 var Refract embed.FS
 
-// AppVersion is the tag of the images that the chart runs unless its values name another.
+// AppVersion returns the tag of the chart's images unless its values set another.
 func AppVersion() string {
 	var chart struct {
 		AppVersion string `json:"appVersion"`
@@ -26,7 +26,8 @@ func AppVersion() string {
 		err = yaml.Unmarshal(text, &chart)
 	}
 	if err != nil || chart.AppVersion == "" {
-		panic(fmt.Sprintf("the embedded chart has no appVersion: %v", err)) // a mistake in this repository, which every test shows
+		// This is a mistake in the repository that every test shows.
+		panic(fmt.Sprintf("the embedded chart has no appVersion: %v", err))
 	}
 	return chart.AppVersion
 }

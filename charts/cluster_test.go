@@ -20,18 +20,18 @@ import (
 func create(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
 	if _, ok := object.(*corev1.Namespace); ok && c.Get(t.Context(), client.ObjectKeyFromObject(object), &corev1.Namespace{}) == nil {
-		return // made above, so that others can be tried in it
+		return // created above, so that other objects can be tested in it
 	}
 	assert.NoErrorf(t, c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)), "%T %s", object, client.ObjectKeyFromObject(object))
 }
 
-// A real API server takes the CRDs of the chart and every object of every
-// case, with strict validation and, for pods, the restricted security standard.
+// A real API server accepts the CRDs of the chart and every object of every case, with strict validation and, for
+// pods, the restricted security standard.
 func TestClusterAcceptsEveryObject(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{
 		CRDPaths:    []string{filepath.Join(chartDir, "crds")},
 		NoScheduler: true,
-		// Nothing is stored, so pods name service accounts that are not there.
+		// Objects are not stored, so pods refer to service accounts that do not exist.
 		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
 	})[0]
 	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})

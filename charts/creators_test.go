@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/controllers/quota"
 )
 
-// While no webhook responds, as in this cluster, which has none, a consumer names no other user as the creator of a ShadowPod, and neither
-// changes nor removes the one that is recorded.
+// While no webhook responds, as in this cluster without a webhook, a consumer cannot set another user as the creator
+// of a ShadowPod, and cannot change or remove the recorded creator.
 func TestCreatorsHoldWithoutTheWebhook(t *testing.T) {
 	h := hold(t)
 	by := func(creator string) func(*offloadingv1beta1.ShadowPod) {
@@ -56,7 +56,8 @@ func TestCreatorsHoldWithoutTheWebhook(t *testing.T) {
 	gpu := h.as("rome-gpu", "rome")
 	changed := recorded.DeepCopy()
 	changed.Labels["tier"] = "gold"
-	h.must(gpu.Update(t.Context(), changed.DeepCopy(), client.DryRunAll)) // what another user of the consumer created stays its own
+	// An update by another user of the consumer keeps the creator.
+	h.must(gpu.Update(t.Context(), changed.DeepCopy(), client.DryRunAll))
 	by("rome-gpu")(changed)
 	h.attempt("taking a ShadowPod over", "cannot be changed or removed", func() error { return gpu.Update(t.Context(), changed.DeepCopy(), client.DryRunAll) })
 

@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { reflectiontest.Main(m) }
 
-// What the policies of a provider deny, the user sees in an Event of the object: the field, and who can allow it. Other objects are reflected.
+// If the policies of a provider deny an object, an Event shows the user the field, and who can allow it. Other
+// objects are still reflected.
 func TestDenialsReachTheUser(t *testing.T) {
 	l := reflectiontest.New(t, reflectiontest.WithDefaultPlugins(t))
 	l.Options.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind, reflection.ConfigMapKind, reflection.IngressKind, reflection.SecretKind)
@@ -78,7 +79,7 @@ func TestDenialsReachTheUser(t *testing.T) {
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}], selector: {app: web}}}`)
 	l.Present(l.Remote, "Service", l.RemoteNS, "web")
 
-	// A change that is denied.
+	// This change is denied.
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {external-dns.alpha.kubernetes.io/hostname: console.milan.example.com}}}`)
 	l.Event(l.Namespace, "Service", "web", "Warning", "metadata.annotations[external-dns.alpha.kubernetes.io/hostname]", remedy)
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "everywhere")

@@ -24,7 +24,8 @@ egress:
       - ipBlock: {cidr: "::/0", except: ["fd00:10::/32", "fe80::/10"]}
       - ipBlock: {cidr: 10.244.7.0/24}`
 
-// Where it is set, a NetworkPolicy of a consumer allows no more egress than the default, and may always allow less. By default it may allow more.
+// With the limit, a NetworkPolicy of a consumer allows no more egress than the default policy. It may always allow
+// less. By default it may allow more.
 func TestEgressOfConsumers(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -53,7 +54,7 @@ func TestEgressOfConsumers(t *testing.T) {
 			"{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.96.0.0/12, 10.244.0.0/17, 169.254.0.0/16]}}]}", "{ports: [{port: 443}], to: [{ipBlock: {cidr: 10.97.0.0/16}}]}",
 		},
 	}
-	// Without the default there is nothing to protect, and without the limit nothing is denied.
+	// Without the default policy there is nothing to protect. Without the limit nothing is denied.
 	open := "{}"
 	h.annotate(remoteNamespace, map[string]string{"wider-egress": "false"})
 	h.must(create(open))
@@ -77,7 +78,7 @@ func TestEgressOfConsumers(t *testing.T) {
 		h.attempt("allowed: "+egress, "", func() error { return create(egress) })
 	}
 
-	// A policy from before stays and can be relabelled, but not widened.
+	// An existing policy stays and can be relabelled, but not widened.
 	existing := policy(remoteNamespace, open)
 	h.must(h.admin.Create(t.Context(), existing))
 	patch := func(text string) error {

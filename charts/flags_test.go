@@ -12,9 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// The commands themselves are asked whether they know the arguments that the
-// chart gives them: a flag that is unknown, or whose value does not parse,
-// fails before --help is looked at.
+// The commands themselves parse the arguments from the chart: an unknown flag, or an invalid value, fails before
+// --help is evaluated.
 func TestCommandsKnowTheirArguments(t *testing.T) {
 	bin := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "-C", "..", "build", "-o", bin, "./cmd/controller-manager", "./cmd/virtual-kubelet")

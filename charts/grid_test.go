@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// setting is one value of the chart, for example to try.
+// setting is a value of the chart to test.
 type setting struct {
 	path  string
 	value any
@@ -42,8 +42,8 @@ type property struct {
 	Properties map[string]*property `json:"properties"`
 }
 
-// settings returns values to try, for each one that the schema has: other than the default, at limits, and such that YAML would take for
-// something else than a string.
+// settings returns values to test for each property of the schema: values other than the default, values at limits,
+// and strings that YAML would parse as another type.
 func settings(t *testing.T) (all []setting) {
 	t.Helper()
 	schema := struct {
@@ -91,7 +91,7 @@ func settings(t *testing.T) (all []setting) {
 	return all
 }
 
-// changed returns the values of a case, changed.
+// changed returns the values of a case with some changes.
 func changed(t *testing.T, base string, changes ...setting) map[string]any {
 	t.Helper()
 	vals := values(t, base)
@@ -110,7 +110,8 @@ func changed(t *testing.T, base string, changes ...setting) map[string]any {
 	return vals
 }
 
-// parseAll decodes all objects strictly, and returns them without the objects of other projects, whose syntax alone is checked.
+// parseAll decodes all objects strictly, and returns the objects of this project. Only the syntax of the other
+// objects is checked.
 func parseAll(t *testing.T, rendered map[string]string) (found []client.Object, err error) {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(scheme(t), serializer.EnableStrict).UniversalDeserializer()
@@ -134,16 +135,17 @@ func parseAll(t *testing.T, rendered map[string]string) (found []client.Object, 
 	return found, nil
 }
 
-// aValue is how errors of the chart and of its schema name a value.
+// aValue matches the name of a value in the errors of the chart and of its schema.
 var aValue = regexp.MustCompile(`at '/[a-zA-Z]+|[a-z][a-zA-Z]+\.[a-z][a-zA-Z]+`)
 
-// Whatever values the chart takes, alone and together, become objects that an API server takes; it names those that it refuses.
+// All values that the chart accepts, alone and in combination, become objects that an API server accepts. Errors
+// about other values name the value.
 func TestGridOfValues(t *testing.T) {
 	const draws, share = 40, 0.3
 	all := settings(t)
 	var taken []setting
 	for i, one := range all {
-		// Each value is tried in one of the cases, and in all cases by the draws.
+		// Each value is tested in one of the cases. The random draws test it in all cases.
 		base := cases[i%len(cases)]
 		rendered, err := render(t, changed(t, base, one))
 		if err != nil {
@@ -161,7 +163,7 @@ func TestGridOfValues(t *testing.T) {
 	}
 
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{filepath.Join(chartDir, "crds")}, NoScheduler: true,
-		// Nothing is stored, so pods name service accounts and priority classes that are not there.
+		// Objects are not stored, so pods refer to service accounts and priority classes that do not exist.
 		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount,Priority"}})[0]
 	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
 	require.NoError(t, err)
@@ -174,7 +176,7 @@ func TestGridOfValues(t *testing.T) {
 		base := cases[draw%len(cases)]
 		var drawn []setting
 		for _, one := range taken {
-			// What containers may request depends on their limits, and on the cluster.
+			// The valid requests of containers depend on their limits, and on the cluster.
 			if random.Float64() < share && !strings.Contains(one.path, ".resources.") {
 				drawn = append(drawn, one)
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// ImageName returns the name of the image of a command in a registry, a host with a path such as registry.example.com/refract. Slashes at its end
-// make no difference; a scheme, a tag or a digest is an error.
+// ImageName returns the name of the image of a command in a registry. The registry is a host with a path, such as
+// registry.example.com/refract. Trailing slashes are ignored. A scheme, a tag or a digest is an error.
 func ImageName(registry, command string) (string, error) {
 	registry = strings.TrimRight(registry, "/")
 	if strings.Contains(registry, "://") {

@@ -26,8 +26,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// kubelets are the identities of virtual kubelets: of the chart, of refractctl in a tenant namespace of any name, and of a virtual node
-// that has the name of a consumer's ServiceAccount.
+// kubelets are the identities of virtual kubelets: one from the chart, one from refractctl in a tenant namespace of
+// any name, and one for a virtual node that has the name of a consumer's ServiceAccount.
 var kubelets = map[string]string{"milan": "liqo-tenant-milan", "turin": "peers", wire.ConsumerServiceAccount: "liqo-tenant-lodi"}
 
 func (h *held) kubelet(name string) client.Client {
@@ -74,8 +74,8 @@ func placeholder(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume
 	return volume
 }
 
-// A provider that has taken over its virtual kubelet gets no more than that node: no other Node or Lease, no Node that attracts pods,
-// no volume that leads to a real node, no certificate of another kind.
+// A provider that has compromised its virtual kubelet controls only that node: no other Node or Lease, no Node that
+// attracts pods, no volume that refers to a real node, and no certificate of another kind.
 func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 	h := hold(t)
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -114,11 +114,11 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 			h.attempt("dropping the taint", "has the taint virtual-node.liqo.io/not-allowed", patch("", `{"spec":{"taints":null}}`))
 			h.attempt("changing labels", "", patch("", `{"metadata":{"labels":{"zone":"eu"}}}`))
 			h.attempt("reporting the status", "", patch("status", `{"status":{"capacity":{"cpu":"8"}}}`))
-			// It also restores what somebody else removed.
+			// It also restores labels that somebody else removed.
 			h.must(h.admin.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"liqo.io/type":null}}}`))))
 			h.attempt("reporting the status meanwhile", "", patch("status", `{"status":{"capacity":{"cpu":"8"}}}`))
 			h.attempt("restoring the label", "", patch("", `{"metadata":{"labels":{"liqo.io/type":"virtual-node"}}}`))
-			// A node that was never virtual is another owner's, whatever its name.
+			// A node that was never virtual belongs to another owner, even if it has the name.
 			h.must(h.admin.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))))
 			h.attempt("taking a real node over", "changes only a virtual node", patch("", `{"metadata":{"labels":{"liqo.io/type":"virtual-node"}},"spec":{"taints":[{"key":"virtual-node.liqo.io/not-allowed","effect":"NoExecute"}]}}`))
 
@@ -130,7 +130,7 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) {
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key = corev1.LabelHostname
 			}), "only volumes that represent one of a provider")
-			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) { // all other nodes
+			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) { // for all other nodes
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Operator = corev1.NodeSelectorOpNotIn
 			}), "only volumes that represent one of a provider")
 			h.attempt("deleting a volume of this cluster", "changes and deletes only volumes", func() error { return kubelet.Delete(t.Context(), real.DeepCopy(), client.DryRunAll) })
@@ -150,14 +150,15 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 			h.must(kubelet.Create(t.Context(), request(certificatesv1.KubeletServingSignerName), client.DryRunAll))
 
 			h.attempt("reporting on the pod of another node", "only pods that are bound to its own node", func() error {
-				h.must(client.IgnoreAlreadyExists(h.admin.Create(t.Context(), bound.DeepCopy()))) // its node does not exist: it is deleted after a while
+				// The pod is deleted after a while, because its node does not exist.
+				h.must(client.IgnoreAlreadyExists(h.admin.Create(t.Context(), bound.DeepCopy())))
 				return kubelet.Status().Patch(t.Context(), bound.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"message":"seen"}}`)), client.DryRunAll)
 			})
 		})
 	}
 	h.refused(h.admin, &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: wire.ConsumerServiceAccount}}, "is reserved")
 
-	// Administrators are no virtual kubelets, even if they are ServiceAccounts.
+	// Administrators are not virtual kubelets, even if they are ServiceAccounts.
 	h.must(h.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "operator"}, Subjects: []rbacv1.Subject{rbac.ServiceAccount("default", "operator")},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}}))
 	operator := h.as("system:serviceaccount:default:operator", "system:serviceaccounts", "system:authenticated")

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// The chart has a value for each limit, with the default of the flag, and passes it on.
+// The chart has a value for each limit, with the same default as the flag, and passes it on.
 func TestLimitsOfTenants(t *testing.T) {
 	all := objects(t, values(t, "provider"))
 	arguments := get[*appsv1.Deployment](t, all, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
@@ -40,7 +40,7 @@ func TestLimitsOfTenants(t *testing.T) {
 	assert.ElementsMatch(t, defaults, limits)
 }
 
-// The classes that a provider offers are allowed; those of the values are added to them.
+// The offered classes of a provider are allowed. The classes in the values are added to them.
 func TestOfferedClassesAreAllowed(t *testing.T) {
 	vals := values(t, "provider")
 	vals["storage"] = map[string]any{"enabled": true, "realStorageClassName": "fast"}
@@ -77,7 +77,7 @@ func TestLimitsOfOneConsumer(t *testing.T) {
 	mustFail(t, vals, "set the annotations tenants.refract.io/NAME of the namespace")
 }
 
-// Annotations of a remote namespace override the limits of the chart: for one consumer.
+// Annotations of a remote namespace override the limits of the chart for one consumer.
 func TestLimitsOfANamespace(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -105,7 +105,8 @@ func TestLimitsOfANamespace(t *testing.T) {
 	})
 }
 
-// What the controller manager puts into the namespaces of a consumer is not the consumer's to change, and it writes nothing of that elsewhere.
+// Consumers cannot change the objects that the controller manager creates in their namespaces, and the controller
+// manager cannot create them in other namespaces.
 func TestDefaultsOfNamespaces(t *testing.T) {
 	h := hold(t)
 	egress := func(namespace, name string) *networkingv1.NetworkPolicy {

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// What components of clusters trust, and what people and tools usually set.
+// Labels and annotations that components of clusters trust, and others that people and tools usually set.
 var (
 	deniedLabels = []string{
 		"sidecar.istio.io/inject", "istio.io/rev", "linkerd.io/control-plane-ns", "admission.gatekeeper.sh/ignore", "openpolicyagent.org/webhook", "azure.workload.identity/use",
@@ -70,7 +70,8 @@ func TestKeysThatAreDenied(t *testing.T) {
 	}
 }
 
-// kindsOfConsumers returns an object of each kind that a consumer writes, and of some that a provider may allow it to write.
+// kindsOfConsumers returns an object of each kind that a consumer writes, and of some kinds that a provider may
+// allow.
 func kindsOfConsumers(namespace string) []client.Object {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: "web"}
 	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}
@@ -109,7 +110,7 @@ func pairs(keys []string) map[string]string {
 	return all
 }
 
-// Every kind that a consumer writes is held to the denied labels and annotations, and no usual ones are denied.
+// The denied labels and annotations apply to every kind that a consumer writes. Usual ones are not denied.
 func TestMetadataOfConsumers(t *testing.T) {
 	h := hold(t)
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})
@@ -136,14 +137,15 @@ func TestMetadataOfConsumers(t *testing.T) {
 	}
 	h.must(h.admin.Create(t.Context(), with(configMap, pairs(deniedLabels), pairs(deniedAnnotations)), client.DryRunAll))
 
-	var many []string // long keys of a generated object are within the cost limit of a policy
+	var many []string // long keys of a generated object do not exceed the cost limit of a policy
 	for i := range 100 {
 		many = append(many, fmt.Sprintf("generated.example.com/%030d", i))
 	}
 	h.must(rome.Create(t.Context(), with(configMap, pairs(many), pairs(many)), client.DryRunAll))
 }
 
-// What others have set on an object of a consumer stays, and keeps nothing from the consumer's own changes.
+// Labels and annotations of other clients on an object of a consumer stay, and do not block the consumer's own
+// changes.
 func TestMetadataOfOthersStays(t *testing.T) {
 	h := hold(t)
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})
@@ -163,7 +165,7 @@ func TestMetadataOfOthersStays(t *testing.T) {
 	h.must(h.admin.Get(t.Context(), client.ObjectKeyFromObject(service), stored))
 	require.Equal(t, "of-the-provider", stored.Annotations["metallb.io/address-pool"])
 
-	// Load balancers are still configured while they are removed.
+	// Load balancers can still be configured while they are being deleted.
 	h.must(patch(h.admin, `{"metadata":{"finalizers":["service.kubernetes.io/load-balancer-cleanup"]}}`))
 	h.must(rome.Delete(t.Context(), service.DeepCopy()))
 	h.attempt("changing a Service that is being deleted", "metadata.annotations[metallb.io/loadBalancerIPs]", func() error {
@@ -172,7 +174,7 @@ func TestMetadataOfOthersStays(t *testing.T) {
 	h.must(patch(h.admin, `{"metadata":{"finalizers":null}}`))
 }
 
-// A provider allows single keys, for all consumers or for one, without repeating the list of those that are denied.
+// A provider allows single keys, for all consumers or for one, without repeating the list of denied keys.
 func TestMetadataThatIsAllowed(t *testing.T) {
 	h := hold(t)
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// monitored are the values of a cluster that is both, with all of its monitoring.
+// monitored returns the values of a cluster that is both consumer and provider, with all monitoring enabled.
 func monitored(t *testing.T) map[string]any {
 	t.Helper()
 	vals := values(t, "pair")
@@ -50,7 +50,7 @@ func TestMonitoring(t *testing.T) {
 	assert.Equal(t, "1", objects["ConfigMap"].GetLabels()["grafana_dashboard"])
 
 	metrics, runbooks := read(t, "../docs/metrics.md"), read(t, "../docs/runbooks.md")
-	var asked []string // by whom
+	var asked []string // sources of the queries
 	var expressions []string
 	known := func(where, expression string) {
 		asked, expressions = append(asked, where), append(expressions, expression)
@@ -94,7 +94,7 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// Operators change single alerts, and give all of them labels.
+// Operators can change single alerts, and add labels to all of them.
 func TestAlertsAreSettable(t *testing.T) {
 	vals := monitored(t)
 	rule := vals["metrics"].(map[string]any)["prometheusRule"].(map[string]any)
@@ -120,7 +120,7 @@ func TestAlertsAreSettable(t *testing.T) {
 	mustFail(t, vals, "RefractNetworkUp")
 }
 
-// alertsOf returns the alerts of the chart by their names.
+// alertsOf returns the alerts of the chart by name.
 func alertsOf(t *testing.T, vals map[string]any) map[string]map[string]any {
 	t.Helper()
 	rendered, err := render(t, vals)
@@ -146,14 +146,15 @@ func alertsOf(t *testing.T, vals map[string]any) map[string]map[string]any {
 	return found
 }
 
-// No metric of the chart's queries is grouped by the label that Prometheus gives to the cluster of a sample.
+// No query of the chart uses the label cluster, which Prometheus sets to the cluster of a sample.
 func TestLabelClusterIsFree(t *testing.T) {
 	for _, file := range []string{"refract/files/monitoring/alerts.yaml", "refract/files/monitoring/dashboard.json"} {
 		assert.NotRegexp(t, `\bcluster\b *[,)=}]`, read(t, file), file)
 	}
 }
 
-// selected has Prometheus' own parser, which is in a module of its own, read PromQL, and returns the metrics that each expression selects.
+// selected returns the metrics that each PromQL expression selects. It uses Prometheus' own parser, in a separate
+// module.
 func selected(t *testing.T, expressions ...string) (metrics [][]string) {
 	t.Helper()
 	out, said, err := parsed(t, expressions...)
@@ -165,7 +166,7 @@ func selected(t *testing.T, expressions ...string) (metrics [][]string) {
 	return metrics
 }
 
-// parsed returns what the parser prints, and what it and the Go command say besides.
+// parsed returns the standard output and the standard error of the parser and the Go command.
 func parsed(t *testing.T, expressions ...string) (out, said string, err error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "run", ".")

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Names that YAML would take for something else than a string, and those at their limits, give objects that the API server accepts.
+// Names that YAML would parse as another type than string, and names at their length limits, give objects that the
+// API server accepts.
 func TestNamesThatYAMLWouldTakeForOthers(t *testing.T) {
 	for _, odd := range []string{"2024", "1e3", "true", "null", "0x1f", "y"} {
 		for _, base := range []string{"pair", "authentication", "consumer", "provider"} {
@@ -56,7 +57,7 @@ func TestNamesThatYAMLWouldTakeForOthers(t *testing.T) {
 	}
 }
 
-// An ID has a prefix in the names that are made of it: the limit is what is left.
+// An ID is prefixed in the names that contain it. The prefix reduces its maximum length.
 func TestTheLongestClusterID(t *testing.T) {
 	for length, fits := range map[int]bool{51: true, 52: false} {
 		id := strings.Repeat("x", length)

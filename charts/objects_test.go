@@ -28,9 +28,9 @@ type wish struct {
 	what   string
 	object string
 	says   string // in the refusal
-	// limit, with its value in allowances, allows it; without one nothing does.
+	// limit names the limit that allows the object with its value in allowances. If it is empty, no limit does.
 	limit string
-	// instead is what is allowed by default.
+	// instead is the similar object that is allowed by default.
 	instead string
 }
 
@@ -63,7 +63,8 @@ const (
 	snapshot = "{apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: yesterday}"
 )
 
-// wishes are those of the kinds that consumers write. "fast" is a class that the tests allow, "standard" the default class of the cluster.
+// wishes are objects of the kinds that consumers write. "fast" is a class that the tests allow, "standard" the
+// default class of the cluster.
 var wishes = []wish{
 	{"a claim of any class", claimOf("storageClassName: fast, " + small), "spec.storageClassName", "storage-classes", ""},
 	{"a claim of the default class", claimOf(small), "spec.storageClassName", "storage-classes", ""},
@@ -103,7 +104,7 @@ var wishes = []wish{
 	{"an owner of endpoints", "{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowEndpointSlice, metadata: {name: thing" + owner + "}}", "metadata.ownerReferences", "", ""},
 }
 
-// allowances are values of the limits that allow the wishes.
+// allowances are the values of the limits that allow the wishes.
 var allowances = map[string]string{
 	"storage-classes": "fast,standard", "max-claim-size": "2Ti", "volume-attributes-classes": "gold", "claim-data-sources": "true",
 	"external-names": "true", "chosen-node-ports": "true", "chosen-addresses": "true", "load-balancer-classes": "example.com/*",
@@ -118,7 +119,7 @@ func (w *wish) parse(t *testing.T, text, clusterIP string) *unstructured.Unstruc
 	return object
 }
 
-// annotate sets limits of a namespace.
+// annotate sets limits on a namespace.
 func (h *held) annotate(namespace string, limits map[string]string) {
 	h.Helper()
 	annotations := map[string]string{}
@@ -154,7 +155,7 @@ func TestObjectsOfConsumers(t *testing.T) {
 
 	h.await(rome, &wishes[0], wishes[0].says) // the API server enforces all policies at once
 
-	// Nothing is refused for one of these where the next test is about another field.
+	// These allowances prevent refusals of objects whose next test is about another field.
 	first := map[string]string{"allowed-annotations": "volume.beta.kubernetes.io/*", "storage-classes": allowances["storage-classes"], "ingress-hosts": allowances["ingress-hosts"]}
 	for i := range wishes {
 		if _, is := first[wishes[i].limit]; is {
@@ -188,7 +189,7 @@ func (h *held) await(c client.Client, w *wish, says string) {
 	h.attempt(w.what, says, func() error { return write(h.T, c, w.parse(h.T, w.object, ""), false) })
 }
 
-// try writes an object of the consumer in both ways.
+// try writes an object of the consumer by creation and by apply.
 func (h *held) try(c client.Client, w *wish, text, clusterIP, says string) {
 	h.Helper()
 	if text == "" {
@@ -197,7 +198,7 @@ func (h *held) try(c client.Client, w *wish, text, clusterIP, says string) {
 	object := w.parse(h.T, text, clusterIP)
 	for _, apply := range []bool{false, true} {
 		if apply && strings.HasPrefix(object.GetKind(), "Shadow") {
-			continue // they are created and updated
+			continue // created and updated
 		}
 		if err := write(h.T, c, object, apply); says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			h.Errorf("%s (apply %t): %v, want a refusal with %q", w.what, apply, err, says)
@@ -205,13 +206,14 @@ func (h *held) try(c client.Client, w *wish, text, clusterIP, says string) {
 	}
 }
 
-// change is an update of an object that exists with what consumers may not write.
+// change is an update that adds forbidden content to an existing object.
 type change struct {
 	what, patch, says string
 	kind              types.PatchType
 }
 
-// What exists may stay and be changed elsewhere, and what this cluster has assigned is not the consumer's choice.
+// Existing content may stay while other fields change. Values that this cluster has assigned do not count as the
+// consumer's choice.
 func TestChangesOfObjectsOfConsumers(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -279,7 +281,8 @@ func TestChangesOfObjectsOfConsumers(t *testing.T) {
 	}
 }
 
-// Claims of ephemeral volumes are created by a controller of the provider. Others there may do as they like, and consumers of other namespaces are none.
+// Claims of ephemeral volumes are created by a controller of the provider, which is restricted like the consumer.
+// Administrators are not restricted.
 func TestClaimsOfEphemeralVolumes(t *testing.T) {
 	h := hold(t)
 	w := &wishes[0]
@@ -293,7 +296,8 @@ func TestClaimsOfEphemeralVolumes(t *testing.T) {
 	}
 }
 
-// Where no class is the default, a claim that names none has none, also one that a controller creates for a pod of the consumer.
+// Without a default class, a claim without a class name has no class, even if a controller creates it for a pod of
+// the consumer.
 func TestClaimsWithoutAClass(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -309,7 +313,7 @@ func TestClaimsWithoutAClass(t *testing.T) {
 	h.try(h.as("kubernetes-admin", "system:masters"), none, none.object, "", "")
 }
 
-// Consumers write NamespaceMaps, too, of which Refract's own controllers keep a finalizer.
+// Consumers also write NamespaceMaps, on which Refract's own controllers keep a finalizer.
 func TestMetadataInTenantNamespaces(t *testing.T) {
 	h := hold(t)
 	h.must(h.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -322,7 +326,7 @@ func TestMetadataInTenantNamespaces(t *testing.T) {
 	}
 	const held = ", finalizers: [namespacemap.liqo.io/finalizer]"
 	for user, groups := range map[string][]string{"turin": nil, "turin-kubelet": {"turin"}, "system:serviceaccount:liqo-tenant-turin:refract-consumer": nil} {
-		// RBAC is not what is tested: the consumer has all permissions here.
+		// This test is not about RBAC, so the consumer has all permissions.
 		h.must(client.IgnoreAlreadyExists(h.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "everything"},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: []rbacv1.Subject{
 				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "turin"}, {APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "turin"}, rbac.ServiceAccount("liqo-tenant-turin", "refract-consumer"),

@@ -21,7 +21,7 @@ MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
 -----END PUBLIC KEY-----
 `
 
-// The controller manager reads the policy of signatures that the values have, and has nothing to do with plugins by default.
+// The controller manager reads the signature policy in the values. Declared plugins are disabled by default.
 func TestDeclaredPlugins(t *testing.T) {
 	given := values(t, "pair")
 	given["plugins"] = map[string]any{"enabled": true, "insecureRegistries": []any{"a.svc:5000", "b.svc"}, "trust": map[string]any{

@@ -25,7 +25,7 @@ import (
 // request is a pod that a consumer requests, and whether it is allowed.
 type request struct {
 	name   string
-	limits map[string]string // of the consumer, by the name of the setting; others have the default
+	limits map[string]string // limits of the consumer, by the name of the setting; others have the default
 	says   string            // a part of the refusal; empty if the pod is allowed
 	pod    string            // YAML
 }
@@ -150,7 +150,7 @@ var requests = []request{
 	{name: "claim of a pod with a label", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {velero.io/exclude-from-backup: "true"}}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}}}]}`},
 }
 
-// Values that do not have the type of their field.
+// The values below do not have the type of their field.
 var malformed = []string{
 	`{nodeSelector: kubernetes.io/os}`, `{nodeSelector: [kubernetes.io/os]}`, `{tolerations: all}`, `{tolerations: {key: x}}`, `{tolerations: [x]}`, `{tolerations: [{key: 5}]}`,
 	`{affinity: x}`, `{affinity: {nodeAffinity: x}}`, `{affinity: {nodeAffinity: [x]}}`, `{affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: x}}}`, `{affinity: {podAffinity: [x]}}`,
@@ -169,7 +169,7 @@ func parse(t *testing.T, text, namespace string) map[string]any {
 	return integers(pod).(map[string]any)
 }
 
-// integers returns the value with the numbers as the API machinery has them.
+// integers converts the numbers of a value to the types of the API machinery.
 func integers(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -210,7 +210,7 @@ func (h *held) remote(name string, limits map[string]string) *corev1.Namespace {
 	return namespace
 }
 
-// policyOfGo returns the check of the controllers, with the values of hold.
+// policyOfGo returns the check of the controllers, with the limits that hold sets.
 func policyOfGo(t *testing.T) *tenancy.Policy {
 	t.Helper()
 	limits, err := tenantlimits.New(map[string]string{"priority-classes": "batch", "runtime-classes": "gvisor"})
@@ -220,7 +220,8 @@ func policyOfGo(t *testing.T) *tenancy.Policy {
 	return policy
 }
 
-// The admission policies and the controllers decide alike about the pods of consumers, and name the same field.
+// The admission policies and the controllers make the same decision about the pods of consumers, and name the same
+// field.
 func TestPoliciesAndControllersAgreeOnPods(t *testing.T) {
 	h, policy := hold(t), policyOfGo(t)
 	common := h.remote("common-rome", nil)
@@ -249,7 +250,7 @@ func TestPoliciesAndControllersAgreeOnPods(t *testing.T) {
 	}
 }
 
-// A limit that becomes stricter denies no update of a ShadowPod that exists, unless its spec changes.
+// A stricter limit denies no update of an existing ShadowPod, unless its spec changes.
 func TestStricterLimitsKeepPods(t *testing.T) {
 	h := hold(t)
 	namespace := h.remote("strict-rome", map[string]string{"tolerations": "*"})
@@ -270,7 +271,7 @@ func TestStricterLimitsKeepPods(t *testing.T) {
 	h.attempt("changing the spec", "spec.pod.tolerations", func() error { return h.admin.Update(t.Context(), stored.DeepCopy(), client.DryRunAll) })
 }
 
-// The grace period of a request is limited as well: it replaces that of the pod.
+// The grace period of a delete request is limited as well, because it overrides the pod's own.
 func TestGracePeriodsOfDeletions(t *testing.T) {
 	h := hold(t)
 	for name, consumer := range map[string]client.Client{"certificate": h.as("rome-kubelet", "rome"), "token": h.as("system:serviceaccount:liqo-tenant-rome:refract-consumer")} {

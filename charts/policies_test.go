@@ -89,7 +89,7 @@ func hold(t *testing.T) *held {
 			h.must(admin.Create(t.Context(), object))
 		}
 	}
-	// What the controller manager binds in a namespace that it creates for a consumer.
+	// These are the bindings that the controller manager creates in a namespace of a consumer.
 	for namespace, consumer := range map[string]string{remoteNamespace: "rome", joinedNamespace: "turin"} {
 		h.must(admin.Create(t.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: wire.TenantNamespace(consumer)},
@@ -100,7 +100,7 @@ func hold(t *testing.T) *held {
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-remote"},
 		}))
 	}
-	// And refractctl, for a virtual kubelet.
+	// This is the binding that refractctl creates for a virtual kubelet.
 	h.must(admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "joined"}, Subjects: []rbacv1.Subject{rbac.ServiceAccount("liqo-tenant-turin", "turin")},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-local"},
@@ -113,7 +113,7 @@ func (h *held) must(err error) {
 	require.NoError(h, err)
 }
 
-// refused waits until a creation is refused with these words.
+// refused waits until a creation is refused with this text.
 func (h *held) refused(c client.Client, object client.Object, says string) {
 	h.Helper()
 	h.attempt(fmt.Sprintf("creating %T %s", object, client.ObjectKeyFromObject(object)), says, func() error {
@@ -121,8 +121,8 @@ func (h *held) refused(c client.Client, object client.Object, says string) {
 	})
 }
 
-// attempt something until it is refused with these words, or with none of them until it succeeds: policies take effect a moment after
-// they are there.
+// attempt repeats an operation until it is refused with this text, or, if the text is empty, until it succeeds.
+// Policies take effect a moment after their creation.
 func (h *held) attempt(what, says string, do func() error) {
 	h.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
@@ -148,8 +148,8 @@ func shadow(namespace string, change func(*offloadingv1beta1.ShadowPod)) *offloa
 	return s
 }
 
-// The policies of the chart, on a real API server, against a consumer that tries what it may not do, and against our own
-// controller manager if it is compromised.
+// The policies of the chart are enforced by a real API server. They restrict a consumer, and our own controller
+// manager if it is compromised.
 func TestPoliciesHold(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -171,13 +171,14 @@ func TestPoliciesHold(t *testing.T) {
 		h.refused(rome, shadow(remoteNamespace, change), says)
 	}
 	h.refused(h.admin, shadow("somebody-elses", nil), "was not created")
-	h.refused(rome, shadow("somebody-elses", nil), "forbidden") // by RBAC: no consumer comes this far
+	h.refused(rome, shadow("somebody-elses", nil), "forbidden") // RBAC refuses this before the policies
 	h.refused(rome, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "thief"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}, ExternalIPs: []string{"10.0.0.10"}},
 	}, "spec.externalIPs")
 
-	// With a token, and of a consumer that refractctl has joined, of which the chart knows nothing.
+	// The policies also apply to a consumer that authenticates with a token, and to a consumer that refractctl has
+	// joined and that the values of the chart do not list.
 	account := h.as("system:serviceaccount:liqo-tenant-rome:refract-consumer")
 	turin, accountOfTurin := h.as("turin-kubelet", "turin"), h.as("system:serviceaccount:liqo-tenant-turin:refract-consumer")
 	for namespace, consumers := range map[string][]client.Client{remoteNamespace: {account}, joinedNamespace: {turin, accountOfTurin}} {
@@ -208,11 +209,11 @@ func TestPoliciesHold(t *testing.T) {
 		return manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
 	})
 
-	// It deletes EndpointSlices of ShadowEndpointSlices, and no others.
+	// It may delete EndpointSlices of ShadowEndpointSlices, and no others.
 	for owner, allowed := range map[string]bool{"": false, "Service": false, "ShadowEndpointSlice": true} {
 		endpoints := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "of-" + strings.ToLower(owner) + "-owner"}, AddressType: discoveryv1.AddressTypeIPv4}
 		if owner != "" {
-			// The garbage collector deletes what it knows not to have an owner.
+			// The kind is not served: the garbage collector deletes an object if its owner is known not to exist.
 			endpoints.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: owner, Name: "web", UID: "1d0f4bd6-0000-4000-8000-000000000000", Controller: &yes}}
 		}
 		h.must(h.admin.Create(t.Context(), endpoints))
@@ -258,7 +259,7 @@ func TestPoliciesHold(t *testing.T) {
 		return account.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll)
 	})
 
-	// The controller manager deletes pods of ShadowPods, and none that still runs at once.
+	// The controller manager may delete pods of ShadowPods, but not force-delete a pod that is still running.
 	owned := func(name string, owner *metav1.OwnerReference) *corev1.Pod {
 		p := pod(remoteNamespace, func(p *corev1.Pod) {
 			p.Name, p.Spec.NodeName, p.Labels = name, "worker", map[string]string{"liqo.io/managed-by": "shadowpod"}
@@ -284,7 +285,7 @@ func TestPoliciesHold(t *testing.T) {
 	})
 	h.must(manager.Delete(t.Context(), ours.DeepCopy(), client.DryRunAll))
 
-	// What they are for still works.
+	// The intended use still works.
 	h.must(account.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.DryRunAll))
@@ -296,7 +297,8 @@ func TestPoliciesHold(t *testing.T) {
 	h.must(manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: remoteNamespace}}, client.DryRunAll))
 }
 
-// confines is what our own controller manager may not do in this cluster, though its roles would let it, and what it must.
+// confines tests operations that our own controller manager needs in this cluster, and operations that are denied
+// although its roles permit them.
 func (h *held) confines(manager client.Client) {
 	h.Helper()
 	namespace := func(name string, change func(*corev1.Namespace)) *corev1.Namespace {
@@ -374,7 +376,7 @@ func (h *held) confines(manager client.Client) {
 		})
 	}
 	h.refused(manager, binding(remoteNamespace, remote, account), "only in namespaces that were created for them")
-	// Subjects that an administrator has added stay; others are not added with them.
+	// Existing subjects that an administrator has added stay. They do not permit adding others.
 	audited := binding(remoteNamespace, remote, group("auditors"))
 	audited.Name = "audited"
 	h.must(h.admin.Create(h.Context(), audited))
@@ -392,7 +394,7 @@ func (h *held) confines(manager client.Client) {
 		object      client.Object
 		subresource string
 		patch       string
-		says        string // "" when it is allowed
+		says        string // "" if it is allowed
 	}{
 		{&corev1.Namespace{}, "", `{metadata: {annotations: {%s: mine/home}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
 		{&corev1.Namespace{}, "", `{metadata: {labels: {team: mine}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
@@ -437,7 +439,7 @@ func (h *held) confines(manager client.Client) {
 	}
 }
 
-// Beside Liqo a consumer does not say itself what it was granted, though Liqo's role lets it.
+// Beside Liqo, a consumer cannot set its own grants, although Liqo's role permits it.
 func TestConsumersGrantThemselvesNothing(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{filepath.Join(chartDir, "crds")}, NoScheduler: true})[0]
 	admin, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})

@@ -48,8 +48,7 @@ func values(t *testing.T, name string) map[string]any {
 	return read
 }
 
-// render returns the text of every template by its file name, as helm
-// template would print it.
+// render returns the text of every template by its file name, as helm template would print it.
 func render(t *testing.T, vals map[string]any) (map[string]string, error) {
 	t.Helper()
 	return renderAs(t, vals, releaseName, releaseNamespace)
@@ -69,14 +68,13 @@ func renderAs(t *testing.T, vals map[string]any, name, namespace string) (map[st
 	return engine.Render(chart, all)
 }
 
-// images are the values that have no default.
+// images returns the values that have no default.
 func images() map[string]any {
 	of := func(name string) map[string]any { return map[string]any{"image": map[string]any{"name": name}} }
 	return map[string]any{"virtualKubelet": of("registry.example/virtual-kubelet"), "controllerManager": of("registry.example/controller-manager")}
 }
 
-// objects renders the chart and decodes every object strictly: a field that
-// its type does not have is an error.
+// objects renders the chart and decodes every object strictly: an unknown field is an error.
 func objects(t *testing.T, vals map[string]any) []client.Object {
 	t.Helper()
 	rendered, err := render(t, vals)
@@ -90,7 +88,7 @@ func objects(t *testing.T, vals map[string]any) []client.Object {
 	return found
 }
 
-// deployed returns the objects of the chart and the Deployments that the controller manager makes of them.
+// deployed returns the objects of the chart and the Deployments that the controller manager creates from them.
 func deployed(t *testing.T, vals map[string]any) []client.Object {
 	t.Helper()
 	all := objects(t, vals)
@@ -123,7 +121,7 @@ func decode(t *testing.T, name, text string) []client.Object {
 	return found
 }
 
-// documents returns the documents of a YAML stream that are not empty.
+// documents returns the non-empty documents of a YAML stream.
 func documents(t *testing.T, text string) (found [][]byte) {
 	t.Helper()
 	for reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text))); ; {
@@ -147,7 +145,7 @@ func scheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// get returns the one object of type T with that name, in any namespace.
+// get returns the one object of type T with the given name, in any namespace.
 func get[T client.Object](t *testing.T, all []client.Object, name string) T {
 	t.Helper()
 	var found []T
@@ -162,7 +160,7 @@ func get[T client.Object](t *testing.T, all []client.Object, name string) T {
 	return found[0]
 }
 
-// mustFail expects that the values are refused with a message that says what.
+// mustFail expects that the values are refused with a message that contains the given text.
 func mustFail(t *testing.T, vals map[string]any, says string) {
 	t.Helper()
 	_, err := render(t, vals)

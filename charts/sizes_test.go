@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// What consumers write has a size; what they write usually is far below.
+// The sizes of consumers' objects are limited. Usual objects are far below the limits.
 func TestSizesOfObjects(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -80,7 +80,7 @@ func TestSizesOfObjects(t *testing.T) {
 	nm.Spec.DesiredMapping = map[string]string{strings.Repeat("n", 63): strings.Repeat("r", 253)}
 	h.must(h.admin.Create(t.Context(), nm, client.DryRunAll))
 
-	// Requests of consumers are read as a whole.
+	// Requests of consumers are limited as a whole.
 	many := map[string]string{}
 	for i := range 65 {
 		many[fmt.Sprintf("k%d", i)] = "v"
@@ -128,7 +128,8 @@ func TestSizesOfObjects(t *testing.T) {
 	h.must(h.admin.Create(t.Context(), h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: usual}, spec: {resources: {cpu: '4', memory: 8Gi}, class: default}}"), client.DryRunAll))
 }
 
-// What becomes rules on nodes and in processes that serve all tenants has a size. What exists may stay.
+// The sizes of objects that become rules on nodes, and in processes that serve all tenants, are limited. Existing
+// objects may stay.
 func TestSizesOfTraffic(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -182,7 +183,7 @@ func TestSizesOfTraffic(t *testing.T) {
 	h.attempt("changing the ports", "spec.ports has more than 250", func() error { return patch(`{"spec":{"sessionAffinity":"ClientIP"}}`) })
 }
 
-// The process that serves all parties has a memory limit, and knows it; the counts are those of the flag.
+// The process that serves all parties has a memory limit and uses it. Its object counts match the flag.
 func TestControllerManagerIsLimited(t *testing.T) {
 	vals := values(t, "provider")
 	container := get[*appsv1.Deployment](t, objects(t, vals), "refract-controller-manager").Spec.Template.Spec.Containers[0]

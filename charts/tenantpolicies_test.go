@@ -18,7 +18,7 @@ import (
 
 const sharedNamespace = "liqo-tenant-rome"
 
-// tenantObject is an object in the tenant namespace of rome.
+// tenantObject returns an object in the tenant namespace of rome.
 func (h *held) tenantObject(text string) *unstructured.Unstructured {
 	h.Helper()
 	object := &unstructured.Unstructured{}
@@ -32,8 +32,8 @@ const (
 	outgoingLabels = `{liqo.io/replication: "true", liqo.io/remoteID: rome, liqo.io/remote-cluster-id: rome}`
 )
 
-// In the tenant namespace, which a peer in both directions shares with this cluster, each identity of a consumer writes only what it has sent itself, of
-// each kind.
+// A peer in both directions shares its tenant namespace with this cluster. There, each identity of a consumer writes
+// only objects that it has sent itself, of each kind.
 func TestTenantNamespacesAreShared(t *testing.T) {
 	h := hold(t)
 	identities := map[string]client.Client{
@@ -94,7 +94,7 @@ func TestTenantNamespacesAreShared(t *testing.T) {
 			}
 		}
 
-		// What they are for still works.
+		// The intended use still works.
 		allowed := []string{
 			"{" + namespaceMap + `, metadata: {name: home, labels: ` + incomingLabels + `}, spec: {desiredMapping: {shop: shop-rome}}}`,
 			"{" + renew + `, metadata: {name: refract-consumer}}`,
@@ -128,7 +128,7 @@ func TestTenantNamespacesAreShared(t *testing.T) {
 			h.attempt("deleting "+text+" with "+name, "", func() error { return peer.Delete(t.Context(), object) })
 		}
 	}
-	// This cluster's own processes are no consumers.
+	// This cluster's own processes are not consumers.
 	kubelet := h.as("system:serviceaccount:"+sharedNamespace+":milan", "system:serviceaccounts:"+sharedNamespace)
 	h.must(h.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: sharedNamespace, Name: "own"}, Subjects: []rbacv1.Subject{rbac.ServiceAccount(sharedNamespace, "milan")},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "as-liqo-has-it"}}))

@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryControllerRunsUnderThePolicies requires that each package with a controller has tests in the clusters of controllertest, where the
-// admission policies of the chart are in force and a denial fails the test. A controller and a policy that are each right may not fit together.
+// TestEveryControllerRunsUnderThePolicies requires that each package with a controller has tests in the clusters of
+// controllertest. There the admission policies of the chart are enforced, and a denial fails the test. A controller
+// and a policy that are each correct may contradict each other.
 func TestEveryControllerRunsUnderThePolicies(t *testing.T) {
 	sources, err := filepath.Glob("../controllers/*/*.go")
 	require.NoError(t, err)

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoTwoFilesAreAPluralApart finds names like status.go and statuses.go in one folder: nobody knows what is in which.
+// TestNoTwoFilesAreAPluralApart finds names like status.go and statuses.go in one folder, because such names do not
+// distinguish their contents.
 func TestNoTwoFilesAreAPluralApart(t *testing.T) {
 	files := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -34,7 +35,7 @@ func TestNoTwoFilesAreAPluralApart(t *testing.T) {
 	}
 }
 
-// pluralApart returns the pairs of which one has the name of the other and an s or es more.
+// pluralApart returns the pairs of names that differ only by a plural s or es.
 func pluralApart(files map[string]bool) (pairs [][2]string) {
 	for file := range files {
 		for _, ending := range []string{"_test.go", ".go"} {

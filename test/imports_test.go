@@ -17,15 +17,15 @@ import (
 
 const module = "github.com/refract-project/refract/"
 
-// rule says what packages below a folder may depend on, directly or through others.
+// rule restricts the dependencies of packages below a folder, direct or indirect.
 type rule struct {
 	in     string   // folder of the packages
-	except []string // folders below it that the rule is not about
-	// only lists what they may import outside the standard library; nil = anything.
+	except []string // folders below it that are exempt
+	// only lists the permitted imports outside the standard library. nil permits all.
 	only []string
-	// never lists what they may not depend on, however indirectly.
+	// never lists forbidden direct and indirect dependencies.
 	never []string
-	// apart: nor on each other.
+	// apart is set if the packages must not depend on each other either.
 	apart bool
 	why   string
 }
@@ -97,13 +97,13 @@ var rules = []rule{
 	},
 }
 
-// listed is what go list says of a package.
+// listed is the output of go list about a package.
 type listed struct {
 	ImportPath    string
 	Imports, Deps []string
 }
 
-// TestImports keeps the houses apart, for the machine that tests run on and for the one that plugins run on.
+// TestImports checks the rules, for the platform of the tests and for the platform of the plugins.
 func TestImports(t *testing.T) {
 	for name, env := range map[string][]string{"host": nil, "wasm": {"GOOS=wasip1", "GOARCH=wasm"}} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRulesBite wants each rule to be about packages that exist, and to find what breaks it.
+// TestRulesBite checks that each rule matches existing packages, and finds violations.
 func TestRulesBite(t *testing.T) {
 	packages := list(t, nil, "../...")
 	for _, r := range rules {
@@ -173,7 +173,7 @@ func (r rule) broken(p listed) (bad []string) {
 	return bad
 }
 
-// isSibling reports whether a dependency is below the folder of the rule too, but not in or below the folder there that p is in.
+// isSibling reports whether a dependency is also below the folder of the rule, but in another child folder than p.
 func (r rule) isSibling(p listed, dependency string) bool {
 	folder := path.Join(module, r.in) + "/"
 	own, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, folder), "/")

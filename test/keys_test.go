@@ -21,15 +21,15 @@ import (
 )
 
 var (
-	// sharedKey is a label, annotation, taint or finalizer of Liqo's; ownKey is one of ours.
+	// sharedKey matches Liqo's labels, annotations, taints and finalizers. ownKey matches the keys of this project.
 	sharedKey = regexp.MustCompile(`^([a-z0-9-]+\.)*liqo\.io/[A-Za-z][A-Za-z0-9._-]*$`)
 	ownKey    = regexp.MustCompile(`^[a-z0-9-]+\.refract\.io/[a-z][a-z0-9._-]*$`)
 	version   = regexp.MustCompile(`/v[0-9]+((alpha|beta)[0-9]+)?$`)
-	quoted    = regexp.MustCompile("`([^`=\n]+)(?:=[^`\n]*)?`") // what a table has in backquotes, without a value
+	quoted    = regexp.MustCompile("`([^`=\n]+)(?:=[^`\n]*)?`") // a key in backquotes in a table, without its value
 )
 
-// TestEveryKeyIsInTheTable compares the keys that api/wire and our own constants name with docs/compatibility.md, where
-// users look them up. Keys of Kubernetes' own domains mean there what they mean everywhere.
+// TestEveryKeyIsInTheTable compares the keys that api/wire and our own constants name with docs/compatibility.md,
+// where users look them up. Keys of Kubernetes' own domains have their usual meaning.
 func TestEveryKeyIsInTheTable(t *testing.T) {
 	told := toldKeys(t)
 	wire, own := constants(t, "../api/wire", sharedKey), constants(t, "..", ownKey)
@@ -56,7 +56,7 @@ func merged(a, b map[string]string) map[string]string {
 	return all
 }
 
-// toldKeys are those in the first columns of the section's tables.
+// toldKeys returns the keys in the first columns of the section's tables.
 func toldKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../docs/compatibility.md")
@@ -77,7 +77,8 @@ func toldKeys(t *testing.T) map[string]bool {
 	return told
 }
 
-// constants finds, below a folder and outside of tests, the string constants that are such keys: key → name of the constant.
+// constants finds the string constants with such keys below a folder, outside of tests. The result maps keys to names
+// of constants.
 func constants(t *testing.T, folder string, keys *regexp.Regexp) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -120,7 +121,7 @@ func note(spec *ast.ValueSpec, path string, keys *regexp.Regexp, found map[strin
 	}
 }
 
-// TestWhatAKeyIs keeps the search from finding nothing, or too much.
+// TestWhatAKeyIs checks that the search finds keys and nothing else.
 func TestWhatAKeyIs(t *testing.T) {
 	yes := []string{"liqo.io/remoteID", "offloading.liqo.io/origin", "virtual-node.liqo.io/not-allowed"}
 	no := []string{"reflection.liqo.io", "kubernetes.io/os", "liqo.io/", "see liqo.io/type"}

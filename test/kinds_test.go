@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// TestDefaultKindsAreConfigurable compares what is reflected by default with the places that cannot read it from there: the chart, the
-// Deployment of a virtual kubelet, and the default plugins.
+// TestDefaultKindsAreConfigurable compares the kinds that are reflected by default with the places that cannot read
+// them from there: the chart, the Deployment of a virtual kubelet, and the default plugins.
 func TestDefaultKindsAreConfigurable(t *testing.T) {
 	values, schema, args := reflectionValues(t), reflectionSchema(t), reflectionArgs(t)
 	definition, template := text(t, "../api/plugins/v1alpha1/reflectedresource.go"), text(t, "../api/offloading/v1beta1/vkoptionstemplate.go")
@@ -63,7 +63,7 @@ func text(t *testing.T, file string) string {
 	return string(content)
 }
 
-// reflectionValues are those of the chart, by kind.
+// reflectionValues returns the reflection values of the chart, by kind.
 func reflectionValues(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	var values struct {
@@ -76,7 +76,7 @@ func reflectionValues(t *testing.T) map[string]map[string]any {
 	return values.Offloading.Reflection
 }
 
-// reflectionSchema matches the kinds that the chart accepts.
+// reflectionSchema returns expressions that match the kinds that the chart accepts.
 func reflectionSchema(t *testing.T) (known []*regexp.Regexp) {
 	t.Helper()
 	type object struct {
@@ -99,7 +99,7 @@ func reflectionSchema(t *testing.T) (known []*regexp.Regexp) {
 	return known
 }
 
-// reflectionArgs are the arguments of a virtual kubelet whose template configures all kinds.
+// reflectionArgs returns the arguments of a virtual kubelet whose template configures all kinds.
 func reflectionArgs(t *testing.T) []string {
 	t.Helper()
 	template := &offloading.VkOptionsTemplate{Spec: offloading.VkOptionsTemplateSpec{ContainerImage: "vk", ReflectorsConfig: map[string]offloading.ReflectorConfig{}}}

@@ -51,7 +51,7 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// deadLink returns why a link of a page leads nowhere, or nothing.
+// deadLink returns the reason why a link of a page is dead, or "" if it is not.
 func deadLink(pages map[string]string, page, link string) string {
 	file, anchor, _ := strings.Cut(link, "#")
 	target := page
@@ -67,7 +67,7 @@ func deadLink(pages map[string]string, page, link string) string {
 	return ""
 }
 
-// anchors returns the anchors of a page, as GitHub makes them from its headings.
+// anchors returns the anchors of a page, as GitHub generates them from its headings.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, match := range markdownAnchor.FindAllStringSubmatch(text, -1) {
@@ -78,7 +78,7 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
-// TestEveryPageIsIndexed fails for a page that nobody finds from docs/README.md.
+// TestEveryPageIsIndexed fails for a page without a link in docs/README.md.
 func TestEveryPageIsIndexed(t *testing.T) {
 	index, err := os.ReadFile("../docs/README.md")
 	require.NoError(t, err)

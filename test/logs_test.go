@@ -19,7 +19,8 @@ import (
 func TestLogStyle(t *testing.T) {
 	files, calls := token.NewFileSet(), 0
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "librarylog.go") { // forwards messages
+		// The file librarylog.go forwards messages of libraries.
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "librarylog.go") {
 			return err
 		}
 		file, err := parser.ParseFile(files, path, nil, 0)
@@ -56,7 +57,7 @@ var (
 	sentence = regexp.MustCompile("^[\"`][A-Z]")
 )
 
-// logStyle reports whether the node is a call of a logger, and what is wrong with its message or keys.
+// logStyle reports whether the node is a call of a logger, and returns the problem with its message or keys.
 func logStyle(n ast.Node) (isLog bool, problem string) {
 	call, _ := n.(*ast.CallExpr)
 	if call == nil || len(call.Args) == 0 {
@@ -68,7 +69,7 @@ func logStyle(n ast.Node) (isLog bool, problem string) {
 	}
 	args := call.Args
 	if method.Sel.Name == "Error" && len(args) > 1 && !strings.HasPrefix(last(args[0]), `"`) {
-		args = args[1:] // logr's begins with the error
+		args = args[1:] // logr's Error has the error as its first argument
 	}
 	if !sentence.MatchString(last(args[0])) {
 		return true, "the message is not a constant that begins with a capital letter"
@@ -81,7 +82,8 @@ func logStyle(n ast.Node) (isLog bool, problem string) {
 	return true, ""
 }
 
-// last name in a chain of selectors and calls, V of log.FromContext(ctx).V(1); a literal as it is.
+// last returns the last name in a chain of selectors and calls, V for log.FromContext(ctx).V(1). It returns a literal
+// unchanged.
 func last(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

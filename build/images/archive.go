@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// writeArchive writes an OCI image layout as a tar archive, which ctr, skopeo, crane and podman read.
+// writeArchive writes an OCI image layout as a tar archive. ctr, skopeo, crane and podman can read it.
 func writeArchive(path string, index v1.ImageIndex, tag string) (err error) {
 	dir, err := os.MkdirTemp("", "refract-layout-")
 	if err != nil {
@@ -44,7 +44,7 @@ func writeArchive(path string, index v1.ImageIndex, tag string) (err error) {
 	return errors.Join(err, w.Close(), file.Close())
 }
 
-// addFiles adds the files in the order of their names.
+// addFiles adds the files, sorted by name.
 func addFiles(w *tar.Writer, files fs.FS) error {
 	return fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == "." {

@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/charts"
 )
 
-// images runs the command and returns what it prints.
+// images runs the command and returns its output.
 func images(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -40,8 +40,8 @@ func images(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// The images that a registry serves run the commands, as the user of the chart, on each platform, and nothing else is in them. Made again,
-// elsewhere, they are the same to the bit.
+// The images in a registry contain only the commands and run them as the user of the chart, on each platform. A
+// second build in another directory gives identical images.
 func TestImagesAreReproducibleAndRun(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -104,7 +104,7 @@ func TestImagesAreReproducibleAndRun(t *testing.T) {
 	}
 }
 
-// unpack the commands of an image into dir, and list everything in it.
+// unpack extracts the commands of an image into dir, and returns the names of all its files.
 func unpack(t *testing.T, image v1.Image, dir string) (names []string) {
 	t.Helper()
 	files := mutate.Extract(image)

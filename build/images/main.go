@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Images builds the container images of the two processes that run in clusters, without a container runtime: the command alone, in an
-// image of one layer, for each platform. The same sources give the same digests, on any machine.
+// Images builds the container images of the two processes that run in clusters, without a container runtime. For each
+// platform, an image has one layer that contains only the command. The same sources give the same digests on any
+// machine.
 //
 //	go run ./build/images --output=dist
 //	go run ./build/images --push=registry.example.com/refract --tag=0.2.0
@@ -26,7 +27,7 @@ import (
 	"github.com/refract-project/refract/charts"
 )
 
-// commands are the commands with an image under their name.
+// commands lists the commands that have an image of the same name.
 var commands = []string{"controller-manager", "virtual-kubelet"}
 
 func main() {

@@ -15,7 +15,7 @@ import (
 	"helm.sh/helm/v4/pkg/registry"
 )
 
-// makeImages builds the images into archives and pushes them, and writes their digests.
+// makeImages writes the images into archives, pushes them, and writes their digests.
 func (r *release) makeImages(ctx context.Context) error {
 	destination, err := filepath.Abs(r.output)
 	if err != nil {
@@ -74,7 +74,7 @@ func chartFile(version string) string {
 	return "refract-" + version + ".tgz"
 }
 
-// writeSBOMs writes the modules of each command, as CycloneDX.
+// writeSBOMs writes the list of modules of each command, in the CycloneDX format.
 func (r *release) writeSBOMs(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "refract-sbom-")
 	if err != nil {

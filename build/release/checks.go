@@ -40,12 +40,12 @@ func (r *release) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// hasSection reports whether the changelog has a dated section of the version.
+// hasSection reports whether the changelog has a dated section for the version.
 func hasSection(changelog, version string) bool {
 	return strings.Contains(changelog, "\n## "+version+" (2")
 }
 
-// git runs a command of git in the checkout and returns its output.
+// git runs git in the checkout and returns its output.
 func (r *release) git(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, r.source, nil, "git", args...)
 }

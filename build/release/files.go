@@ -59,7 +59,7 @@ func (r *release) packBinaries(ctx context.Context) error {
 	return nil
 }
 
-// compile returns a command without debug information.
+// compile returns the binary of a command, without debug information.
 func (r *release) compile(ctx context.Context, command, system, architecture string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refract-release-")
 	if err != nil {
@@ -118,7 +118,7 @@ func writeTar(path string, members []member) (err error) {
 	return errors.Join(archive.Close(), compressed.Close())
 }
 
-// writeChecksums writes SHA256SUMS of all files, which sha256sum --check reads.
+// writeChecksums writes SHA256SUMS for all files, in the format of sha256sum --check.
 func (r *release) writeChecksums(context.Context) error {
 	entries, err := os.ReadDir(r.output)
 	if err != nil {

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Release makes the files of a release, and pushes its images and its chart:
+// Release creates the files of a release, and pushes its images and its chart:
 //
 //	go run ./build/release --output=dist --push=registry.example.com/refract
 //
-// docs/releasing.md describes the steps around it.
+// docs/releasing.md describes the release process.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// release has the settings of a run.
+// release contains the settings of a run.
 type release struct {
 	source, output, push string
 	platforms, images    []string
@@ -67,7 +67,7 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// run makes everything. The steps that push are the last ones.
+// run creates all files. Pushing is the last step.
 func (r *release) run(ctx context.Context) error {
 	if r.snapshot && r.push != "" && !r.plainHTTP {
 		return errors.New("--snapshot: only the files of a release are pushed, since a push overwrites the images of that version; to try it, push to a registry on this machine with --plain-http")

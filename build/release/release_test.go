@@ -29,7 +29,7 @@ import (
 	"github.com/refract-project/refract/charts"
 )
 
-// mostBytes is the size that refractctl may have, so that a download stays reasonable.
+// mostBytes is the maximum size of refractctl, so that a download stays reasonable.
 const mostBytes = 70_000_000
 
 // makeRelease runs the command in this checkout.
@@ -42,7 +42,7 @@ func makeRelease(t *testing.T, args ...string) error {
 	return command.ExecuteContext(t.Context())
 }
 
-// A release has all of its files, whose checksums hold, and a registry serves its images and its chart.
+// A release has all of its files with valid checksums, and its images and its chart can be pulled from a registry.
 func TestRelease(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -118,7 +118,7 @@ func unpack(t *testing.T, path string) map[string]member {
 	}
 }
 
-// A version is released from its tagged commit, with a section of the changelog.
+// A version is released from its tagged commit, and has a section in the changelog.
 func TestCheckVersion(t *testing.T) {
 	r := &release{source: t.TempDir(), version: "1.2.3"}
 	git := func(args ...string) {

@@ -22,7 +22,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// authenticationOptions are the flags about consumers that join as Liqo does. Their names are Liqo's where it has them.
+// authenticationOptions contains the flags for consumers that join with Liqo's protocol. Flags that Liqo also has use
+// Liqo's names.
 type authenticationOptions struct {
 	enabled, offers, tenantAccess       bool
 	address, authority                  string
@@ -70,7 +71,7 @@ func (o *authenticationOptions) warn(flags *pflag.FlagSet) {
 	}
 }
 
-// options returns what is meant, and every error at once.
+// options returns the parsed options, and all errors at once.
 func (o *authenticationOptions) options() (authentication.Options, error) {
 	resources, resourcesErr := quantities("--default-node-resources", o.resources)
 	limit, limitErr := quantities("--tenant-max-resources", o.limit)
@@ -122,7 +123,7 @@ func quantities(flag string, texts map[string]string) (corev1.ResourceList, erro
 	return list, nil
 }
 
-// classes reads names, of which one may have ";default" after it.
+// classes parses names of classes. One of them may have the suffix ";default".
 func classes[T any](flag string, texts []string, class func(name string, isDefault bool) T) (all []T, err error) {
 	defaults := 0
 	for _, text := range texts {

@@ -21,11 +21,12 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// leaseTimeout of a request, of which several fit into the time within which the lease has to be renewed.
+// leaseTimeout limits a request for the lease. Several requests must fit into the renew deadline.
 const leaseTimeout = 5 * time.Second
 
-// lease of the process that works, which holds it under one name for as long as it lives: a manager of its own making would
-// be another candidate each time, and wait until the lease of the previous one has expired.
+// lease is the leader election lease of the process. It has one identity for the lifetime of the process: a manager
+// that created its own would be another candidate each time, and would wait until the lease of the previous one has
+// expired.
 type lease struct {
 	resourcelock.Interface
 	broadcaster record.EventBroadcaster
@@ -50,7 +51,7 @@ func newLease(ctx context.Context, config *rest.Config, namespace, id string) (*
 			EventRecorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "controller-manager", Host: host}),
 		},
 	}
-	ending := func() bool { return ctx.Err() != nil } // then the manager releases it last
+	ending := func() bool { return ctx.Err() != nil } // the manager then releases the lease last
 	return &lease{broadcaster: broadcaster, Interface: cmdutil.KeepUntil(lock, ending)}, nil
 }
 

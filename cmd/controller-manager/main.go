@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Controller-manager runs the controllers of a cluster that takes part in
-// peerings: on a provider it enforces what consumers asked for, on a consumer
-// it offloads namespaces.
+// Controller-manager runs the controllers of a cluster that takes part in peerings. On a provider it enforces the
+// requests of consumers. On a consumer it offloads namespaces.
 package main
 
 import (
@@ -14,7 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	_ "golang.org/x/crypto/x509roots/fallback" // for API servers whose certificate a public authority has signed: images have no files of these
+	// The roots verify API servers with a certificate of a public CA. The images contain no files with CA certificates.
+	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connectivity/probe"

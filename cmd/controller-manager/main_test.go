@@ -32,8 +32,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// This test comes first: what it does to the process-wide loggers must not meet
-// a controller manager that is still ending.
+// This test comes first, because its changes to the process-wide loggers must not affect a controller manager that is
+// still stopping.
 func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
@@ -79,7 +79,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	}
 }
 
-// A Liqo user keeps the command line. Flags without effect are named in a warning.
+// A Liqo user can keep the command line. Flags without effect are named in a warning.
 func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	for text, want := range map[string][]string{
 		"--networking-enabled=false --authentication-enabled=false --offloading-enabled=true --network-ctrl-workers=1 --client-timeout=0s":                   nil,
@@ -112,7 +112,7 @@ func TestAcceptedLabels(t *testing.T) {
 	}
 }
 
-// What ResourceSlices offer is read as Liqo writes it, and what is wrong is named.
+// The resources that ResourceSlices offer are parsed in Liqo's format, and errors name the flag.
 func TestAuthenticationFlags(t *testing.T) {
 	read := func(text string) (authentication.Options, error) {
 		var o options
@@ -244,7 +244,7 @@ func get(address, path, want string) error {
 	return nil
 }
 
-// await fails also when the command ends while it is needed.
+// await also fails if the command ends while it is still needed.
 func await(t *testing.T, what string, ended <-chan error, holds func() error) {
 	t.Helper()
 	deadline := time.After(3 * time.Minute)

@@ -35,10 +35,10 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// defaultRemoteRole is Liqo's name of the role.
+// defaultRemoteRole is the name of the role in Liqo.
 const defaultRemoteRole = "liqo-virtual-kubelet-remote"
 
-// options are the flags. Their names are Liqo's where it has them.
+// options contains the flags. Flags that Liqo also has use Liqo's names.
 type options struct {
 	kubeconfig, clusterID, liqoNamespace   string
 	clientQPS                              float32
@@ -73,7 +73,7 @@ type options struct {
 	reservedPrefixes                       []string
 	acceptedLabels                         []string
 	namePatterns                           []string
-	tenantLimits                           map[string]*string // by the name of the setting
+	tenantLimits                           map[string]*string // keys are names of settings
 	limitRange                             string
 	objectCounts                           map[string]string
 	defaultObjectCount                     int64
@@ -143,7 +143,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	o.addInertFlags(flags)
 }
 
-// addInertFlags are those of Liqo's controller manager that ask for what is not here, or is always so.
+// addInertFlags adds the flags of Liqo's controller manager that have no effect, because the feature does not exist
+// or is always enabled.
 func (o *options) addInertFlags(flags *pflag.FlagSet) {
 	const (
 		network = "no network module is part of this controller manager; it reads Liqo's Connections, Configurations and IPs where they exist"
@@ -175,8 +176,7 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// validate returns everything that is wrong at once; each error names its flag
-// and the remedy.
+// validate returns all errors at once. Each error names its flag and the remedy.
 func (o *options) validate() error {
 	return errors.Join(o.validateID(), o.validateClient(), o.validateWork(), o.validateTenancy(), o.logs.Validate())
 }
@@ -283,7 +283,7 @@ func (o *options) validateTenancy() error {
 	return errors.Join(limitRangeErr, err, countErr, ownErr, rangeErr, authenticationErr)
 }
 
-// defaultTemplate returns how virtual kubelets are run, none when they are not.
+// defaultTemplate returns the name of the template of virtual kubelets. It is empty if no virtual kubelets are run.
 func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 	if o.vkTemplate == "" {
 		return name, nil
@@ -295,7 +295,8 @@ func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 	return name, nil
 }
 
-// quotas returns how Quotas are enforced. The degree may be written in any case: Liqo's own default is not as its CRD wants it.
+// quotas returns how Quotas are enforced. The degree may be written in any case, because Liqo's own default differs
+// in case from the value in its CRD.
 func (o *options) quotas() (quota.Options, error) {
 	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
 		if strings.EqualFold(o.limits, string(known)) {
@@ -305,8 +306,8 @@ func (o *options) quotas() (quota.Options, error) {
 	return quota.Options{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)
 }
 
-// defaultObjectCounts are several times as many as large namespaces have. The caches of the controllers hold up to 64 KiB of each ShadowPod, and
-// the token of each pod is reflected as a Secret.
+// defaultObjectCounts returns limits that are several times the number of objects in large namespaces. The caches of
+// the controllers hold up to 64 KiB of each ShadowPod, and the token of each pod is reflected as a Secret.
 func defaultObjectCounts() map[string]string {
 	return map[string]string{
 		"count/shadowpods.offloading.liqo.io": "5000", "count/shadowendpointslices.offloading.liqo.io": "2000",
@@ -316,7 +317,7 @@ func defaultObjectCounts() map[string]string {
 	}
 }
 
-// counts returns how many objects of each kind consumers may have in a namespace.
+// counts returns the maximum number of objects of each kind that a consumer may have in a namespace.
 func (o *options) counts() (corev1.ResourceList, error) {
 	counts := corev1.ResourceList{}
 	for name, text := range o.objectCounts {
@@ -329,12 +330,12 @@ func (o *options) counts() (corev1.ResourceList, error) {
 	return counts, nil
 }
 
-// ownRanges returns the ranges of this cluster.
+// ownRanges returns the address ranges of this cluster.
 func (o *options) ownRanges() (ipmap.Ranges, error) {
 	return ipmap.ParseRanges("--own-cidrs", o.ownCIDRs)
 }
 
-// rangesOf returns the ranges of each consumer for which there are any.
+// rangesOf returns the address ranges of the consumers that have any.
 func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 	all := map[string]ipmap.Ranges{}
 	for _, text := range o.tenantCIDRs {
@@ -351,14 +352,14 @@ func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 	return all, nil
 }
 
-// plugins returns how the modules of ReflectionPlugins are fetched.
+// plugins returns the options for fetching the modules of ReflectionPlugins.
 func (o *options) plugins() plugin.Options {
 	return plugin.Options{
 		Enabled: o.declaredPlugins, TrustPolicy: o.pluginTrustPolicy, Sources: pluginsource.Options{InsecureRegistries: o.insecureRegistries},
 	}
 }
 
-// tenancy returns what this cluster allows its consumers.
+// tenancy returns the options for the objects that consumers may create in this cluster.
 func (o *options) tenancy(limits tenantlimits.Limits) tenancy.Options {
 	patterns := map[string]string{}
 	for _, text := range o.namePatterns {
@@ -392,7 +393,7 @@ func (o *options) limitsOfTenants() (tenantlimits.Limits, error) {
 	return tenantlimits.New(values)
 }
 
-// webhooks returns the settings of the webhooks, nil when none is served.
+// webhooks returns the settings of the webhooks, or nil if no webhook is served.
 func (o *options) webhooks() *controllers.WebhookOptions {
 	if !o.webhook {
 		return nil
@@ -400,7 +401,7 @@ func (o *options) webhooks() *controllers.WebhookOptions {
 	return &controllers.WebhookOptions{Namespace: o.liqoNamespace, Host: o.webhookHost, Port: o.webhookPort, ClientCAFile: o.webhookClientCAs, RuntimeClass: o.runtimeClass}
 }
 
-// restConfig returns the access to this cluster.
+// restConfig returns the client configuration for this cluster.
 func (o *options) restConfig() (*rest.Config, error) {
 	config, err := o.loadConfig()
 	if err != nil {
@@ -413,7 +414,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// loadConfig names in its errors where the kubeconfig comes from.
+// loadConfig returns the client configuration. Its errors name the source of the kubeconfig.
 func (o *options) loadConfig() (*rest.Config, error) {
 	source, path := "--kubeconfig", o.kubeconfig
 	if path == "" {

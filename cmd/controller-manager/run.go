@@ -31,11 +31,12 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// restartDelay between two terms, for what ends with the first.
+// restartDelay is the pause between two terms, so that everything of the first one can end.
 const restartDelay = 2 * time.Second
 
-// run returns when ctx ends and everything has been shut down. A lease that is lost, because the API server was away for
-// longer than it lasts, does not end the process: a container that exits is restarted with an increasing back-off.
+// run runs the controllers and returns when ctx ends and everything has been shut down. Losing the lease because the
+// API server was unavailable for too long does not end the process: a container that exits is restarted with an
+// increasing back-off.
 func run(ctx context.Context, o *options) error {
 	config, err := o.restConfig()
 	if err != nil {
@@ -63,10 +64,10 @@ func run(ctx context.Context, o *options) error {
 	}
 }
 
-// leaseLost is the text of a manager's error after it lost its lease; the error has no type.
+// leaseLost is the text of a manager's error after it lost its lease. The error has no type.
 const leaseLost = "leader election lost"
 
-// serve until ctx ends or the lease is lost.
+// serve runs the controllers until ctx ends or the lease is lost.
 func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) error {
 	mgr, err := newManager(o, config, lease)
 	if err != nil {
@@ -161,9 +162,11 @@ func newManager(o *options, config *rest.Config, lease *lease) (manager.Manager,
 	options.Cache.SyncPeriod = &o.resyncPeriod
 	options.LeaderElection = o.leaderElection
 	options.LeaderElectionResourceLockInterface = lease
-	// The next leader need not wait for the lease to run out: it is released at shutdown, when everything has ended.
+	// The lease is released at shutdown, when everything has ended, so that the next leader need not wait for its
+	// expiry.
 	options.LeaderElectionReleaseOnCancel = true
-	again := true // the controllers of a later term have the names of the first
+	// The controllers of a later term have the same names.
+	again := true
 	options.Controller.SkipNameValidation = &again
 	options.Metrics = metricsserver.Options{BindAddress: o.metricsAddress}
 	options.HealthProbeBindAddress = o.healthAddress
@@ -174,7 +177,8 @@ func newManager(o *options, config *rest.Config, lease *lease) (manager.Manager,
 	return mgr, nil
 }
 
-// addProbes: alive is a process that answers; ready one whose caches are filled.
+// addProbes adds the liveness probe, which succeeds if the process responds, and the readiness probe, which succeeds
+// once the caches are synced.
 func addProbes(mgr manager.Manager) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("adding health check, %w", err)
@@ -186,8 +190,8 @@ func addProbes(mgr manager.Manager) error {
 	return mgr.AddReadyzCheck("caches", cmdutil.Closed(synced, "waiting for the caches to be filled"))
 }
 
-// afterSync closes its channel once the caches are filled, on replicas that do
-// not lead too: the manager starts it then.
+// afterSync is closed once the caches are synced, also on replicas that do not lead, because the manager then starts
+// it.
 type afterSync chan struct{}
 
 func (a afterSync) Start(ctx context.Context) error {

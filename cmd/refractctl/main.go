@@ -1,8 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Refractctl offloads namespaces to other clusters, shows what is offloaded, and
-// tries plugins out.
+// Refractctl offloads namespaces to other clusters, shows the offloaded objects, and tests plugins.
 package main
 
 import (

@@ -13,7 +13,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	_ "golang.org/x/crypto/x509roots/fallback" // for API servers whose certificate a public authority has signed: images have no files of these
+	// The roots verify API servers with a certificate of a public CA. The images contain no files with CA certificates.
+	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/vk/app"

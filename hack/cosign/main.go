@@ -1,12 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cosign has a real cosign sign images in both of its layouts, as fixtures for the verification of plugins.
+// Command cosign lets a real cosign sign images in both of its layouts. The images are test data for the verification
+// of plugins.
 //
 //	go -C hack/cosign run . $PWD/internal/pluginsource/signature/testdata
 //
-// writes an OCI image layout with images that are named by their annotation, and the public keys. It starts a registry on loopback and needs
-// no other network. The keys are new each time; the private ones are not kept.
+// writes an OCI image layout with images that are named by their annotation, and the public keys. It starts a
+// registry on loopback and needs no other network. The keys are new each time. The private keys are not kept.
 package main
 
 import (
@@ -31,7 +32,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nameAnnotation names the images of the layout: the image itself as v2, its signatures as v2.signature.
+// nameAnnotation is the annotation with the names of the images in the layout: v2 for an image, v2.signature for its
+// signatures.
 const nameAnnotation = "org.opencontainers.image.ref.name"
 
 func main() {
@@ -84,10 +86,10 @@ type maker struct {
 	layout         layout.Path
 }
 
-// cosign runs the pinned version.
+// cosign runs the pinned version of cosign.
 func (m *maker) cosign(args ...string) error {
 	command := exec.Command("go", append([]string{"tool", "cosign"}, args...)...)
-	if binary := os.Getenv("COSIGN"); binary != "" { // one that was built before
+	if binary := os.Getenv("COSIGN"); binary != "" { // a binary that was built before
 		command = exec.Command(binary, args...)
 	}
 	command.Env = append(os.Environ(), "COSIGN_PASSWORD=", "HOME="+m.work, "GOPATH="+goEnv("GOPATH"), "GOCACHE="+goEnv("GOCACHE"), "GOMODCACHE="+goEnv("GOMODCACHE"))
@@ -105,7 +107,7 @@ func goEnv(name string) string {
 	return strings.TrimSpace(string(value))
 }
 
-// keys makes key pairs, and copies the public keys into the folder.
+// keys creates key pairs, and copies the public keys into the folder.
 func (m *maker) keys(folder string, names ...string) error {
 	for _, n := range names {
 		if err := m.cosign("generate-key-pair", "--output-key-prefix", filepath.Join(m.work, n)); err != nil {
@@ -122,7 +124,7 @@ func (m *maker) keys(folder string, names ...string) error {
 	return nil
 }
 
-// make pushes an image, has cosign do something with it, and keeps it with what is attached to it.
+// make pushes an image, runs a command of cosign on it, and stores it with its attachments in the layout.
 func (m *maker) make(image string, command ...string) error {
 	reference, err := name.ParseReference(m.registry+"/plugins/"+image+":1", name.Insecure)
 	if err != nil {
@@ -165,7 +167,7 @@ func (m *maker) keep(title string, image v1.Image) error {
 	return m.layout.AppendImage(image, layout.WithAnnotations(map[string]string{nameAnnotation: title}))
 }
 
-// keepAttached keeps the signatures of an image, in the layout that there is.
+// keepAttached stores the signatures of an image, in the layout that cosign has used.
 func (m *maker) keepAttached(title string, signed name.Digest) error {
 	tag := signed.Context().Tag(strings.Replace(signed.DigestStr(), ":", "-", 1) + ".sig")
 	if image, err := remote.Image(tag); err == nil {

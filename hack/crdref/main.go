@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Crdref prints the reference of the custom resources in Markdown, made from their Go types:
+// Crdref prints the reference of the custom resources in Markdown, generated from their Go types:
 //
 //	go run ./hack/crdref api >docs/crds.md
 package main

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The committed page is the one that the types give, and has each CRD of the API.
+// The committed page matches the types, and contains each CRD of the API.
 func TestReference(t *testing.T) {
 	kinds, err := readKinds("../../api")
 	require.NoError(t, err)

@@ -29,10 +29,10 @@ type field struct {
 	markers         markers
 }
 
-// markers are the values of a comment's lines that begin with "+", by their names.
+// markers are the values of a comment's lines that begin with "+", by the names of the markers.
 type markers map[string][]string
 
-// ruleMarker is the marker of a rule in CEL.
+// ruleMarker is the name of the marker for a CEL rule.
 const ruleMarker = "kubebuilder:validation:XValidation:rule"
 
 // first returns the first value of a marker, without the quotes of a string.
@@ -46,7 +46,7 @@ func (m markers) first(name string) string {
 	return m[name][0]
 }
 
-// apiPackage has the declarations of one version of a group.
+// apiPackage contains the declarations of one version of a group.
 type apiPackage struct {
 	apiVersion string
 	types      map[string]*ast.TypeSpec
@@ -144,7 +144,7 @@ func (p *apiPackage) kinds() (kinds []kind) {
 	return kinds
 }
 
-// walk appends the fields of a struct, and those of the types of this package in them.
+// walk appends the fields of a struct, and of the structs of this package in it.
 func (p *apiPackage) walk(body *ast.StructType, path string, within []string, fields *[]field) {
 	for _, declared := range body.Fields.List {
 		tag := ""
@@ -181,7 +181,7 @@ func (p *apiPackage) walk(body *ast.StructType, path string, within []string, fi
 	}
 }
 
-// suffix returns what stands in a path behind the name of a list or map.
+// suffix returns the suffix of a path behind the name of a list or map.
 func suffix(expression ast.Expr) string {
 	switch expression.(type) {
 	case *ast.ArrayType:
@@ -192,7 +192,7 @@ func suffix(expression ast.Expr) string {
 	return ""
 }
 
-// resolve returns the text of a type, and its fields if it is a struct of this package, or a list or map of these.
+// resolve returns the text of a type, and its fields if it is a struct of this package, or a list or map of such structs.
 func (p *apiPackage) resolve(expression ast.Expr) (*ast.StructType, string) {
 	switch e := expression.(type) {
 	case *ast.StarExpr:
@@ -221,7 +221,7 @@ func (p *apiPackage) resolve(expression ast.Expr) (*ast.StructType, string) {
 	return nil, "any"
 }
 
-// describe returns a type as users of the API call it.
+// describe returns the name of a type for users of the API.
 func (p *apiPackage) describe(text string) string {
 	if text == "[]byte" {
 		return "bytes in base64"
@@ -244,7 +244,7 @@ func (p *apiPackage) describe(text string) string {
 		return "boolean"
 	case "int", "int32", "int64", "uint":
 		return "integer"
-	case "ClusterID": // Declared by the group core.liqo.io.
+	case "ClusterID": // declared by the group core.liqo.io
 		return "string"
 	}
 	return text

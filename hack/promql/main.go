@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Promql parses PromQL with Prometheus' own parser: one expression in each line of the standard input. It prints, for each, the metrics that
-// it selects, in one line, and ends with 1 if it cannot be parsed. The test of the chart's alerts and dashboards runs it.
+// Promql parses PromQL with Prometheus' own parser: one expression per line of standard input. For each expression,
+// it prints the metrics that the expression selects on one line. It exits with 1 if an expression cannot be parsed.
+// The test of the chart's alerts and dashboards runs it.
 package main
 
 import (

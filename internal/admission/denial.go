@@ -16,7 +16,8 @@ import (
 // DeniedReason is the reason of Events about requests that a policy denied.
 const DeniedReason = "PolicyDenied"
 
-// denial is how the API server begins the message of a denial by a ValidatingAdmissionPolicy. It has no field for it.
+// denial matches the beginning of the API server's message about a denial by a ValidatingAdmissionPolicy. The Status
+// has no field for it.
 var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request[^\x00-\x1f"]*`)
 
 // DenyingPolicy returns the name of the ValidatingAdmissionPolicy that denied the request, or "" if none did.
@@ -31,7 +32,8 @@ func DenyingPolicy(err error) string {
 	return ""
 }
 
-// Note returns the note of an Event about an object for which the request of one of our processes was denied.
+// Note returns the note of an Event about an object after a policy denied a request that one of our processes made
+// for it.
 func Note(policy string, err error) string {
 	return fmt.Sprintf("ValidatingAdmissionPolicy %s denied a request that this object needs, which is retried: %s. "+
 		"If the policy is of the Refract chart, upgrade the chart together with the images, or report this as a bug; "+

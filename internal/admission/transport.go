@@ -12,10 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxStatus is how many bytes of a refusal are searched. A Status is far smaller.
+// maxStatus is the number of bytes of a refusal that are searched. A Status is far smaller.
 const maxStatus = 64 << 10
 
-// Transport calls denied for each response through next that is the denial of a policy, with its message. denied may be called concurrently.
+// Transport returns a RoundTripper that sends requests through next and calls denied, with the policy and its
+// message, for each response that reports a denial by a policy. denied may be called concurrently.
 func Transport(next http.RoundTripper, denied func(request *http.Request, policy, message string)) http.RoundTripper {
 	return &transport{next, denied}
 }
@@ -42,7 +43,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// replayed is a body whose beginning was read.
+// replayed is a body that starts again with the bytes that were already read from it.
 type replayed struct {
 	io.Reader
 	io.Closer
@@ -51,14 +52,14 @@ type replayed struct {
 // Denials counts the requests of a client that a policy denied, by policy. It is safe for concurrent use.
 type Denials struct{ *prometheus.CounterVec }
 
-// NewDenials returns a collector without denials, to be registered.
+// NewDenials returns a collector without denials. The caller registers it.
 func NewDenials() Denials {
 	return Denials{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_policy_denials_total", Help: "Requests to the API server of this cluster that an admission policy denied, by policy.",
 	}, []string{"policy"})}
 }
 
-// Transport counts the denials of requests through next.
+// Transport returns a RoundTripper that sends requests through next and counts the denied ones.
 func (d Denials) Transport(next http.RoundTripper) http.RoundTripper {
 	return Transport(next, func(_ *http.Request, policy, _ string) { d.WithLabelValues(policy).Inc() })
 }

@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package coverage finds out what the providers of an offloaded namespace do not keep of its NetworkPolicies and PodDisruptionBudgets. It asks
-// the API servers, and runs the default plugin on each policy, as virtual kubelets do; it changes nothing.
+// Package coverage determines which NetworkPolicies and PodDisruptionBudgets of an offloaded namespace its providers
+// do not enforce. It reads them from the API servers, and runs the default plugin on each policy, as virtual kubelets
+// do. It changes nothing.
 package coverage
 
 import (
@@ -22,21 +23,21 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Report is what to know about one namespace.
+// Report is the result for one namespace.
 type Report struct {
-	// Gaps are what is kept here and not there, each with its remedy.
+	// Gaps are the effects that this cluster enforces and a provider does not, each with its remedy.
 	Gaps []string
-	// Notes are what holds of every namespace with such objects.
+	// Notes apply to every namespace with such objects.
 	Notes []string
 }
 
-// The notes.
+// The notes of a Report.
 const (
 	PolicyNote = "each cluster enforces NetworkPolicies for its own pods, and its pod selectors select only those: traffic between pods on different clusters needs an ipBlock with their addresses"
 	BudgetNote = "each cluster counts its own pods for PodDisruptionBudgets: as many pods as one allows may be evicted on each cluster at the same time"
 )
 
-// Of examines one namespace. It finds nothing if the namespace is not offloaded.
+// Of examines one namespace. The report is empty if the namespace is not offloaded.
 func Of(ctx context.Context, c client.Client, namespace string) (*Report, error) {
 	providers, err := providersOf(ctx, c, namespace)
 	if err != nil || len(providers) == 0 {
@@ -71,12 +72,12 @@ func Of(ctx context.Context, c client.Client, namespace string) (*Report, error)
 	return report, nil
 }
 
-// kind is one of the two.
+// kind is one of the two examined kinds.
 type kind struct {
 	name, group, resource string
 	flag                  string // its part of the flags of a virtual kubelet
-	value                 string // of the provider's chart
-	without               string // what follows if the provider has none of them
+	value                 string // in the provider's chart
+	without               string // effect if none of them is reflected
 }
 
 var (
@@ -86,17 +87,18 @@ var (
 		"evictions of offloaded pods are not limited there"}
 )
 
-// provider of a namespace.
+// provider is a provider of the examined namespace.
 type provider struct {
-	id, tenant string            // its cluster id, and its tenant namespace here
+	id, tenant string            // its cluster ID, and its tenant namespace in this cluster
 	remote     string            // the remote namespace
-	namespaces map[string]string // all that are offloaded to it, each with its remote namespace
+	namespaces map[string]string // all namespaces that are offloaded to it, with their remote namespaces
 	nodes      []offloading.VirtualNode
-	arguments  []string // of its virtual kubelets
+	arguments  []string // flags that all of its virtual kubelets have
 	client     client.Client
 }
 
-// add adds that no objects of the kind are reflected, if there are any, and reports whether they are.
+// add adds a gap to the report if there are objects of the kind and none of them is reflected. It reports whether
+// there are reflected objects.
 func (p *provider) add(ctx context.Context, report *Report, k kind, namespace string, count int) (reflected bool) {
 	switch {
 	case count == 0:
@@ -111,7 +113,7 @@ func (p *provider) add(ctx context.Context, report *Report, k kind, namespace st
 	return true
 }
 
-// switchedOff reports whether all virtual kubelets of the provider are told not to reflect the kind.
+// switchedOff reports whether the flags of all virtual kubelets of the provider disable reflection of the kind.
 func (p *provider) switchedOff(k kind) bool {
 	return slices.Contains(p.arguments, "--"+k.flag+"-reflection-workers=0")
 }
@@ -143,7 +145,8 @@ func providersOf(ctx context.Context, c client.Client, namespace string) (found 
 	return found, nil
 }
 
-// read reads the virtual nodes of the provider and how their virtual kubelets run. The credentials need not be readable.
+// read reads the virtual nodes of the provider and the flags of their virtual kubelets. The credentials need not be
+// readable.
 func (p *provider) read(ctx context.Context, c client.Client) error {
 	nodes, kubelets := &offloading.VirtualNodeList{}, &appsv1.DeploymentList{}
 	if err := c.List(ctx, nodes, client.InNamespace(p.tenant)); err != nil {

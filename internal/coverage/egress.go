@@ -17,8 +17,9 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// openedEgress returns that policies which restrict egress do not have that effect, because policies add up and the provider has one of its own that
-// allows egress to all pods, as earlier versions of Refract have. A provider that does not answer is not known to have one.
+// openedEgress returns a gap if policies restrict egress and the provider has a policy of its own that allows egress
+// to all pods, as earlier versions of Refract do. NetworkPolicies are additive, so the restriction has no effect. A
+// provider that does not answer is assumed to have no such policy.
 func (p *provider) openedEgress(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string) {
 	var names []string
 	for i := range policies {

@@ -15,10 +15,11 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// answerTimeout limits how long a provider may take to answer: from the user's computer it is often out of reach.
+// answerTimeout limits the wait for a provider, which is often unreachable from the user's computer.
 const answerTimeout = 5 * time.Second
 
-// connect returns a client for the provider with the credentials of its virtual kubelets, nil if they cannot be read or used.
+// connect returns a client for the provider with the credentials of its virtual kubelets. It returns nil if they
+// cannot be read or used.
 func (p *provider) connect(ctx context.Context, c client.Client) client.Client {
 	for i := range p.nodes {
 		if p.nodes[i].Spec.KubeconfigSecretRef == nil {
@@ -40,8 +41,8 @@ func (p *provider) connect(ctx context.Context, c client.Client) client.Client {
 	return nil
 }
 
-// denies reports whether the provider says that this cluster may not create objects of the kind. What it does not answer is not known to be denied: virtual
-// kubelets report that in Events.
+// denies reports whether this cluster lacks the permission to create objects of the kind on the provider. If the
+// provider does not answer, the permission is assumed: virtual kubelets report its absence in Events.
 func (p *provider) denies(ctx context.Context, k kind) bool {
 	if p.client == nil {
 		return false

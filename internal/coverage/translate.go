@@ -18,11 +18,12 @@ import (
 	"github.com/refract-project/refract/plugins"
 )
 
-// policyKind is the kind as plugins name it.
+// policyKind is the name of the kind in plugins.
 const policyKind = "NetworkPolicy." + networkingv1.GroupName
 
-// untranslated returns what the default plugin warns of, and the policies that do not cross because of an annotation. How a network remaps addresses is
-// known to virtual kubelets alone.
+// untranslated returns the warnings of the default plugin, and the policies that an annotation excludes from
+// reflection. The remapping of addresses by a network is not examined, because only virtual kubelets have the
+// mapping.
 func (p *provider) untranslated(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string, err error) {
 	h, err := host.New(ctx, host.NewConfig())
 	if err != nil {
@@ -64,7 +65,7 @@ func (p *provider) untranslated(ctx context.Context, namespace string, policies 
 	return gaps, nil
 }
 
-// context returns what the plugin sees of the two clusters.
+// context returns the plugin's input about the two clusters.
 func (p *provider) context(namespace string) map[string]any {
 	namespaces := map[string]any{}
 	for local, remote := range p.namespaces {
@@ -76,7 +77,7 @@ func (p *provider) context(namespace string) map[string]any {
 	}
 }
 
-// labelsNotReflected returns the keys of labels that one of the virtual nodes does not reflect.
+// labelsNotReflected returns the label keys that at least one of the virtual nodes does not reflect.
 func (p *provider) labelsNotReflected() []any {
 	keys := []any{}
 	for i := range p.nodes {

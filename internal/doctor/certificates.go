@@ -44,8 +44,8 @@ func (p *Examination) checkWebhookAuthority(ctx context.Context, configuration *
 	return nil
 }
 
-// checkAuthority checks the CA bundle of a webhook against signs, the CA that signs its certificate. signs is empty if the CA
-// is not known.
+// checkAuthority checks the CA bundle of a webhook against signs, the CA that signs its certificate. signs is empty
+// if the CA is not known.
 func (p *Examination) checkAuthority(webhook *admissionregistrationv1.MutatingWebhook, signs []byte, installed *release.Installation) {
 	subject, bundle := "webhook "+webhook.Name, webhook.ClientConfig.CABundle
 	restart := fmt.Sprintf("restart the controller manager, which renews it: kubectl -n %s rollout restart deployment %s-controller-manager", installed.Namespace, installed.Name)

@@ -41,17 +41,17 @@ type world struct {
 	clientset kubernetes.Interface
 	scheme    *runtime.Scheme
 	installed *release.Installation
-	// vn has its kubeconfig in secret, which is that of a ServiceAccount without permissions.
+	// vn has its kubeconfig in secret, with a token of a ServiceAccount without permissions.
 	vn     *offloading.VirtualNode
 	secret *corev1.Secret
 }
 
 const (
-	consumerTenant = "liqo-tenant-milan" // of rome
-	providerTenant = "liqo-tenant-rome"  // of milan
+	consumerTenant = "liqo-tenant-milan" // tenant namespace on the consumer, rome
+	providerTenant = "liqo-tenant-rome"  // tenant namespace on the provider, milan
 )
 
-// What the doctor finds in a cluster depends on the answers of its API server. The last case stops that.
+// The findings in a cluster depend on the answers of its API server. The last case stops the API server.
 func TestAgainstAnAPIServer(t *testing.T) {
 	w := newWorld(t)
 	t.Run("permissions of a virtual kubelet", w.kubelet)
@@ -89,11 +89,11 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	w.secret.Data = map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}
 	require.NoError(t, w.client.Create(t.Context(), w.secret))
-	w.secret.ResourceVersion = "" // it is updated whatever it has become
+	w.secret.ResourceVersion = "" // overwrite any current version
 	return w
 }
 
-// quotas looks for the Quotas of rome while it is a provider, and then also a consumer.
+// quotas tests the Quotas of rome while it is only a provider, and then also a consumer.
 func (w *world) quotas(t *testing.T) {
 	look := func(p *Examination) error { return p.checkQuotas(t.Context(), w.installed) }
 	rome := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"}}, Spec: core.ForeignClusterSpec{ClusterID: "rome"}}
@@ -119,7 +119,7 @@ func (w *world) quotas(t *testing.T) {
 	w.finds(t, look, "Warning|Quotas of consumer rome|Quota liqo-tenant-rome/rome is cordoned")
 }
 
-// finds waits for a finding: an API server takes a while to notice new roles.
+// finds waits for a finding, because an API server takes a while to observe new roles.
 func (w *world) finds(t *testing.T, look func(*Examination) error, want string) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
@@ -138,7 +138,8 @@ func (w *world) finds(t *testing.T, look func(*Examination) error, want string) 
 	})
 }
 
-// The permissions of a virtual kubelet are asked for in the whole cluster, in its tenant namespace and in offloaded ones.
+// The permissions of a virtual kubelet are reviewed in the whole cluster, in its tenant namespace and in offloaded
+// namespaces.
 func (w *world) kubelet(t *testing.T) {
 	look := func(p *Examination) error { return p.kubeletRights(t.Context(), w.vn, w.installed) }
 	const lacks, well = "Error|permissions of the virtual kubelet liqo-tenant-milan/milan|ServiceAccount liqo-tenant-milan/milan may not ",
@@ -158,7 +159,7 @@ func (w *world) kubelet(t *testing.T) {
 	w.finds(t, look, well)
 }
 
-// What a provider does not keep of the policies of a namespace that is offloaded to it.
+// A provider that does not enforce the policies of an offloaded namespace is reported.
 func (w *world) policies(t *testing.T) {
 	look := func(p *Examination) error { return p.checkNamespaces(t.Context(), w.installed) }
 	offloaded := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloading.NamespaceOffloadingName},
@@ -171,7 +172,8 @@ func (w *world) policies(t *testing.T) {
 	require.NoError(t, w.client.Delete(t.Context(), offloaded))
 }
 
-// The provider is asked with the credentials of the virtual kubelet. That it does not answer here is not wrong.
+// The provider is accessed with the credentials of the virtual kubelet. A provider that cannot be reached from here
+// is no error.
 func (w *world) provider(t *testing.T) {
 	look := func(p *Examination) error { return p.checkCredentials(t.Context(), w.vn, w.installed) }
 	const subject = "Secret liqo-tenant-milan/kubeconfig|"
@@ -196,12 +198,12 @@ func (w *world) provider(t *testing.T) {
 	w.finds(t, look, "Error|"+subject+"cluster milan rejects the credentials in it: renew them with refractctl peer")
 	replace("token: ", "tokenFile: /etc/passwd #")
 	w.finds(t, look, "Error|"+subject+"data.kubeconfig cannot be read as a kubeconfig, the kubeconfig names a file, tokenFile \"/etc/passwd\"")
-	replace("token: ", "token: ") // as it was
+	replace("token: ", "token: ") // restore the original
 	require.NoError(t, w.client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: peering.KeysSecret}}))
 	w.finds(t, look, "OK|"+subject+"cluster milan answers and accepts the credentials in it")
 }
 
-// A webhook that nobody answers rejects pods, unless its failurePolicy is Ignore.
+// A webhook that cannot be reached rejects pods, unless its failurePolicy is Ignore.
 func (w *world) webhook(t *testing.T) {
 	extended := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloading.NamespaceOffloadingName}}
 	require.NoError(t, w.client.Create(t.Context(), extended))
@@ -221,7 +223,7 @@ func (w *world) webhook(t *testing.T) {
 	w.finds(t, look, "Error|webhook|"+NotCalled)
 }
 
-// An installation that cannot be found is not always one that is missing.
+// An installation that cannot be found is not always missing.
 func (w *world) installation(t *testing.T) {
 	found := func(c client.Client) string {
 		found := (&Examination{Client: c}).Examine(t.Context())

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// A rollout that has just begun is no error; one that is over, stuck or old is.
+// A rollout that has just begun is no error. A rollout that is complete, stuck or old is an error.
 func TestStarting(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -40,7 +40,7 @@ func TestStarting(t *testing.T) {
 	assert.False(t, (&Examination{Now: now}).isStarting(&appsv1.Deployment{}))
 }
 
-// Of several installations one is to be uninstalled, which the error says.
+// If there are several installations, the remedy is to uninstall one of them.
 func TestNotFound(t *testing.T) {
 	t.Parallel()
 	several := fmt.Errorf("%w, by the Deployments a/b and c/d: uninstall one", release.ErrSeveral)

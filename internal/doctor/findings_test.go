@@ -40,7 +40,7 @@ import (
 
 var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// certificate that ends at a time, and the same in PEM.
+// certificate returns a certificate that expires at the given time, and its PEM form.
 func certificate(t *testing.T, until time.Time) (*x509.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -72,7 +72,7 @@ contexts: [{name: milan, context: {cluster: milan, user: rome}}]
 users: [{name: rome, user: {token: %q}}]`, credentials)}}
 }
 
-// certified is what refractctl peer --credentials=certificate makes, with a certificate of 90 days.
+// certified returns the Secret that refractctl peer --credentials=certificate creates, with a certificate of 90 days.
 func certified(t *testing.T, until time.Time, renewed bool) *corev1.Secret {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -94,7 +94,7 @@ func certified(t *testing.T, until time.Time, renewed bool) *corev1.Secret {
 	return secret
 }
 
-// token that was given out 90 days before it ends.
+// token returns a token that was issued 90 days before it expires.
 func token(until time.Time) string {
 	claims := fmt.Sprintf(`{"iat":%d,"exp":%d}`, until.Add(-90*24*time.Hour).Unix(), until.Unix())
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
@@ -114,7 +114,7 @@ func crd(spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "quotas.offloading.liqo.io"}, "spec": spec}}
 }
 
-// What the doctor says is a function of what there is.
+// The findings depend only on the state of the cluster.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}}
@@ -161,7 +161,7 @@ func TestFindings(t *testing.T) {
 
 	for name, test := range map[string]struct {
 		look func(*Examination)
-		want string // level, subject and the beginning of the message, or some words of it; "" for no finding
+		want string // level, subject and the beginning of the message, or some words of it; "" expects no finding
 	}{
 		"provider in error": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusError, Reason: "APIServerUnreachable", Message: "check the firewall"}))
@@ -335,7 +335,7 @@ func TestTheLatestRequestOfAVirtualKubeletCounts(t *testing.T) {
 	assert.Nil(t, latestFor(vn, nil))
 }
 
-// The embedded CRDs, the version and the name of the webhook are those of the chart.
+// The embedded CRDs, the version and the name of the webhook match the chart.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	crds, err := embeddedDefinitions()
@@ -352,7 +352,7 @@ func TestEmbedded(t *testing.T) {
 	assert.Contains(t, string(template), "name: "+podWebhook+"\n")
 }
 
-// What a controller manager may do depends on what it is to do.
+// The expected permissions of a controller manager depend on its flags.
 func TestRightsOfTheControllerManager(t *testing.T) {
 	t.Parallel()
 	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "refract-controller-manager")}

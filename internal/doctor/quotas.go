@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// checkQuotas checks that the consumers of this cluster have Quotas. A consumer without a Quota is unlimited, or gets no pods
-// if Quotas are required.
+// checkQuotas checks that the consumers of this cluster have Quotas. A consumer without a Quota is unlimited, or gets
+// no pods if Quotas are required.
 func (p *Examination) checkQuotas(ctx context.Context, _ *release.Installation) error {
 	clusters := &core.ForeignClusterList{}
 	if err := p.Client.List(ctx, clusters); err != nil {

@@ -154,8 +154,8 @@ func normalizeNumbers(value any) (decoded any) {
 	return decoded
 }
 
-// missingField returns the path of the first field that is missing or different in got, or an empty string. Additional fields
-// of got come from the API server.
+// missingField returns the path of the first field that is missing or different in got, or an empty string.
+// Additional fields of got come from the API server.
 func missingField(want, got any, path string) string {
 	switch want := want.(type) {
 	case map[string]any:

@@ -22,8 +22,8 @@ import (
 // shownOwners is how many owners of waiting pods are listed for each node.
 const shownOwners = 10
 
-// checkWaitingPods lists the pods that are bound to virtual nodes but not offloaded. They wait forever, like the pods of a
-// DaemonSet that tolerates every taint, in a namespace that is not offloaded.
+// checkWaitingPods lists the pods that are bound to virtual nodes but not offloaded. They wait forever, like the pods
+// of a DaemonSet that tolerates every taint, in a namespace that is not offloaded.
 func (p *Examination) checkWaitingPods(ctx context.Context, _ *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Pods that wait on a virtual node are listed by their owners; those that are offloaded, or going, are not.
+// Pods that wait on a virtual node are listed by their owners. Offloaded pods and pods in deletion are not listed.
 func TestWaitingPodsAreListedByOwner(t *testing.T) {
 	t.Parallel()
 	pod := func(name, reason string, owner ...metav1.OwnerReference) corev1.Pod {

@@ -25,7 +25,8 @@ import (
 const NotCalled = "the API server does not call the webhook, so new pods stay in this cluster: control plane nodes must reach the pods of the controller manager " +
 	"(a network policy, a firewall, or a control plane without the pod network are the usual reasons); the log of the API server names the error"
 
-// Rejected describes the consequences if the API server does not reach the webhook and its failurePolicy is Fail, and the remedy.
+// Rejected describes the consequences if the API server does not reach the webhook and its failurePolicy is Fail, and
+// the remedy.
 const Rejected = "the API server does not reach the webhook, whose failurePolicy is Fail, so new pods of offloaded namespaces are rejected: control plane nodes must reach the pods " +
 	"of the controller manager (a network policy, a firewall, or a control plane without the pod network are the usual reasons); to admit pods until then, run refractctl install --set=webhook.failurePolicy=Ignore"
 

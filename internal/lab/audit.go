@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Write is one successful request that changed an object, as an API server's audit log shows it.
+// Write is a request that changes objects, as recorded in an API server's audit log.
 type Write struct {
 	Verb        string
 	User        string
@@ -23,7 +23,7 @@ type Write struct {
 	Subresource string
 	Namespace   string
 	Name        string
-	// Failed is set when the API server refused it: it cost a round trip nevertheless.
+	// Failed is set if the API server refused the request. It still cost a round trip.
 	Failed bool
 }
 
@@ -42,7 +42,7 @@ func (w Write) Kind() string {
 	return w.Resource + "/" + w.Subresource
 }
 
-// auditEvent is the part of audit.k8s.io/v1 Event that counts here.
+// auditEvent contains the fields of an audit.k8s.io/v1 Event that are read here.
 type auditEvent struct {
 	Verb string
 	User struct{ Username string }
@@ -54,7 +54,8 @@ type auditEvent struct {
 	}
 }
 
-// writeVerbs are the verbs that reach the store. Reviews (TokenReview and the like) are created, too, but stored nowhere.
+// writeVerbs are the verbs of requests that store objects. Reviews (TokenReview and the like) are also created, but
+// not stored.
 var writeVerbs = map[string]bool{"create": true, "update": true, "patch": true, "delete": true, "deletecollection": true}
 
 func (e auditEvent) write() (Write, bool) {
@@ -67,7 +68,7 @@ func (e auditEvent) write() (Write, bool) {
 	}, true
 }
 
-// Journal reads the writes of one API server's audit log, each once. Not for concurrent use.
+// Journal reads the writes of one API server's audit log, each once. It is not safe for concurrent use.
 type Journal struct {
 	path   string
 	offset int64
@@ -82,7 +83,7 @@ func NewJournal(path string) (*Journal, error) {
 	return &Journal{path: path, offset: info.Size()}, nil
 }
 
-// Next returns the writes since the last call. A line that is still being written is left for the next call.
+// Next returns the writes since the last call. An incomplete line is left for the next call.
 func (j *Journal) Next() ([]Write, error) {
 	file, err := os.Open(j.path)
 	if err != nil {
@@ -134,7 +135,8 @@ func Of(writes []Write, users ...string) []Write {
 	return own
 }
 
-// Denials returns the requests of our processes that an admission policy denied, as "USER VERB RESOURCE NAME: message", since the Lab was up.
+// Denials returns the requests of our processes that an admission policy has denied since the start of the Lab, as
+// "USER VERB RESOURCE NAME: message".
 func (l *Lab) Denials() (denied []string, err error) {
 	for _, side := range []*Side{l.Consumer, l.Provider} {
 		text, err := os.ReadFile(side.AuditLogPath())

@@ -25,7 +25,7 @@ func TestJournal(t *testing.T) {
 	appendTo(t, path, created)
 	journal, err := NewJournal(path)
 	require.NoError(t, err)
-	// What was there before does not count; a line counts when it is complete.
+	// Existing lines do not count. A new line counts when it is complete.
 	appendTo(t, path, listed+review+refused+created[:40])
 	got, err := journal.Next()
 	require.NoError(t, err)

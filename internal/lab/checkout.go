@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// moduleRoot is the folder of the checkout's go.mod.
+// moduleRoot returns the folder of the checkout's go.mod.
 func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {

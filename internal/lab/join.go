@@ -30,10 +30,11 @@ import (
 	"github.com/refract-project/refract/internal/testenv/policies"
 )
 
-// kubeconfigSecret opens the provider; it lies in the tenant namespace of the consumer.
+// kubeconfigSecret is the Secret with the kubeconfig for the provider, in the tenant namespace of the consumer.
 const kubeconfigSecret = "kubeconfig-resourceslice-cloud"
 
-// join does what peering does: CRDs, tenant namespaces, roles, the admission policies, an identity of the consumer on the provider, and a VirtualNode.
+// join creates the objects of a peering: CRDs, tenant namespaces, roles, admission policies, an identity of the
+// consumer on the provider, and a VirtualNode.
 func (l *Lab) join(ctx context.Context) error {
 	for _, side := range []*Side{l.Consumer, l.Provider} {
 		if err := installCRDs(side); err != nil {
@@ -87,8 +88,8 @@ func installCRDs(side *Side) error {
 // RemoteStorageClass is the storage class of the provider that the consumer may use.
 const RemoteStorageClass = "local"
 
-// providerLimits are the limits of the consumer: the provider has no hosts and classes of its own that it would have to protect, and some
-// applications that are offloaded have annotations of the load balancers of their cluster.
+// providerLimits are the limits of the consumer. They are loose, because the provider has no hosts and classes of its
+// own to protect, and because some offloaded applications have annotations for the load balancers of their cluster.
 var providerLimits = map[string]string{
 	tenantlimits.IngressHosts.Annotation():   "*",
 	tenantlimits.IngressClasses.Annotation(): "*",
@@ -136,7 +137,7 @@ func (l *Lab) createAccounts(ctx context.Context) error {
 	return nil
 }
 
-// grant gives each of our processes the roles that the chart ships, and nothing else.
+// grant gives each of our processes exactly the roles of the chart.
 func (l *Lab) grant(ctx context.Context) error {
 	kubelet := rbac.Kubelet{NodeName: NodeName, TenantNamespace: TenantNamespace, KubeconfigSecret: kubeconfigSecret, Subject: rbac.ServiceAccount(TenantNamespace, kubeletAccount)}
 	manager := rbac.Manager{Namespace: SystemNamespace, Subject: rbac.ServiceAccount(SystemNamespace, managerAccount)}
@@ -149,7 +150,8 @@ func (l *Lab) grant(ctx context.Context) error {
 	return rbac.Install(ctx, l.Provider.Client, objects...)
 }
 
-// storeIdentity puts the consumer's access to the provider where virtual kubelet and controller manager look for it.
+// storeIdentity stores the consumer's kubeconfig for the provider where virtual kubelet and controller manager read
+// it.
 func (l *Lab) storeIdentity(ctx context.Context) error {
 	kubeconfig, err := l.NewIdentity()
 	if err != nil {
@@ -169,7 +171,7 @@ func (l *Lab) storeIdentity(ctx context.Context) error {
 	return nil
 }
 
-// NewIdentity returns a kubeconfig for the provider with a certificate of its own, as a renewal does.
+// NewIdentity returns a kubeconfig for the provider with a new certificate, as after a renewal.
 func (l *Lab) NewIdentity() ([]byte, error) {
 	path := filepath.Join(l.dir, "remote.conf")
 	if err := l.Provider.KubeconfigFor(path, RemoteUser, ConsumerID); err != nil {
@@ -185,7 +187,7 @@ func (l *Lab) NewIdentity() ([]byte, error) {
 	return bytes.ReplaceAll(kubeconfig, []byte(l.Provider.address()), []byte(l.Link.Address())), nil
 }
 
-// ReplaceIdentity puts another kubeconfig for the provider where our processes find it.
+// ReplaceIdentity replaces the stored kubeconfig for the provider.
 func (l *Lab) ReplaceIdentity(ctx context.Context, kubeconfig []byte) error {
 	patch, err := json.Marshal(corev1.Secret{Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}})
 	if err != nil {
@@ -218,7 +220,7 @@ func (l *Lab) createVirtualNode(ctx context.Context) error {
 	})
 }
 
-// create makes an object of any type as the administrator does.
+// create creates an object of any type as the administrator.
 func (s *Side) create(ctx context.Context, gvr schema.GroupVersionResource, object metav1.Object) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {

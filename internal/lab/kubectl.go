@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// Kubeconfig returns the path of an administrator's kubeconfig with both clusters as contexts "home" and "cloud". It is
-// there until Down.
+// Kubeconfig returns the path of an administrator's kubeconfig with both clusters as contexts "home" and "cloud". The
+// file exists until Down.
 func (l *Lab) Kubeconfig() string { return filepath.Join(l.dir, "kubeconfig") }
 
 func (l *Lab) writeKubeconfig() error {

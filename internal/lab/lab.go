@@ -21,84 +21,85 @@ import (
 	"github.com/refract-project/refract/internal/testenv/policies"
 )
 
-// Names of what every Lab holds. The ids are also the groups as which the clusters know each other.
+// Names of the objects in every Lab. The cluster IDs are also the groups that the clusters authenticate with.
 const (
 	// ConsumerID and ProviderID are the cluster IDs.
 	ConsumerID, ProviderID = "home", "cloud"
-	// NodeName is the virtual node of the provider.
+	// NodeName is the name of the virtual node of the provider.
 	NodeName = "cloud"
-	// TenantNamespace is, in the consumer, the namespace of everything about the provider; the provider has ProviderTenantNamespace.
+	// TenantNamespace is the consumer's namespace for all objects about the provider. ProviderTenantNamespace is the
+	// tenant namespace on the provider.
 	TenantNamespace, ProviderTenantNamespace = "liqo-tenant-cloud", "liqo-tenant-home"
-	// SystemNamespace is where the controller managers live.
+	// SystemNamespace is the namespace of the controller managers.
 	SystemNamespace = "refract-system"
 )
 
-// Service accounts of the processes, as in the chart: the virtual kubelet's has the name of its node and is in the
-// tenant namespace, and the controller managers' are in SystemNamespace.
+// Service accounts of the processes, as in the chart. The account of the virtual kubelet has the name of its node and
+// is in the tenant namespace. The accounts of the controller managers are in SystemNamespace.
 const (
 	kubeletAccount = NodeName
 	managerAccount = policies.ManagerAccount
 )
 
-// Users as which our processes authenticate; they are what audit logs name.
+// User names of our processes. Audit logs contain them.
 const (
 	KubeletUser = "system:serviceaccount:" + TenantNamespace + ":" + kubeletAccount
 	// ManagerUser is the controller manager in either cluster.
 	ManagerUser = "system:serviceaccount:" + SystemNamespace + ":" + managerAccount
-	// RemoteUser is the consumer, as the provider knows it: by a client certificate.
+	// RemoteUser is the consumer on the provider, authenticated with a client certificate.
 	RemoteUser = "refract:home"
 )
 
-// Users lists all of them.
+// Users lists the user names of all processes.
 func Users() []string { return []string{KubeletUser, ManagerUser, RemoteUser} }
 
 // Options describes a Lab. The zero value has one simulated node in each cluster and reports no progress.
 type Options struct {
-	// ConsumerNodes and ProviderNodes are how many simulated nodes each cluster has; 0 means 1.
+	// ConsumerNodes and ProviderNodes are the numbers of simulated nodes in each cluster. 0 means 1.
 	ConsumerNodes, ProviderNodes int
-	// Capacity of the virtual node by resource name; nil means 10,000 pods with room.
+	// Capacity is the capacity of the virtual node by resource name. nil is enough for 10,000 pods.
 	Capacity map[string]string
-	// PluginDir is watched by the virtual kubelet; a folder of the Lab's when empty.
+	// PluginDir is the folder that the virtual kubelet watches. By default it is a folder of the Lab.
 	PluginDir string
-	// KubeletArgs are further flags of the virtual kubelet, SetKubeletArgs changes them.
+	// KubeletArgs are further flags of the virtual kubelet. SetKubeletArgs changes them.
 	KubeletArgs []string
-	// APIServerSupport lets offloaded pods use the consumer's API server, with tokens that cost two writes a pod.
+	// APIServerSupport lets offloaded pods use the consumer's API server, with tokens that cost two writes per pod.
 	APIServerSupport bool
-	// Quotas installs the webhook that records the creator of a ShadowPod, which costs a call for each.
+	// Quotas installs the webhook that records the creator of a ShadowPod. It costs a webhook call for each ShadowPod.
 	Quotas bool
-	// Elect has the controller managers compete for their leases, as they do when the chart installs them.
+	// Elect enables leader election of the controller managers, as in the chart.
 	Elect bool
-	// Balanced has our processes reach both API servers through a load balancer each.
+	// Balanced puts a load balancer between our processes and each API server.
 	Balanced bool
 	// Replicated makes the consumer's API server call the webhook through Lab.Webhook, which may lead to two controller
 	// managers.
 	Replicated bool
-	// Linked has the consumer's processes reach the provider through Lab.Link.
+	// Linked makes the consumer's processes connect to the provider through Lab.Link.
 	Linked bool
-	// Log receives the progress.
+	// Log is called with the progress.
 	Log func(format string, args ...any)
 }
 
-// Side is one of the two clusters with an administrator's clients, for reading it and for acting as its users do.
+// Side is one of the two clusters, with clients of an administrator to read its objects and to act as its users.
 type Side struct {
 	*testenv.Cluster
 	ID      string
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Journal reads the writes of each client since the Lab was up.
+	// Journal reads the writes of all clients since the start of the Lab.
 	Journal *Journal
-	// balancer before its API server, nil without one.
+	// balancer is the load balancer in front of the API server, or nil if Options.Balanced is not set.
 	balancer *testenv.Balancer
 }
 
-// Lab is a pair of joined clusters. It is not for concurrent use.
+// Lab is a pair of joined clusters. It is not safe for concurrent use.
 type Lab struct {
 	Consumer, Provider *Side
-	// PluginDir is watched by the virtual kubelet.
+	// PluginDir is the folder that the virtual kubelet watches.
 	PluginDir string
-	// Link is the way from the consumer to the provider's API server, nil unless Options.Linked.
+	// Link connects the consumer to the provider's API server. It is nil unless Options.Linked is set.
 	Link *testenv.Link
-	// Webhook leads to the webhook of the consumer's controller managers, nil unless Options.Replicated.
+	// Webhook forwards to the webhook of the consumer's controller managers. It is nil unless Options.Replicated is set.
 	Webhook *testenv.Balancer
 
 	opts      Options
@@ -108,7 +109,7 @@ type Lab struct {
 	running   map[string]*testenv.Command
 }
 
-// Up starts and joins the clusters; no process of ours runs yet. Call Down in the end.
+// Up starts and joins the clusters, without any process of ours. Call Down in the end.
 func Up(ctx context.Context, opts Options) (*Lab, error) {
 	opts = opts.withDefaults()
 	dir, remove, err := testenv.TempDir("refract-lab-")
@@ -140,7 +141,7 @@ func (l *Lab) up(ctx context.Context) error {
 			return err
 		}
 	}
-	// The compiler and the control planes share the processors well: neither is busy throughout.
+	// The compiler and the control planes start concurrently, because neither uses all processors throughout.
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return testenv.BuildCommands(groupCtx, l.bin, "virtual-kubelet", "controller-manager", "refractctl")
@@ -200,10 +201,10 @@ func (l *Lab) balance() (err error) {
 	return nil
 }
 
-// address of the API server, host and port.
+// address returns host and port of the API server.
 func (s *Side) address() string { return strings.TrimPrefix(s.Config().Host, "https://") }
 
-// direct makes a kubeconfig of one of our processes lead through the balancer, if there is one.
+// direct changes the server in the kubeconfig of one of our processes to the balancer, if there is one.
 func (s *Side) direct(path string) error {
 	if s.balancer == nil {
 		return nil
@@ -240,7 +241,7 @@ func newSide(cluster *testenv.Cluster, id string) (*Side, error) {
 	return &Side{Cluster: cluster, ID: id, Client: client, Dynamic: dynamicClient, Journal: journal}, nil
 }
 
-// Down ends all processes and removes the files of the Lab.
+// Down stops all processes and removes the files of the Lab.
 func (l *Lab) Down() error {
 	var err error
 	defer l.ports.release()

@@ -45,7 +45,8 @@ func scrape(ctx context.Context, url string) (Metrics, error) {
 	return families, nil
 }
 
-// Sum adds up the values of a counter or gauge, or the observations of a histogram, over all series with the given labels.
+// Sum returns the sum of the values of a counter or gauge, or of the observations of a histogram, over all series
+// with the given labels.
 func (m Metrics) Sum(name string, labels map[string]string) float64 {
 	var sum float64
 	m.each(name, labels, func(metric *dto.Metric) {

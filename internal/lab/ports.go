@@ -10,7 +10,7 @@ import (
 	"net"
 )
 
-// listenPorts are where our processes listen, all on 127.0.0.1. They stay the same when a process is started again.
+// listenPorts are the ports of our processes, all on 127.0.0.1. They stay the same when a process is restarted.
 type listenPorts struct {
 	kubelet, kubeletMetrics, kubeletHealth           int
 	standby, standbyMetrics, standbyHealth           int
@@ -21,7 +21,7 @@ type listenPorts struct {
 	claims []io.Closer
 }
 
-// release gives the ports back.
+// release releases the ports.
 func (p *listenPorts) release() {
 	for _, claim := range p.claims {
 		_ = claim.Close()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A port that was picked is nobody else's, although nothing listens on it yet; and free again afterwards.
+// A picked port is not picked by others, although no server listens on it yet. After its release it is free again.
 func TestPickedPortsAreClaimed(t *testing.T) {
 	ports, err := pickPorts()
 	require.NoError(t, err)

@@ -19,10 +19,10 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// stopTimeout is how long a process may take to end after SIGTERM, leases released and all.
+// stopTimeout limits how long a process may take to end after SIGTERM, including the release of its leases.
 const stopTimeout = 10 * time.Second
 
-// names of our processes, in logs and measurements.
+// The names of our processes in logs and measurements.
 const (
 	kubeletName         = "virtual-kubelet"
 	standbyName         = "virtual-kubelet-standby"
@@ -46,12 +46,12 @@ func (l *Lab) StartAll(ctx context.Context) error {
 	return l.AwaitWebhook(ctx)
 }
 
-// StartKubelet starts the virtual kubelet; AwaitNodeReady waits until it works.
+// StartKubelet starts the virtual kubelet. AwaitNodeReady waits until it works.
 func (l *Lab) StartKubelet(ctx context.Context) error {
 	return l.startReplica(ctx, kubeletName, l.ports.kubelet, l.ports.kubeletMetrics, l.ports.kubeletHealth)
 }
 
-// StartStandby starts another replica of the virtual kubelet; AwaitStandby waits until it is ready to take over.
+// StartStandby starts another replica of the virtual kubelet. AwaitStandby waits until it is ready to take over.
 func (l *Lab) StartStandby(ctx context.Context) error {
 	return l.startReplica(ctx, standbyName, l.ports.standby, l.ports.standbyMetrics, l.ports.standbyHealth)
 }
@@ -90,10 +90,10 @@ func (l *Lab) startReplica(ctx context.Context, name string, port, metrics, heal
 	}, l.opts.KubeletArgs...)...)
 }
 
-// SetKubeletArgs sets the further flags of the virtual kubelet from its next start on.
+// SetKubeletArgs sets the further flags of the virtual kubelet for its next start.
 func (l *Lab) SetKubeletArgs(args ...string) { l.opts.KubeletArgs = args }
 
-// StartProviderManager starts the controllers that enforce the consumer's requests in the provider.
+// StartProviderManager starts the controller manager that enforces the consumer's requests on the provider.
 func (l *Lab) StartProviderManager(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "manager-cloud.conf")
 	if err := l.Provider.account(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
@@ -101,16 +101,18 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 	}
 	return l.start(l.Provider, providerManagerName, "controller-manager", append(webhookArgs(l.ports.providerWebhook),
 		"--kubeconfig="+kubeconfig, "--cluster-id="+ProviderID, "--liqo-namespace="+SystemNamespace, fmt.Sprintf("--enable-leader-election=%t", l.opts.Elect),
-		"--tenant-object-counts=count/shadowpods.offloading.liqo.io=20000,count/secrets=40000", // for benchmarks with many pods in a namespace
+		// Benchmarks have many pods in a namespace.
+		"--tenant-object-counts=count/shadowpods.offloading.liqo.io=20000,count/secrets=40000",
 		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))...)
 }
 
-// StartConsumerManager starts the controllers that offload namespaces of the consumer.
+// StartConsumerManager starts the controller manager that offloads namespaces of the consumer.
 func (l *Lab) StartConsumerManager(ctx context.Context) error {
 	return l.startManagerReplica(ctx, consumerManagerName, l.ports.consumerWebhook, l.ports.consumerMetrics, l.ports.consumerHealth)
 }
 
-// StartSecondManager starts another replica of them, and returns when it answers the webhook.
+// StartSecondManager starts another replica of the consumer's controller manager, and returns when it serves the
+// webhook.
 func (l *Lab) StartSecondManager(ctx context.Context) error {
 	if err := l.startManagerReplica(ctx, secondManagerName, l.ports.secondWebhook, l.ports.secondMetrics, l.ports.secondHealth); err != nil {
 		return err
@@ -118,13 +120,13 @@ func (l *Lab) StartSecondManager(ctx context.Context) error {
 	return l.awaitReady(ctx, l.ports.secondHealth)
 }
 
-// StopConsumerManager ends the first replica with SIGTERM, as an upgrade does.
+// StopConsumerManager stops the first replica with SIGTERM, as an upgrade does.
 func (l *Lab) StopConsumerManager(ctx context.Context) error { return l.stop(ctx, consumerManagerName) }
 
-// StopSecondManager ends the other replica as an upgrade does, with SIGTERM.
+// StopSecondManager stops the other replica with SIGTERM, as an upgrade does.
 func (l *Lab) StopSecondManager(ctx context.Context) error { return l.stop(ctx, secondManagerName) }
 
-// WebhookAddresses are where the replicas of the consumer's controller manager answer the webhook.
+// WebhookAddresses returns the addresses where the replicas of the consumer's controller manager serve the webhook.
 func (l *Lab) WebhookAddresses() []string {
 	return []string{address(l.ports.consumerWebhook), address(l.ports.secondWebhook)}
 }
@@ -162,16 +164,16 @@ func (l *Lab) servingCertificate() (certificate, key string, err error) {
 	return certificate, key, os.WriteFile(key, keyPEM, 0o600)
 }
 
-// KillKubelet ends the virtual kubelet at once, as a crash does.
+// KillKubelet kills the virtual kubelet, as a crash does.
 func (l *Lab) KillKubelet() { l.kill(kubeletName) }
 
-// KillStandby ends the other replica of the virtual kubelet at once.
+// KillStandby kills the other replica of the virtual kubelet.
 func (l *Lab) KillStandby() { l.kill(standbyName) }
 
-// KillConsumerManager ends the consumer's controller manager at once, and with it the scheduling webhook.
+// KillConsumerManager kills the consumer's controller manager, and with it the scheduling webhook.
 func (l *Lab) KillConsumerManager() { l.kill(consumerManagerName) }
 
-// KillProviderManager ends the provider's controller manager at once.
+// KillProviderManager kills the provider's controller manager.
 func (l *Lab) KillProviderManager() { l.kill(providerManagerName) }
 
 func (l *Lab) kill(name string) {
@@ -181,21 +183,21 @@ func (l *Lab) kill(name string) {
 	}
 }
 
-// ConsumerManager is the consumer's running controller manager, or nil.
+// ConsumerManager returns the consumer's running controller manager, or nil.
 func (l *Lab) ConsumerManager() *testenv.Command { return l.running[consumerManagerName] }
 
-// ProviderManager is the provider's running controller manager, or nil.
+// ProviderManager returns the provider's running controller manager, or nil.
 func (l *Lab) ProviderManager() *testenv.Command { return l.running[providerManagerName] }
 
-// AwaitProviderManager waits until the provider's controller manager has filled its caches.
+// AwaitProviderManager waits until the caches of the provider's controller manager are synced.
 func (l *Lab) AwaitProviderManager(ctx context.Context) error {
 	return l.awaitReady(ctx, l.ports.providerHealth)
 }
 
-// StopStandby terminates the other replica of the virtual kubelet, and waits for it.
+// StopStandby stops the other replica of the virtual kubelet with SIGTERM, and waits for its end.
 func (l *Lab) StopStandby(ctx context.Context) error { return l.stop(ctx, standbyName) }
 
-// StopKubelet ends the virtual kubelet as an upgrade does, with SIGTERM.
+// StopKubelet stops the virtual kubelet with SIGTERM, as an upgrade does.
 func (l *Lab) StopKubelet(ctx context.Context) error { return l.stop(ctx, kubeletName) }
 
 func (l *Lab) stop(ctx context.Context, name string) error {
@@ -209,10 +211,10 @@ func (l *Lab) stop(ctx context.Context, name string) error {
 	return command.Interrupt(ctx)
 }
 
-// Kubelet is the running virtual kubelet, or nil.
+// Kubelet returns the running virtual kubelet, or nil.
 func (l *Lab) Kubelet() *testenv.Command { return l.running[kubeletName] }
 
-// Standby is the other replica of the virtual kubelet, nil while it does not run.
+// Standby returns the other replica of the virtual kubelet, or nil while it does not run.
 func (l *Lab) Standby() *testenv.Command { return l.running[standbyName] }
 
 // Usage returns the resource usage of each running process so far.
@@ -228,7 +230,7 @@ func (l *Lab) Usage() (map[string]testenv.Usage, error) {
 	return usage, nil
 }
 
-// AwaitNodeReady returns when the consumer sees the virtual node as Ready.
+// AwaitNodeReady waits until the virtual node is Ready in the consumer.
 func (l *Lab) AwaitNodeReady(ctx context.Context) error {
 	return l.Wait(ctx, "the virtual node to be Ready", func(ctx context.Context) (string, error) {
 		node, err := l.Consumer.Client.CoreV1().Nodes().Get(ctx, NodeName, metav1.GetOptions{})

@@ -43,13 +43,13 @@ func (s *Side) installWebhook(ctx context.Context, at string, quotas bool) error
 	return nil
 }
 
-// webhookArgs make a controller manager serve the webhook where the API server looks for it.
+// webhookArgs returns the flags of a controller manager that serves the webhook at the configured address.
 func webhookArgs(port int) []string {
 	return []string{"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", port)}
 }
 
-// AwaitWebhook returns when the consumer's API server can call the webhook of the controller manager: the webhook has a
-// certificate, and its configuration the CA bundle.
+// AwaitWebhook waits until the consumer's API server can call the webhook of the controller manager: the webhook has
+// a certificate, and its configuration the CA bundle.
 func (l *Lab) AwaitWebhook(ctx context.Context) error {
 	if err := l.awaitReady(ctx, l.ports.consumerHealth); err != nil {
 		return err

@@ -34,10 +34,11 @@ import (
 type Options struct {
 	Client    client.Client
 	Clientset kubernetes.Interface
-	// Nodes are the virtual nodes; none are all, and the VkOptionsTemplates, from which virtual nodes are created later. Those get the image, and
-	// their rights when Adopt is called again.
+	// Nodes are the names of the virtual nodes. An empty list selects all virtual nodes, and the VkOptionsTemplates of
+	// later virtual nodes. A later virtual node gets the image from its template, and its permissions when Adopt is
+	// called again.
 	Nodes []string
-	// Image of Refract's virtual kubelet.
+	// Image is the image of Refract's virtual kubelet.
 	Image string
 	// Progress receives a line for each step. Lines have no newline.
 	Progress func(line string)
@@ -45,22 +46,22 @@ type Options struct {
 	changed []client.ObjectKey
 }
 
-// Changed returns the VirtualNodes that Adopt or Revert has given another image, with success.
+// Changed returns the VirtualNodes whose image Adopt or Revert has changed successfully.
 func (o *Options) Changed() []client.ObjectKey { return o.changed }
 
 const (
 	containerName = "virtual-kubelet"
-	// ignoreUnknown has the virtual kubelet start with flags of a later version of Liqo.
+	// ignoreUnknown lets the virtual kubelet start with flags of a later version of Liqo.
 	ignoreUnknown = "--ignore-unknown-flags"
-	// defaultTemplate is the VkOptionsTemplate in Liqo's chart, of virtual nodes that name none.
+	// defaultTemplate is the VkOptionsTemplate in Liqo's chart. It applies to virtual nodes that do not name a template.
 	defaultTemplate = "virtual-kubelet-default"
 	fieldOwner      = client.FieldOwner("refractctl")
 )
 
-// containers of the Deployment in a VirtualNode.
+// containers is the path of the containers of the Deployment in a VirtualNode.
 var containers = []string{"spec", "template", "spec", "template", "spec", "containers"}
 
-// Check reports for each virtual node which virtual kubelet it runs, and the prerequisites of ours. It changes nothing.
+// Check reports which virtual kubelet each virtual node runs, and the prerequisites of ours. It changes nothing.
 func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 	nodes, err := o.nodes(ctx)
 	if err != nil {
@@ -102,14 +103,15 @@ func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 	return found, nil
 }
 
-// Adopt makes the virtual nodes run the image, one after another, and returns when all of them are ready. One that is not is reverted. It may be
-// called again, with another image, too.
+// Adopt makes the virtual nodes run the image, one after another, and returns when all of them are ready. A virtual
+// node that does not become ready is reverted. Adopt may be called again, also with another image.
 func (o *Options) Adopt(ctx context.Context) error {
 	nodes, err := o.nodes(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range nodes { // before any of them is changed
+	// All virtual nodes are checked before any is changed.
+	for i := range nodes {
 		if err := o.adoptable(ctx, &nodes[i]); err != nil {
 			return err
 		}
@@ -147,7 +149,8 @@ func (o *Options) Adopt(ctx context.Context) error {
 	})
 }
 
-// adoptable refuses a VirtualNode without an image to replace, and one of which no annotation tells the image to put back.
+// adoptable refuses a VirtualNode without an image to replace, and one whose previous image is not recorded in an
+// annotation.
 func (o *Options) adoptable(ctx context.Context, vn *offloading.VirtualNode) error {
 	image := imageOf(vn)
 	if image == "" {
@@ -228,8 +231,8 @@ func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happe
 	return o.withdraw(ctx, current, len(adopted) == 0)
 }
 
-// remember writes the former image of a virtual node that was created from an adopted VkOptionsTemplate into its annotation, before the
-// VkOptionsTemplate is restored.
+// remember writes the former image of a virtual node that was created from an adopted VkOptionsTemplate into the
+// annotation of the VirtualNode, before the VkOptionsTemplate is restored.
 func (o *Options) remember(ctx context.Context, vn *offloading.VirtualNode) error {
 	if vn.Annotations[wire.FormerImageAnnotation] != "" {
 		return nil
@@ -238,7 +241,7 @@ func (o *Options) remember(ctx context.Context, vn *offloading.VirtualNode) erro
 	if err == nil && former == "" && ignoresUnknown(vn) {
 		var template *offloading.VkOptionsTemplate
 		if template, err = o.templateOf(ctx, vn); template != nil && isOfUpgrade(vn, template) {
-			former = imageOf(vn) // it only has an argument that Liqo's virtual kubelet does not know
+			former = imageOf(vn) // it only has an argument that Liqo's virtual kubelet does not support
 		}
 	}
 	if err != nil || former == "" {
@@ -252,8 +255,9 @@ func (o *Options) remember(ctx context.Context, vn *offloading.VirtualNode) erro
 	return nil
 }
 
-// former returns the image that an adopted virtual node ran before; "" if it is not adopted. One without the annotation that ignores unknown flags was
-// created from an adopted VkOptionsTemplate: its former image is that of the template. Its own may be any that the template has had since.
+// former returns the image that an adopted virtual node ran before, or "" if the node is not adopted. A virtual node
+// that ignores unknown flags but has no annotation was created from an adopted VkOptionsTemplate: its former image is
+// the former image of the template. Its own image may be any image that the template has had since.
 func (o *Options) former(ctx context.Context, vn *offloading.VirtualNode) (string, error) {
 	if former := vn.Annotations[wire.FormerImageAnnotation]; former != "" || !ignoresUnknown(vn) {
 		return former, nil
@@ -265,10 +269,10 @@ func (o *Options) former(ctx context.Context, vn *offloading.VirtualNode) (strin
 	case isAdopted(template):
 		return template.Annotations[wire.FormerImageAnnotation], nil
 	}
-	return template.Spec.ContainerImage, nil // of an upgrade of Liqo
+	return template.Spec.ContainerImage, nil // set by an upgrade of Liqo
 }
 
-// templateOf returns the VkOptionsTemplate of a virtual node; nil if it is not known which one that is.
+// templateOf returns the VkOptionsTemplate of a virtual node, or nil if the template is not known.
 func (o *Options) templateOf(ctx context.Context, vn *offloading.VirtualNode) (found *offloading.VkOptionsTemplate, err error) {
 	all := &offloading.VkOptionsTemplateList{}
 	if err := o.Client.List(ctx, all); err != nil {
@@ -290,20 +294,21 @@ func (o *Options) templateOf(ctx context.Context, vn *offloading.VirtualNode) (f
 	return found, nil
 }
 
-// isOfUpgrade reports whether a virtual node was created after an upgrade of Liqo has changed the image of an adopted VkOptionsTemplate.
+// isOfUpgrade reports whether a virtual node was created after an upgrade of Liqo had changed the image of an adopted
+// VkOptionsTemplate.
 func isOfUpgrade(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) bool {
 	return template.Annotations[wire.FormerImageAnnotation] != "" && !isAdopted(template) && imageOf(vn) == template.Spec.ContainerImage
 }
 
-// isAdopted reports whether a VkOptionsTemplate is as Adopt has left it. An upgrade of Liqo sets another image, and keeps annotations and
-// arguments or not.
+// isAdopted reports whether Adopt was the last to change a VkOptionsTemplate. An upgrade of Liqo sets another image.
+// It may or may not keep annotations and arguments.
 func isAdopted(template *offloading.VkOptionsTemplate) bool {
 	adopted, known := template.Annotations[wire.AdoptedImageAnnotation]
 	return template.Annotations[wire.FormerImageAnnotation] != "" && slices.Contains(template.Spec.ExtraArgs, ignoreUnknown) &&
-		(!known || adopted == template.Spec.ContainerImage) // earlier versions have not noted it
+		(!known || adopted == template.Spec.ContainerImage) // earlier versions have not recorded the image
 }
 
-// adopted returns the virtual nodes that are.
+// adopted returns the UIDs of the adopted virtual nodes.
 func (o *Options) adopted(ctx context.Context) (uids []types.UID, err error) {
 	all := &offloading.VirtualNodeList{}
 	if err := o.Client.List(ctx, all); err != nil {
@@ -317,7 +322,8 @@ func (o *Options) adopted(ctx context.Context) (uids []types.UID, err error) {
 	return uids, nil
 }
 
-// takeBack revokes what was granted to a virtual node that could not be adopted. One that was adopted before keeps it.
+// takeBack revokes the permissions of a virtual node that could not be adopted. A virtual node that was adopted
+// before keeps its permissions.
 func (o *Options) takeBack(ctx context.Context, vn *offloading.VirtualNode) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackPatience)
 	defer cancel()
@@ -328,10 +334,10 @@ func (o *Options) takeBack(ctx context.Context, vn *offloading.VirtualNode) erro
 	return o.withdraw(ctx, vn, len(adopted) == 0)
 }
 
-// takeBackPatience is how long revoking permissions after a failure may take.
+// takeBackPatience limits how long revoking permissions after a failure may take.
 const takeBackPatience = 30 * time.Second
 
-// nodes returns the virtual nodes that are meant.
+// nodes returns the selected virtual nodes.
 func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 	all := &offloading.VirtualNodeList{}
 	if err := o.Client.List(ctx, all); err != nil {
@@ -351,8 +357,9 @@ func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 	return meant, nil
 }
 
-// belongs refuses a VirtualNode outside the tenant namespace of its provider: its ServiceAccount would get the rights of a virtual kubelet, and
-// permission to create VirtualNodes in some namespace must not grant those.
+// belongs refuses a VirtualNode outside the tenant namespace of its provider. Its ServiceAccount would get the
+// permissions of a virtual kubelet, and a user who may create VirtualNodes in some namespace must not be able to
+// grant them.
 func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error {
 	namespace := &corev1.Namespace{}
 	if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Namespace}, namespace); err != nil {
@@ -364,7 +371,7 @@ func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error
 	return fmt.Errorf("VirtualNode %s is not in the tenant namespace of cluster %s: delete it, or name the virtual nodes to adopt", client.ObjectKeyFromObject(vn), vn.Spec.ClusterID)
 }
 
-// imageOf the virtual kubelet of a VirtualNode, "" when it does not say.
+// imageOf returns the image of the virtual kubelet in a VirtualNode, or "" if none is set.
 func imageOf(vn *offloading.VirtualNode) string {
 	if container := containerOf(vn); container != nil {
 		return container.Image
@@ -372,13 +379,14 @@ func imageOf(vn *offloading.VirtualNode) string {
 	return ""
 }
 
-// ignoresUnknown reports whether the virtual kubelet of a VirtualNode has the flag that only Adopt gives, to it or to its VkOptionsTemplate.
+// ignoresUnknown reports whether the virtual kubelet of a VirtualNode has the flag that only Adopt sets, on the
+// VirtualNode or on its VkOptionsTemplate.
 func ignoresUnknown(vn *offloading.VirtualNode) bool {
 	container := containerOf(vn)
 	return container != nil && slices.Contains(container.Args, ignoreUnknown)
 }
 
-// containerOf the virtual kubelet in a VirtualNode, nil without one.
+// containerOf returns the container of the virtual kubelet in a VirtualNode, or nil if it does not exist.
 func containerOf(vn *offloading.VirtualNode) *corev1.Container {
 	if vn.Spec.Template == nil {
 		return nil
@@ -390,8 +398,8 @@ func containerOf(vn *offloading.VirtualNode) *corev1.Container {
 	return nil
 }
 
-// replace the image in a VirtualNode. All other fields stay as written, including those unknown to this program. With the former
-// image it is as it was.
+// replace sets the image in a VirtualNode. All other fields stay as written, including fields unknown to this
+// program. With the former image, the original VirtualNode is restored.
 func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKeyFromObject(vn)
 	former, err := o.former(ctx, vn)
@@ -447,7 +455,7 @@ func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image
 	return nil
 }
 
-// await that the Deployment of a virtual kubelet runs the image, and its node is ready.
+// await waits until the Deployment of a virtual kubelet runs the image, and its node is ready.
 func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: "vk-" + vn.Name}
 	return progress.Await(ctx, o.Progress, "virtual node "+vn.Name, func(ctx context.Context) (string, error) {
@@ -489,11 +497,11 @@ func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image s
 	})
 }
 
-// served says what is missing until the node is that of a pod with the image: the former one keeps its lease, and the address of the node, for
-// some seconds after it has ended.
+// served returns a message until the node has the address of a pod with the image. For some seconds after its end,
+// the former pod keeps its lease and the address of the node.
 func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node, deployment *appsv1.Deployment, image string) (missing string, err error) {
 	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
-		return "", nil // another client keeps it
+		return "", nil // another client maintains the Node
 	}
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {
@@ -515,7 +523,7 @@ func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *
 	return "the new replica does not serve the node yet: it waits for the lease of the old one", nil
 }
 
-// templates changes all VkOptionsTemplates, of which virtual nodes are made later.
+// templates changes all VkOptionsTemplates, which are the templates of later virtual nodes.
 func (o *Options) templates(ctx context.Context, change func(*offloading.VkOptionsTemplate)) error {
 	all := &offloading.VkOptionsTemplateList{}
 	if err := o.Client.List(ctx, all); err != nil {

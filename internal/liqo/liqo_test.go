@@ -42,7 +42,7 @@ const (
 	tenant               = "liqo-tenant-milan"
 )
 
-// world is a cluster with Liqo, whose virtual nodes are all of milan.
+// world is a cluster with Liqo. The provider of all its virtual nodes is milan.
 type world struct {
 	*testing.T
 	client.WithWatch
@@ -50,7 +50,8 @@ type world struct {
 	template  *offloading.VkOptionsTemplate
 }
 
-// begin creates what Liqo's installation has, and removes it with all virtual nodes, and what they were granted, at the end of the test.
+// begin creates the objects of a Liqo installation. At the end of the test it removes them, together with all virtual
+// nodes and their permissions.
 func begin(t *testing.T) *world {
 	t.Helper()
 	scheme, err := controllers.Scheme()
@@ -76,7 +77,8 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// patch keeps the Deployment of a virtual kubelet as its VirtualNode has it, like Liqo's controller. It has no replicas: no node here could run them.
+// patch intercepts patches of VirtualNodes and keeps the Deployments of their virtual kubelets in sync, like Liqo's
+// controller. They have no replicas, because no node could run them.
 func (w *world) patch(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 	err := c.Patch(ctx, object, patch, options...)
 	if err != nil || object.GetObjectKind().GroupVersionKind().Kind != offloading.VirtualNodeKind {
@@ -102,14 +104,14 @@ func (w *world) vkOptionsTemplate(name, image string) *offloading.VkOptionsTempl
 	return template
 }
 
-// virtualNode creates one as Liqo does, from a VkOptionsTemplate.
+// virtualNode creates a virtual node from a VkOptionsTemplate, as Liqo does.
 func (w *world) virtualNode(name string, of *offloading.VkOptionsTemplate) *offloading.VirtualNode {
 	w.Helper()
 	require.NoError(w, w.Get(w.Context(), client.ObjectKeyFromObject(of), of))
 	return w.virtualNodeOf(name, of)
 }
 
-// virtualNodeOf is virtualNode, with the VkOptionsTemplate as given.
+// virtualNodeOf is like virtualNode, with the template passed as is.
 func (w *world) virtualNodeOf(name string, of *offloading.VkOptionsTemplate) *offloading.VirtualNode {
 	w.Helper()
 	labels := map[string]string{wire.VirtualNodeLabel: name}
@@ -139,7 +141,7 @@ func (w *world) options(image string, nodes ...string) *Options {
 	return &Options{Client: w, Clientset: w.clientset, Nodes: nodes, Image: image, Progress: func(line string) { w.Log(line) }}
 }
 
-// runs checks the image of a virtual node, the one that is to be put back, and that only an adopted one ignores unknown flags.
+// runs checks the image and the former image of a virtual node, and that only an adopted node ignores unknown flags.
 func (w *world) runs(vn *offloading.VirtualNode, image, former string) {
 	w.Helper()
 	require.NoError(w, w.Get(w.Context(), client.ObjectKeyFromObject(vn), vn))
@@ -152,7 +154,8 @@ func (w *world) runs(vn *offloading.VirtualNode, image, former string) {
 	assert.Equal(w, args, vn.Spec.Template.Spec.Template.Spec.Containers[0].Args, vn.Name)
 }
 
-// granted returns the RBAC objects of the cluster whose names begin with that of the project, each with its kind, name and version.
+// granted returns the RBAC objects in the cluster whose names begin with the name of the project, each with its kind,
+// name and version.
 func (w *world) granted(ctx context.Context) map[client.Object]string {
 	w.Helper()
 	granted := map[client.Object]string{}
@@ -180,7 +183,7 @@ func (w *world) granted(ctx context.Context) map[client.Object]string {
 	return granted
 }
 
-// inventory is what granted returns, sorted.
+// inventory returns the descriptions of the granted objects, sorted.
 func (w *world) inventory() []string {
 	w.Helper()
 	var lines []string
@@ -198,7 +201,7 @@ func (w *world) hasClusterRole(name string) bool {
 	return err == nil
 }
 
-// installed creates objects as Helm does.
+// installed creates objects with Helm's labels.
 func (w *world) installed(objects ...rbac.Object) {
 	w.Helper()
 	for _, object := range objects {
@@ -234,7 +237,7 @@ func TestRolesOfAnInstallationAreLeftAsTheyAre(t *testing.T) {
 	assert.Equal(t, before, w.inventory(), "after reverting")
 }
 
-// Earlier versions granted rights under the prefix of an installation, whose roles they overwrote.
+// Earlier versions granted permissions under the prefix of an installation, whose roles they overwrote.
 func TestRightsOfEarlierVersionsAreRevoked(t *testing.T) {
 	w := begin(t)
 	vn := w.virtualNode("milan", w.template)
@@ -260,7 +263,8 @@ func TestRightsOfEarlierVersionsAreRevoked(t *testing.T) {
 	assert.Empty(t, w.inventory())
 }
 
-// Virtual nodes that are created after all have been adopted get the image from the VkOptionsTemplate, and no rights.
+// Virtual nodes that are created after all have been adopted get the image from the VkOptionsTemplate, and no
+// permissions.
 func TestVirtualNodesThatAreCreatedLater(t *testing.T) {
 	w := begin(t)
 	custom := w.vkOptionsTemplate("custom", liqoV2)
@@ -290,7 +294,7 @@ func TestVirtualNodesThatAreCreatedLater(t *testing.T) {
 	for vn, former := range map[*offloading.VirtualNode]string{first: liqoV1, second: liqoV1, third: liqoV2} {
 		w.runs(vn, refractV2, former)
 	}
-	// As one that was created while the VkOptionsTemplate still had the other image.
+	// The virtual node looks as if it was created while the VkOptionsTemplate still had the other image.
 	w.template.Spec.ContainerImage = refractV1
 	between := w.virtualNodeOf("between", w.template)
 	require.NoError(t, w.options(refractV2, "between").Adopt(t.Context()))
@@ -312,7 +316,8 @@ func TestVirtualNodesThatAreCreatedLater(t *testing.T) {
 	}
 }
 
-// A revert that is interrupted after the VkOptionsTemplates were restored still knows which image a virtual node is to run.
+// If a revert is interrupted after the VkOptionsTemplates were restored, the former image of each virtual node is
+// still recorded.
 func TestAnInterruptedRevertGoesOn(t *testing.T) {
 	w := begin(t)
 	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
@@ -335,7 +340,7 @@ func TestAnInterruptedRevertGoesOn(t *testing.T) {
 	w.runs(later, liqoV1, "")
 }
 
-// An upgrade of Liqo changes the image of the VkOptionsTemplate, and keeps the arguments or not.
+// An upgrade of Liqo changes the image of the VkOptionsTemplate. It may or may not keep the arguments.
 func TestAnUpgradeOfLiqo(t *testing.T) {
 	for name, arguments := range map[string][]string{"with Liqo's arguments": {"--later=1"}, "with ours": {"--later=1", ignoreUnknown}} {
 		t.Run(name, func(t *testing.T) {
@@ -373,7 +378,7 @@ func TestARevertAfterAnUpgradeOfLiqo(t *testing.T) {
 	assert.Equal(t, liqoV2, w.template.Spec.ContainerImage)
 }
 
-// Without a VkOptionsTemplate that tells which image a virtual node had, adopting it could not be reverted.
+// Without a VkOptionsTemplate that records the former image of a virtual node, its adoption could not be reverted.
 func TestTheImageToPutBackIsKnown(t *testing.T) {
 	w := begin(t)
 	vn := w.virtualNode("milan", w.vkOptionsTemplate("of-the-user", refractV1))

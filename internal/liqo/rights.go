@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// rolePrefix of the roles that virtual kubelets get in addition to Liqo's. No installation has it, so that no role of one is overwritten.
+	// rolePrefix is the prefix of the roles that virtual kubelets get in addition to Liqo's. No installation uses it, so
+	// that no role of an installation is overwritten.
 	rolePrefix = "refract-adopted"
-	// formerRolePrefix was that of earlier versions. The chart has it as well, with adoptLiqo.
+	// formerRolePrefix is the prefix that earlier versions used. The chart uses it as well, with adoptLiqo.
 	formerRolePrefix = "refract"
 )
 
@@ -31,7 +32,7 @@ const (
 	managedBy      = "refractctl-liqo"
 )
 
-// rights are the roles and bindings of one virtual kubelet, with a prefix.
+// rights returns the roles and bindings of one virtual kubelet, with a prefix.
 func rights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	secret := ""
 	if vn.Spec.KubeconfigSecretRef != nil {
@@ -45,7 +46,7 @@ func rights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	return objects
 }
 
-// lacks asks the API server which rights a virtual kubelet has not.
+// lacks returns the permissions that a virtual kubelet does not have, according to the API server.
 func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missing []string, err error) {
 	for _, object := range rights(vn, rolePrefix) {
 		var rules []rbacv1.PolicyRule
@@ -73,7 +74,8 @@ func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missin
 	return missing, nil
 }
 
-// withdraw deletes the rights that were granted to a virtual kubelet, also by earlier versions; those that all share go with the last one.
+// withdraw deletes the permissions that were granted to a virtual kubelet, including permissions from earlier
+// versions. The shared ones are deleted with the last virtual kubelet.
 func (o *Options) withdraw(ctx context.Context, vn *offloading.VirtualNode, last bool) error {
 	for _, prefix := range []string{rolePrefix, formerRolePrefix} {
 		shared := []string{rbac.VirtualKubeletLocal().Named(prefix), rbac.VirtualKubeletExtended().Named(prefix)}
@@ -90,8 +92,8 @@ func (o *Options) withdraw(ctx context.Context, vn *offloading.VirtualNode, last
 	return nil
 }
 
-// withdrawOne deletes an object that this command has made, and a shared role only if nobody else has bound it: an earlier version has overwritten
-// those of the chart.
+// withdrawOne deletes an object that this command has created. A shared role is deleted only if nobody else has bound
+// it, because an earlier version has overwritten the roles of the chart.
 func (o *Options) withdrawOne(ctx context.Context, object client.Object, shared bool) error {
 	found := object.DeepCopyObject().(client.Object)
 	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(object), found); err != nil {
@@ -108,7 +110,7 @@ func (o *Options) withdrawOne(ctx context.Context, object client.Object, shared 
 	return client.IgnoreNotFound(o.Client.Delete(ctx, found))
 }
 
-// boundByOthers reports whether a binding that this command has not made refers to a ClusterRole.
+// boundByOthers reports whether a binding that this command has not created refers to a ClusterRole.
 func (o *Options) boundByOthers(ctx context.Context, role string) (bool, error) {
 	clusterRoleBindings, roleBindings := &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}
 	if err := o.Client.List(ctx, clusterRoleBindings); err != nil {

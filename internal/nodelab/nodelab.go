@@ -28,14 +28,15 @@ import (
 	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
-// Options describes a Lab. The zero value connects the pods of the two clusters, and is silent.
+// Options describes a Lab. The zero value connects the pods of the two clusters, and reports no progress.
 type Options struct {
-	// Apart leaves the pods of the two clusters without a network between them, and gives both the same ranges.
+	// Apart leaves the pods of the two clusters without a network between them, and gives both clusters the same address
+	// ranges.
 	Apart bool
 	// CertificateLife is the lifetime of the certificates that milan signs. By default it is the requested lifetime,
 	// limited to a year.
 	CertificateLife time.Duration
-	// Log receives the progress.
+	// Log is called with the progress.
 	Log func(format string, args ...any)
 }
 
@@ -44,16 +45,16 @@ type Lab struct {
 	Rome, Milan *testenv.Cluster
 	Network     *machine.Network
 	Registry    *testenv.Registry
-	// Kubeconfig has the contexts rome, which is the current one, and milan.
+	// Kubeconfig is the path of a kubeconfig with the contexts rome and milan. rome is the current one.
 	Kubeconfig string
-	// WorkDir is where the shell is; empty: where this process is.
+	// WorkDir is the working directory of the shell. By default it is the working directory of this process.
 	WorkDir string
 
 	dir    string
 	remove func() error
 }
 
-// Start a lab. Stop it.
+// Start starts a lab. The caller must stop it.
 func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	if err := testenv.NodesHere(); err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (l *Lab) pushImages(ctx context.Context) error {
 		"--platforms=linux/"+runtime.GOARCH, "--source="+source))
 }
 
-// checkout is the folder of the sources, which `go` finds from the working directory.
+// checkout returns the root folder of the sources. `go` finds it from the working directory.
 func checkout(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f={{.Dir}}", "github.com/refract-project/refract").Output()
 	if err != nil {
@@ -154,7 +155,8 @@ func run(cmd *exec.Cmd) error {
 	return nil
 }
 
-// writeKubeconfig with the addresses that both the administrator and the pods of the other cluster use.
+// writeKubeconfig writes the kubeconfig, with the addresses that both the administrator and the pods of the other
+// cluster use.
 func (l *Lab) writeKubeconfig() error {
 	merged := clientcmdapi.NewConfig()
 	for _, cluster := range []*testenv.Cluster{l.Rome, l.Milan} {
@@ -173,10 +175,11 @@ func (l *Lab) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*merged, l.Kubeconfig)
 }
 
-// Path of a file for the shell.
+// Path returns the path of a file for the shell.
 func (l *Lab) Path(name string) string { return filepath.Join(l.dir, name) }
 
-// Command is a line for the shell of the administrator, whose computer is in the network of the two clusters.
+// Command returns a command line for the shell of the administrator, whose computer is in the network of the two
+// clusters.
 func (l *Lab) Command(line string) *exec.Cmd {
 	cmd := l.Rome.Machines()[0].NetworkCommand("bash", "-c", line)
 	cmd.Dir = l.WorkDir
@@ -184,7 +187,7 @@ func (l *Lab) Command(line string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a line and returns its output, which is also part of the error.
+// Run runs a line in the shell and returns its output. The error also contains the output.
 func (l *Lab) Run(line string) (string, error) {
 	var out bytes.Buffer
 	cmd := l.Command(line)
@@ -196,7 +199,7 @@ func (l *Lab) Run(line string) (string, error) {
 	return out.String(), err
 }
 
-// Stop ends everything.
+// Stop stops all processes and removes all files.
 func (l *Lab) Stop() error {
 	var errs []error
 	for _, cluster := range []*testenv.Cluster{l.Rome, l.Milan} {

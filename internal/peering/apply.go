@@ -29,7 +29,7 @@ const (
 	managedBy      = release.ManagedBy
 )
 
-// meta is that of an object of ours.
+// meta returns the ObjectMeta of an object that this program creates.
 func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 	all := map[string]string{managedByLabel: managedBy}
 	maps.Copy(all, labels)
@@ -39,7 +39,8 @@ func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 // IsOurs reports whether this program created the object, and may therefore change and delete it.
 func IsOurs(object client.Object) bool { return object.GetLabels()[managedByLabel] == managedBy }
 
-// find returns what is known of an object in the cluster, nil when it is not there, and its kind.
+// find returns the metadata and the kind of an object in the cluster. The metadata is nil if the object does not
+// exist.
 func (c *Cluster) find(ctx context.Context, object client.Object) (*metav1.PartialObjectMetadata, schema.GroupVersionKind, error) {
 	kind, err := apiutil.GVKForObject(object, c.Client.Scheme())
 	if err != nil {
@@ -54,12 +55,14 @@ func (c *Cluster) find(ctx context.Context, object client.Object) (*metav1.Parti
 	if err != nil {
 		return nil, kind, fmt.Errorf("cluster %s: getting %s %s, %w", c.Name, kind.Kind, client.ObjectKeyFromObject(object), err)
 	}
-	found.SetGroupVersionKind(kind) // which an answer need not have
+	// The response need not contain the kind.
+	found.SetGroupVersionKind(kind)
 	return found, kind, nil
 }
 
-// neverStored is a resourceVersion that no object has: an apply that names it is a conflict if there is an object of that name by then. Of two
-// runs of the command at the same time, only one has created the object, and takes it back if it fails.
+// neverStored is a resourceVersion that no object has. An apply with it fails with a conflict if an object with that
+// name exists by then. When the command runs twice at the same time, only one run creates the object, and removes it
+// again if that run fails.
 const neverStored = "9223372036854775807"
 
 // apply creates an object, or updates it if it is ours. Objects of other owners, such as the chart, are left unchanged.
@@ -122,7 +125,7 @@ func (c *Cluster) remove(ctx context.Context, object client.Object) error {
 	return c.discard(ctx, found)
 }
 
-// removeAll deletes those of the objects that are ours, the last one first.
+// removeAll deletes the objects that this program created, in reverse order.
 func (c *Cluster) removeAll(ctx context.Context, objects []client.Object) error {
 	for _, object := range slices.Backward(objects) {
 		if err := c.remove(ctx, object); err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/refract-project/refract/internal/clientcert"
 )
 
-// certificate has the provider sign one. The private key leaves this process only in the Secret of the consumer.
+// certificate requests a client certificate that the provider signs. The private key leaves this process only in the
+// Secret of the consumer.
 func (o *Options) certificate(ctx context.Context) (*clientcmdapi.AuthInfo, time.Time, error) {
 	if o.Provider.liqo {
 		return o.tenancy(ctx)
@@ -62,10 +63,10 @@ func (o *Options) subject() clientcert.Subject {
 	return clientcert.Consumer(o.Consumer.ID())
 }
 
-// certified reports whether a certificate is for this consumer.
+// certified reports whether a certificate was issued for this consumer.
 func (o *Options) certified(data []byte) bool {
 	return clientcert.ValidityFor(data, o.subject(), nil).Known()
 }
 
-// signTimeout is how long a signer may take; that of Kubernetes takes less than a second.
+// signTimeout limits how long a signer may take. The signers of Kubernetes take less than a second.
 const signTimeout = 30 * time.Second

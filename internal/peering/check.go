@@ -35,10 +35,11 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// mostSkew of the clocks: certificates and leases are dated.
+// mostSkew is the largest accepted difference between the clocks of the clusters. Certificates and leases depend on
+// the clock.
 const mostSkew = time.Minute
 
-// check finds out whether the clusters can be joined. It changes nothing, and reports all that it finds.
+// check determines whether the clusters can be joined. It changes nothing, and reports every problem that it finds.
 func (o *Options) check(ctx context.Context) error {
 	if err := o.inspect(ctx); err != nil {
 		return err
@@ -57,17 +58,18 @@ func (o *Options) check(ctx context.Context) error {
 	return errors.Join(found...)
 }
 
-// inspect both clusters.
+// inspect reads the installations of both clusters.
 func (o *Options) inspect(ctx context.Context) error {
 	return errors.Join(o.Consumer.inspect(ctx), o.Provider.inspectAsProvider(ctx))
 }
 
-// complete sets what neither the user nor an existing peering has.
+// complete sets defaults for options that neither the user nor an existing peering has set.
 func (o *Options) complete() {
 	o.VirtualNode = cmp.Or(o.VirtualNode, o.Provider.ID())
 	o.Credentials = cmp.Or(o.Credentials, Tokens)
 	if o.Provider.liqo {
-		o.Credentials = Certificates // it gives no others
+		// A provider that runs Liqo issues no other credentials.
+		o.Credentials = Certificates
 	}
 }
 
@@ -108,7 +110,8 @@ func (o *Options) checkClocks(ctx context.Context) error {
 	return nil
 }
 
-// clockOf returns how far the clock of an API server is ahead of ours. It is not known when a proxy has removed the header.
+// clockOf returns how far the clock of an API server is ahead of the local clock. It is not known when a proxy has
+// removed the Date header.
 func clockOf(ctx context.Context, config *rest.Config) (offset time.Duration, known bool, err error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -133,7 +136,7 @@ func clockOf(ctx context.Context, config *rest.Config) (offset time.Duration, kn
 	return there.Sub(asked.Add(time.Since(asked) / 2)), true, nil
 }
 
-// checkVersions allows one minor version of difference, which an upgrade of one cluster after the other takes.
+// checkVersions accepts one minor version of difference, because clusters are upgraded one after the other.
 func (o *Options) checkVersions(context.Context) error {
 	consumer, err := version.ParseGeneric(o.Consumer.installation.Version)
 	if err != nil {
@@ -155,7 +158,7 @@ type right struct {
 	group, resource, subresource, name string
 }
 
-// manage is the permission to create objects, to update them when the command is run again, and to remove them.
+// manage returns the permission to create objects, to update them when the command is run again, and to remove them.
 func manage(group, resource string) right {
 	return right{verbs: []string{"create", "get", "patch", "delete"}, group: group, resource: resource}
 }
@@ -163,17 +166,18 @@ func manage(group, resource string) right {
 var (
 	tenantRights  = []right{manage("", "namespaces"), manage(plugins.GroupVersion.Group, "peernetworks")}
 	bindingRights = []right{manage("", "serviceaccounts"), manage(rbacv1.GroupName, "clusterrolebindings"), manage(rbacv1.GroupName, "rolebindings")}
-	// nodeRights are those for a virtual node. What its Deployment has besides goes with it.
+	// nodeRights are the permissions to create and remove a virtual node. The PodDisruptionBudget of its Deployment is
+	// deleted with the virtual node.
 	nodeRights = slices.Concat(bindingRights, []right{
 		manage("", "secrets"), manage(rbacv1.GroupName, "clusterroles"), manage(rbacv1.GroupName, "roles"), manage(offloading.GroupVersion.Group, "virtualnodes"),
 		{[]string{"create", "patch"}, "policy", "poddisruptionbudgets", "", ""},
 	})
-	// foundRights are to find, change and remove the ForeignCluster, which controllers create.
+	// foundRights are the permissions to find, change and remove the ForeignCluster, which controllers create.
 	foundRights    = []right{{[]string{"list", "get", "patch", "delete"}, core.GroupVersion.Group, "foreignclusters", "", ""}}
 	grantRights    = []right{manage(offloading.GroupVersion.Group, "quotas"), manage(auth.GroupVersion.Group, "resourceslices")}
 	consumerRights = slices.Concat(tenantRights, nodeRights, foundRights)
 	providerRights = slices.Concat(tenantRights, bindingRights, grantRights)
-	// Additional permissions, by the kind of credentials.
+	// credentialRights are the additional permissions for each kind of credentials.
 	credentialRights = map[Credentials][]right{
 		Tokens: {{[]string{"create"}, "", "serviceaccounts", "token", ""}},
 		Certificates: {
@@ -198,7 +202,7 @@ func (o *Options) providerRights(ctx context.Context) error {
 	return o.Provider.lacks(ctx, slices.Concat(providerRights, credentialRights[cmp.Or(o.Credentials, Tokens)]))
 }
 
-// removalRights looks for the permission to remove what Peer has created, before virtual nodes are drained.
+// removalRights checks the permission to remove everything that Peer has created, before virtual nodes are drained.
 func (o *Options) removalRights(ctx context.Context) error {
 	atProvider := providerRights
 	switch {
@@ -214,18 +218,18 @@ func (o *Options) removalRights(ctx context.Context) error {
 	return errors.Join(o.Consumer.lacks(ctx, only(atConsumer, "get", "list", "delete")), o.Provider.lacks(ctx, only(atProvider, "get", "list", "delete")))
 }
 
-// leavingRights are, in either cluster, to remove what controllers have created for a peer, and to find out whether the clusters are joined the
-// other way round.
+// leavingRights are the permissions, in either cluster, to remove the objects that controllers have created for a
+// peer, and to determine whether the clusters are also joined in the other direction.
 var leavingRights = slices.Concat(foundRights, []right{
 	{[]string{"get", "delete"}, coordinationv1.GroupName, "leases", "", ""}, list(offloading.GroupVersion.Group, "virtualnodes"), list(auth.GroupVersion.Group, "tenants"),
 })
 
-// list is the permission to list objects.
+// list returns the permission to list objects.
 func list(group, resource string) right {
 	return right{verbs: []string{"list"}, group: group, resource: resource}
 }
 
-// only returns the rights with some of their verbs.
+// only returns the rights restricted to the given verbs.
 func only(rights []right, verbs ...string) (some []right) {
 	for _, r := range rights {
 		r.verbs = slices.DeleteFunc(slices.Clone(r.verbs), func(verb string) bool { return !slices.Contains(verbs, verb) })
@@ -234,16 +238,17 @@ func only(rights []right, verbs ...string) (some []right) {
 	return some
 }
 
-// reviews are how many permissions are asked for at once.
+// reviews is the number of permissions that are reviewed at once.
 const reviews = 8
 
-// lacks lists the rights that are missing. An older version may not serve all of the resources, and then nobody needs a right to them.
+// lacks returns an error that lists the missing permissions. An older version may not serve all of the resources. No
+// permission is needed for a resource that is not served.
 func (c *Cluster) lacks(ctx context.Context, rights []right) error {
 	rights = slices.DeleteFunc(slices.Clone(rights), func(r right) bool {
 		_, err := c.Client.RESTMapper().KindFor(schema.GroupVersionResource{Group: r.group, Resource: r.resource})
 		return r.resource != "signers" && apimeta.IsNoMatchError(err)
 	})
-	missing := make([][]string, len(rights)) // verbs
+	missing := make([][]string, len(rights)) // missing verbs of each right
 	group, bounded := errgroup.WithContext(ctx)
 	group.SetLimit(reviews)
 	var lock sync.Mutex
@@ -283,7 +288,7 @@ func (c *Cluster) lacks(ctx context.Context, rights []right) error {
 	return nil
 }
 
-// checkRoles looks for the roles that the chart has since peerings are made without it.
+// checkRoles checks that the roles exist which the chart creates since peerings are created without it.
 func (o *Options) checkRoles(ctx context.Context) error {
 	return errors.Join(o.Consumer.hasRoles(ctx), o.Provider.hasRoles(ctx))
 }
@@ -309,7 +314,7 @@ func (o *Options) checkTenants(ctx context.Context) error {
 	return errors.Join(o.tenantAtProvider(ctx), here)
 }
 
-// checkPeers fails unless the clusters are those that were joined, and not others with the same ids.
+// checkPeers fails if one of the clusters is not the cluster that was joined, but another one with the same ID.
 func (o *Options) checkPeers(ctx context.Context) error {
 	var found []error
 	for _, side := range []struct{ c, peer *Cluster }{{o.Consumer, o.Provider}, {o.Provider, o.Consumer}} {
@@ -333,10 +338,12 @@ func (o *Options) tenantAtProvider(ctx context.Context) error {
 	return err
 }
 
-// checkNode keeps a virtual node from being made under a name that is taken.
+// checkNode prevents the creation of a virtual node under a name that is in use.
 func (o *Options) checkNode(ctx context.Context) error {
 	consumer, provider := o.Consumer, o.Provider.ID()
-	if o.VirtualNode == wire.ConsumerServiceAccount { // its ServiceAccount would be that of the peer as a consumer of this cluster
+	// The ServiceAccount of the virtual node would have the name of the ServiceAccount that the peer uses as a consumer
+	// of this cluster.
+	if o.VirtualNode == wire.ConsumerServiceAccount {
 		return fmt.Errorf("the virtual node cannot be called %s: set another --virtual-node", o.VirtualNode)
 	}
 	all := &offloading.VirtualNodeList{}

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// at is an API server whose clock shows a time; none sends no Date header.
+// at returns an API server whose clock shows the given time. With the zero time the API server sends no Date header.
 func at(t *testing.T, name string, clock time.Time) *Cluster {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -23,36 +23,38 @@ import (
 
 // Cluster is one side of a peering.
 type Cluster struct {
-	// Name by which the user knows it: a context, or a server.
+	// Name is the user's name for the cluster: a context, or a server.
 	Name string
-	// Config, Client and Clientset lead to the same cluster, with the rights of an administrator.
+	// Config, Client and Clientset access the same cluster, with the permissions of an administrator.
 	Config    *rest.Config
 	Client    client.Client
 	Clientset kubernetes.Interface
 
-	// invitation is what is known of a provider that is opened with one; nil for an administrator.
+	// invitation describes a provider that is accessed with an invitation. It is nil for access as an administrator.
 	invitation   *Invitation
 	installation *release.Installation
-	// liqo: the cluster runs Liqo, and of the installation only the id is known.
+	// liqo is set if the cluster runs Liqo. Only the ID of the installation is known then.
 	liqo bool
 	uid  string
-	// created are the objects that this run has created, in their order.
+	// created lists the objects that this run has created, in order of creation.
 	created []*metav1.PartialObjectMetadata
-	// removed and left are what the end of the peering has found here; with dryRun nothing is deleted.
+	// removed and left list the objects that the end of the peering has found in this cluster. With dryRun nothing is
+	// deleted.
 	removed, left []*metav1.PartialObjectMetadata
 	dryRun        bool
 }
 
-// ID of the cluster among its peers.
+// ID returns the ID of the cluster among its peers.
 func (c *Cluster) ID() string { return c.installation.ClusterID }
 
-// Accept sets the invitation to access the cluster with, nil for the permissions of an administrator.
+// Accept sets the invitation that gives access to the cluster. With nil the cluster is accessed with the permissions
+// of an administrator.
 func (c *Cluster) Accept(invitation *Invitation) { c.invitation = invitation }
 
 // IsInvited reports whether the cluster is accessed with an invitation.
 func (c *Cluster) IsInvited() bool { return c.invitation != nil }
 
-// inspect finds out what is installed.
+// inspect reads which version is installed in the cluster, and its settings.
 func (c *Cluster) inspect(ctx context.Context) (err error) {
 	if c.invitation != nil {
 		return c.accept(ctx)
@@ -70,7 +72,7 @@ func (c *Cluster) inspect(ctx context.Context) (err error) {
 	return c.identify(ctx)
 }
 
-// identify reads what distinguishes the cluster from another one with the same ID.
+// identify reads the UID that distinguishes the cluster from another one with the same ID.
 func (c *Cluster) identify(ctx context.Context) error {
 	system := &corev1.Namespace{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: "kube-system"}, system); err != nil {
@@ -80,14 +82,15 @@ func (c *Cluster) identify(ctx context.Context) error {
 	return nil
 }
 
-// manager names the controller manager.
+// manager returns the name and the namespace of the controller manager.
 func (c *Cluster) manager() rbac.Manager {
 	return rbac.Manager{Prefix: c.installation.RolePrefix, Namespace: c.installation.Namespace,
 		Subject: rbac.ServiceAccount(c.installation.Namespace, c.installation.ServiceAccount)}
 }
 
-// tenant reports whether the tenant namespace for a peer exists. It fails when that cannot be used, above all because it is that of another
-// cluster which claims the same id: its identity would give access to the other's namespaces.
+// tenant reports whether the tenant namespace for a peer exists. It fails if the namespace cannot be used, for
+// example because it belongs to another cluster that claims the same ID: the identity in it would give access to the
+// namespaces of that cluster.
 func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err error) {
 	name, found := wire.TenantNamespace(peer.ID()), &corev1.Namespace{}
 	err = c.Client.Get(ctx, client.ObjectKey{Name: name}, found)
@@ -106,7 +109,7 @@ func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err e
 	return true, c.isFor(found, peer)
 }
 
-// isFor fails if the tenant namespace is that of another cluster which claims the same id.
+// isFor fails if the tenant namespace belongs to another cluster that claims the same ID.
 func (c *Cluster) isFor(tenant client.Object, peer *Cluster) error {
 	uid := tenant.GetAnnotations()[wire.ClusterUIDAnnotation]
 	if uid == "" || peer.uid == "" || uid == peer.uid {
@@ -116,7 +119,7 @@ func (c *Cluster) isFor(tenant client.Object, peer *Cluster) error {
 		c.Name, tenant.GetName(), peer.ID(), peer.Name, peer.Name, wire.ClusterUIDAnnotation)
 }
 
-// makeTenant creates the tenant namespace for a peer if there is none.
+// makeTenant creates the tenant namespace for a peer if it does not exist.
 func (c *Cluster) makeTenant(ctx context.Context, peer *Cluster) error {
 	exists, err := c.tenant(ctx, peer)
 	if err != nil {
@@ -132,7 +135,8 @@ func (c *Cluster) makeTenant(ctx context.Context, peer *Cluster) error {
 	return c.apply(ctx, &corev1.Namespace{ObjectMeta: object})
 }
 
-// noteUID records which cluster a tenant namespace is for, if that was not known when it was created, as it is not with an invitation.
+// noteUID records the UID of the peer on its tenant namespace. The UID is not known yet when a tenant namespace is
+// created for an invitation.
 func (c *Cluster) noteUID(ctx context.Context, peer *Cluster) error {
 	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: wire.TenantNamespace(peer.ID())}}
 	found, _, err := c.find(ctx, tenant)

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// checkData refuses, before anything is changed, to remove virtual nodes of a provider that has data of volumes. Without virtual nodes the
-// remote namespaces are gone.
+// checkData refuses, before anything is changed, to remove virtual nodes if the provider stores data of their
+// volumes. Without virtual nodes the remote namespaces are deleted.
 func (o *Options) checkData(ctx context.Context, nodes []offloading.VirtualNode) error {
 	if len(nodes) == 0 {
 		return nil
@@ -41,7 +41,7 @@ func (o *Options) checkData(ctx context.Context, nodes []offloading.VirtualNode)
 	return nil
 }
 
-// confirmDeletion tells the controllers that the data on the provider may go with a virtual node.
+// confirmDeletion allows the controllers to delete the data on the provider together with a virtual node.
 func (o *Options) confirmDeletion(ctx context.Context, vn *offloading.VirtualNode) error {
 	if !o.DeleteData || o.DryRun || remotedata.IsConfirmed(vn) {
 		return nil

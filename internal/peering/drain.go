@@ -21,8 +21,10 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// Drain revokes the access of a consumer that refractctl has admitted, and deletes its remote namespaces: with the data of their claims if
-// DeleteData is set. If the consumer has a Tenant, which the caller has drained, the controllers do so, and Drain waits for them. Its tenant namespace, its account and its Quota stay, so that Activate admits it again. Only its ID need be known.
+// Drain revokes the access of a consumer that refractctl has admitted, and deletes its remote namespaces. The data of
+// their claims is deleted too if DeleteData is set. If the consumer has a Tenant, which the caller has drained, the
+// controllers revoke the access, and Drain waits for them. The tenant namespace, the account and the Quota of the
+// consumer stay, so that Activate can admit it again. Only the ID of the consumer has to be known.
 func (o *Options) Drain(ctx context.Context) error { return progress.Ended(ctx, o.drain(ctx)) }
 
 func (o *Options) drain(ctx context.Context) error {
@@ -43,7 +45,7 @@ func (o *Options) drain(ctx context.Context) error {
 		}
 		return o.awaitRevoked(ctx, tenant)
 	}
-	// The record comes first: an interrupted drain must not look like a consumer without a peering.
+	// The annotation is set first: an interrupted drain must not look like a consumer without a peering.
 	if err := o.recordDrain(ctx, tenant, "true"); err != nil {
 		return err
 	}
@@ -61,7 +63,8 @@ func (o *Options) drain(ctx context.Context) error {
 	return o.sayLeft(ctx, access)
 }
 
-// tenantOfConsumer returns the Tenant by which the controllers of the provider drain and activate the consumer, nil if there is none.
+// tenantOfConsumer returns the Tenant that the controllers of the provider use to drain and activate the consumer. It
+// is nil if the Tenant does not exist, or may not be listed.
 func (o *Options) tenantOfConsumer(ctx context.Context) (*auth.Tenant, error) {
 	tenants := &auth.TenantList{}
 	err := o.Provider.Client.List(ctx, tenants, client.InNamespace(wire.TenantNamespace(o.Consumer.ID())))
@@ -79,8 +82,8 @@ func (o *Options) tenantOfConsumer(ctx context.Context) (*auth.Tenant, error) {
 	return nil, nil //nolint:nilnil // as documented
 }
 
-// awaitRevoked waits until the controllers have removed the access of a consumer to its tenant namespace, and its remote namespaces. It may still ask
-// whether the API server is alive.
+// awaitRevoked waits until the controllers have removed the remote namespaces of a consumer and its access to its
+// tenant namespace. The consumer may still read the health of the API server.
 func (o *Options) awaitRevoked(ctx context.Context, tenant *metav1.PartialObjectMetadata) error {
 	c := o.Provider
 	o.beginRemoval()
@@ -110,7 +113,7 @@ func (o *Options) awaitRevoked(ctx context.Context, tenant *metav1.PartialObject
 	return o.sayLeft(ctx, access)
 }
 
-// Activate gives a consumer the access back that Drain has revoked. It does nothing for others.
+// Activate restores the access of a consumer that Drain has revoked. It does nothing for other consumers.
 func (o *Options) Activate(ctx context.Context) error { return progress.Ended(ctx, o.activate(ctx)) }
 
 func (o *Options) activate(ctx context.Context) error {
@@ -133,7 +136,8 @@ func IsDrained(tenant client.Object) bool {
 	return tenant.GetAnnotations()[wire.DrainedTenantAnnotation] == "true"
 }
 
-// checkDrained refuses to admit a consumer that the administrator of the provider has drained. With an invitation nobody is admitted.
+// checkDrained refuses to admit a consumer that the administrator of the provider has drained. A run with an
+// invitation admits nobody.
 func (o *Options) checkDrained(ctx context.Context) error {
 	if o.Provider.invitation != nil {
 		return nil
@@ -149,12 +153,13 @@ func (o *Options) checkDrained(ctx context.Context) error {
 	return fmt.Errorf("cluster %s: consumer %s was drained: run refractctl activate tenant %s there first", o.Provider.Name, o.Consumer.ID(), o.Consumer.ID())
 }
 
-// recordDrain sets the annotation of the tenant namespace, or removes it if value is nil.
+// recordDrain sets the drain annotation of the tenant namespace, or removes it if value is nil.
 func (o *Options) recordDrain(ctx context.Context, tenant *metav1.PartialObjectMetadata, value any) error {
 	return o.Provider.annotate(ctx, tenant, wire.DrainedTenantAnnotation, value)
 }
 
-// bindings returns the bindings of the consumer, with that for renewals if the tenant namespace has keys of its certificates.
+// bindings returns the bindings of the consumer. The binding for certificate renewals is included if the tenant
+// namespace records keys of the consumer's certificates.
 func (o *Options) bindings(tenant *metav1.PartialObjectMetadata) []client.Object {
 	all := o.access()
 	if tenant.Annotations[wire.ConsumerKeysAnnotation] != "" {

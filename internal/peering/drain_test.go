@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// installed creates the Deployment by which an installation is found.
+// installed creates the Deployment that identifies an installation.
 func installed(t *testing.T, c *Cluster, id string) {
 	t.Helper()
 	labels := map[string]string{"app.kubernetes.io/component": "controller-manager", "app.kubernetes.io/name": "controller-manager", "app.kubernetes.io/instance": "refract", "helm.sh/chart": "refract-0.2.0"}
@@ -35,8 +35,9 @@ func installed(t *testing.T, c *Cluster, id string) {
 	}))
 }
 
-// A drained consumer has no binding and no NamespaceMap, and cannot be admitted by refractctl peer; what it is granted stays. Activate admits it
-// again with the same bindings. Access by bindings of others is an error that names them.
+// A drained consumer has no binding and no NamespaceMap, and refractctl peer refuses to admit it. Its Quota stays.
+// Activate admits it again with the same bindings. Access through bindings of others is an error that names the
+// bindings.
 func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	milan := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0])
 	installed(t, milan, "milan")
@@ -71,7 +72,7 @@ func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	}
 
 	require.NoError(t, options().Activate(t.Context()), "nothing was drained")
-	for range 2 { // the second time everything is gone
+	for range 2 { // nothing is left to remove the second time
 		require.NoError(t, options().Drain(t.Context()))
 		assert.Empty(t, access())
 		assert.Error(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(mapping()), mapping()))
@@ -91,8 +92,9 @@ func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	require.ErrorContains(t, options().Drain(t.Context()), "rome still has access, by RoleBinding "+tenant+"/by-hand")
 }
 
-// The access of a consumer with a Tenant is revoked by the controllers (tested in controllers/tenantaccess): Drain removes none of its bindings, and returns
-// when the controllers have emptied them. It cannot be admitted again as long as its Tenant is drained.
+// The access of a consumer with a Tenant is revoked by the controllers (tested in controllers/tenantaccess). Drain
+// removes none of its bindings, and returns when the controllers have emptied them. The consumer cannot be admitted
+// again as long as its Tenant is drained.
 func TestAConsumerWithATenantIsDrainedByTheControllers(t *testing.T) {
 	milan := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0])
 	installed(t, milan, "milan")

@@ -20,18 +20,20 @@ import (
 	"github.com/refract-project/refract/internal/credentials"
 )
 
-// Credentials are how a consumer authenticates at its provider.
+// Credentials is the kind of credentials that a consumer uses to authenticate at its provider.
 type Credentials string
 
 const (
-	// Tokens of a ServiceAccount on the provider, which the consumer's controller manager renews, and which end with the ServiceAccount.
+	// Tokens are issued for a ServiceAccount on the provider and expire with it. The consumer's controller manager
+	// renews them.
 	Tokens Credentials = "token"
-	// Certificates that the provider signs. The consumer's controller manager renews them where the provider's does so
-	// (authentication.enabled), else Peer. Nobody can take them back before they expire.
+	// Certificates are signed by the provider. The consumer's controller manager renews them if the provider's
+	// controller manager supports it (authentication.enabled). Otherwise Peer renews them. A certificate cannot be
+	// revoked before it expires.
 	Certificates Credentials = "certificate"
 )
 
-// ParseCredentials returns the kind of that name.
+// ParseCredentials returns the kind of credentials with the given name.
 func ParseCredentials(name string) (Credentials, error) {
 	switch kind := Credentials(name); kind {
 	case Tokens, Certificates:
@@ -40,13 +42,14 @@ func ParseCredentials(name string) (Credentials, error) {
 	return "", fmt.Errorf("%q is unknown: use %s or %s", name, Tokens, Certificates)
 }
 
-// identity is how a consumer opens its provider.
+// identity is the access of a consumer to its provider.
 type identity struct {
 	kubeconfig []byte
 	expires    time.Time
 }
 
-// identity returns the one that is there as long as it can be used for at least a third of its life, and else a new one.
+// identity returns the existing identity if it is valid for at least a third of its lifetime, and a new one
+// otherwise.
 func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, err error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: secretName(o.Provider.ID())}
@@ -67,7 +70,8 @@ func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, er
 	return made, true, err
 }
 
-// usable returns nil for a kubeconfig that is for another server or user, is not of the desired kind, or expires before long.
+// usable returns nil for a kubeconfig that is for another server or user, is not of the desired kind, or expires
+// soon.
 func (o *Options) usable(ctx context.Context, kubeconfig []byte, now time.Time) (*identity, error) {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {
@@ -94,7 +98,7 @@ func (o *Options) usable(ctx context.Context, kubeconfig []byte, now time.Time) 
 	return known, nil
 }
 
-// newIdentity returns one that the provider has just given.
+// newIdentity returns an identity that the provider has just issued.
 func (o *Options) newIdentity(ctx context.Context) (*identity, error) {
 	give := o.token
 	if o.Credentials == Certificates {
@@ -111,7 +115,7 @@ func (o *Options) newIdentity(ctx context.Context) (*identity, error) {
 	return &identity{kubeconfig: kubeconfig, expires: expires}, o.checkKubeconfig(ctx, kubeconfig)
 }
 
-// kubeconfig for the provider, at an address of it.
+// kubeconfig returns a kubeconfig for the provider at the given address.
 func (o *Options) kubeconfig(server string, user *clientcmdapi.AuthInfo) ([]byte, error) {
 	config, err := o.kubeconfigFor(server, user)
 	if err != nil {
@@ -138,7 +142,7 @@ func (o *Options) kubeconfigFor(server string, user *clientcmdapi.AuthInfo) (*cl
 	return config, nil
 }
 
-// server is the provider's API server, as the consumer reaches it.
+// server returns the address of the provider's API server that the consumer uses.
 func (o *Options) server() string {
 	if o.APIServerURL != "" {
 		return o.APIServerURL
@@ -146,7 +150,7 @@ func (o *Options) server() string {
 	return o.Provider.Config.Host
 }
 
-// authority returns the certificates that the provider's API server is verified with.
+// authority returns the CA certificates that verify the provider's API server.
 func (o *Options) authority() ([]byte, error) {
 	tls := o.Provider.Config.TLSClientConfig
 	switch {
@@ -161,5 +165,5 @@ func (o *Options) authority() ([]byte, error) {
 		}
 		return read, nil
 	}
-	return nil, nil // the authorities of the system
+	return nil, nil // the system's CAs are used
 }

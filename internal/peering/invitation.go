@@ -33,26 +33,27 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// Invitation is what the administrator of a provider gives to that of a consumer, inside of a kubeconfig: with it Peer joins the clusters
-// without any rights on the provider but those of the consumer itself. The kubeconfig has a token of the consumer's
-// ServiceAccount, and is to be kept as secret as that.
+// Invitation is passed, inside a kubeconfig, from the administrator of a provider to the administrator of a consumer.
+// With it Peer joins the clusters with only the consumer's own permissions on the provider. The kubeconfig contains a
+// token of the consumer's ServiceAccount, and must be kept as secret as that token.
 type Invitation struct {
-	// Consumer and Provider are cluster ids; ProviderUID tells clusters of one id apart.
+	// Consumer and Provider are cluster IDs. ProviderUID distinguishes clusters with the same ID.
 	Consumer, Provider, ProviderUID string
-	// Version of the provider's installation.
+	// Version is the version of the provider's installation.
 	Version string
-	// PodRanges of the provider, if its nodes have any.
+	// PodRanges are the pod ranges of the provider's nodes, empty if the nodes have none.
 	PodRanges []netip.Prefix
-	// ServiceRanges of the provider, if it says.
+	// ServiceRanges are the cluster IP ranges of the provider, empty if they are unknown.
 	ServiceRanges []netip.Prefix `json:",omitempty"`
-	// Resources that the provider gives.
+	// Resources are the resources that the provider grants.
 	Resources corev1.ResourceList
 }
 
-// invitationExtension is the name under which a cluster in a kubeconfig has an Invitation.
+// invitationExtension is the name of the extension that contains the Invitation in a kubeconfig's cluster.
 const invitationExtension = "peering.refract.io"
 
-// IsInvitation reports whether a context ("" is the current one) of a kubeconfig has an invitation, also one that cannot be read.
+// IsInvitation reports whether a context of a kubeconfig has an invitation, even an unreadable one. "" is the current
+// context.
 func IsInvitation(config *clientcmdapi.Config, context string) bool {
 	_, found := extensionOf(config, context)
 	return found
@@ -67,7 +68,7 @@ func extensionOf(config *clientcmdapi.Config, context string) (extension runtime
 	return extension, found
 }
 
-// Invited returns the invitation in the current context of a kubeconfig, nil when there is none.
+// Invited returns the invitation in the current context of a kubeconfig, or nil if the context has none.
 func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	found, ok := extensionOf(config, context)
 	if !ok {
@@ -81,7 +82,7 @@ func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	if err := json.Unmarshal(extension.Raw, invitation); err != nil {
 		return nil, fmt.Errorf("the extension %s of the kubeconfig cannot be read: ask for another invitation (%w)", invitationExtension, err)
 	}
-	// Without it a cluster that claims the id of another provider would not be told apart from that.
+	// Without the UID, another cluster that claims the ID of the provider could not be distinguished from the provider.
 	if invitation.ProviderUID == "" || invitation.Provider == "" || invitation.Consumer == "" {
 		return nil, fmt.Errorf("the extension %s of the kubeconfig does not say which clusters it is for: ask for another invitation", invitationExtension)
 	}
@@ -93,7 +94,7 @@ func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	return invitation, nil
 }
 
-// Absent returns a Cluster of which only the id is known.
+// Absent returns a Cluster that cannot be accessed and has only an ID.
 func Absent(id string) (*Cluster, error) {
 	if err := core.ClusterID(id).Validate(); err != nil {
 		return nil, err
@@ -101,9 +102,10 @@ func Absent(id string) (*Cluster, error) {
 	return &Cluster{Name: id, installation: &release.Installation{ClusterID: id}}, nil
 }
 
-// Invite admits a consumer, of which only the id need be known, at a provider and returns a kubeconfig with an Invitation: Peer takes it in
-// place of the provider's own. It opens the provider for the given time; what Peer makes of it lasts. Invite may be called
-// again. When it fails it removes what it has created, as Peer does.
+// Invite admits a consumer at a provider and returns a kubeconfig with an Invitation. Only the ID of the consumer has
+// to be known. Peer accepts the kubeconfig in place of a kubeconfig of the provider. The kubeconfig is valid for the
+// given lifetime. The peering that Peer creates with it stays valid afterwards. Invite may be called again. If it
+// fails, it removes the objects that it has created, as Peer does.
 func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []byte, expires time.Time, err error) {
 	if err := o.Provider.inspect(ctx); err != nil {
 		return nil, expires, err
@@ -133,7 +135,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	return kubeconfig, expires, nil
 }
 
-// admit the consumer, and return a kubeconfig for it.
+// admit admits the consumer and returns a kubeconfig for it.
 func (o *Options) admit(ctx context.Context, life time.Duration) (kubeconfig []byte, expires time.Time, err error) {
 	if err := o.admitConsumer(ctx); err != nil {
 		return nil, expires, err
@@ -162,7 +164,7 @@ func (o *Options) admit(ctx context.Context, life time.Duration) (kubeconfig []b
 	return kubeconfig, expires, o.checkKubeconfig(ctx, kubeconfig)
 }
 
-// accept takes a provider as its invitation says it is: with the rights of a consumer one sees none of that.
+// accept describes the provider with the facts in its invitation, because a consumer has no permission to read them.
 func (c *Cluster) accept(ctx context.Context) error {
 	c.installation = &release.Installation{ClusterID: c.invitation.Provider, Version: c.invitation.Version}
 	c.uid = c.invitation.ProviderUID
@@ -176,7 +178,7 @@ func (c *Cluster) accept(ctx context.Context) error {
 	return nil
 }
 
-// invitationEndedError is that of an invitation which a provider does not accept, or no longer.
+// invitationEndedError is returned for an invitation that the provider does not accept, or no longer accepts.
 type invitationEndedError struct {
 	cluster, consumer string
 	expiry            time.Time
@@ -190,7 +192,8 @@ func (e *invitationEndedError) Error() string {
 	return fmt.Sprintf("cluster %s: %s: ask its administrator to run refractctl generate peering-user %s again", e.cluster, cause, e.consumer)
 }
 
-// resume accesses a provider whose invitation has ended with the token that the consumer has renewed since it was joined.
+// resume accesses a provider whose invitation has expired with the token that the consumer has renewed since the
+// clusters were joined.
 func (o *Options) resume(ctx context.Context, ended *invitationEndedError) error {
 	current, err := o.currentAccess(ctx)
 	if err != nil {
@@ -209,7 +212,7 @@ func (o *Options) resume(ctx context.Context, ended *invitationEndedError) error
 		return fmt.Errorf("cluster %s: %w", o.Provider.Name, err)
 	}
 	if err := resumed.accept(ctx); err != nil {
-		if errors.As(err, new(*invitationEndedError)) { // the consumer has no access any more
+		if errors.As(err, new(*invitationEndedError)) { // the consumer has lost its access
 			return fmt.Errorf("%w; if it has revoked the access of this cluster, end the peering with refractctl unpeer %s --force", ended, o.Provider.invitation.Provider)
 		}
 		return err
@@ -218,7 +221,8 @@ func (o *Options) resume(ctx context.Context, ended *invitationEndedError) error
 	return nil
 }
 
-// leadsTo reports whether a kubeconfig leads to the same API server as the one that is in use: a file from elsewhere must not get its token.
+// leadsTo reports whether a kubeconfig is for the same API server as the kubeconfig in use. The token must not be
+// sent to the server of a file from another source.
 func leadsTo(config, inUse *rest.Config) bool {
 	switch {
 	case config.Insecure, config.ServerName != inUse.ServerName:
@@ -229,7 +233,7 @@ func leadsTo(config, inUse *rest.Config) bool {
 	return config.Host == inUse.Host
 }
 
-// currentAccess returns how the consumer accesses its provider, nil if it does not.
+// currentAccess returns the current access of the consumer to its provider, or nil if it has none.
 func (o *Options) currentAccess(ctx context.Context) (*rest.Config, error) {
 	provider := o.Provider.invitation.Provider
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: secretName(provider)}
@@ -246,7 +250,8 @@ func (o *Options) currentAccess(ctx context.Context) (*rest.Config, error) {
 	return config, nil
 }
 
-// fits checks the resources of a virtual node against those that the provider gives, which are the default.
+// fits checks that the resources of a virtual node do not exceed the resources that the provider grants. The granted
+// resources are the default.
 func (i *Invitation) fits(resources corev1.ResourceList) (corev1.ResourceList, error) {
 	all := maps.Clone(i.Resources)
 	for _, name := range slices.Sorted(maps.Keys(resources)) {

@@ -25,15 +25,15 @@ import (
 	"github.com/refract-project/refract/internal/negotiation"
 )
 
-// DefaultResources are requested for a virtual node that does not exist yet, as far as the user has set no others.
+// DefaultResources returns the resources that are requested for a new virtual node, unless the user has set others.
 func DefaultResources() corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
 	}
 }
 
-// keep takes from a peering that exists what the user has not set, so that running the command again, perhaps only to renew credentials,
-// changes nothing else.
+// keep takes over the settings of an existing peering that the user has not set, so that running the command again,
+// for example to renew credentials, changes nothing else.
 func (o *Options) keep(ctx context.Context) error {
 	o.given = maps.Clone(o.Resources)
 	o.networkKept = o.Network == "" && o.OverlappingRanges == nil && len(o.ConsumerRanges)+len(o.ProviderRanges) == 0
@@ -46,7 +46,8 @@ func (o *Options) keep(ctx context.Context) error {
 	return o.keepAccess(ctx)
 }
 
-// nameNode finds the virtual node that is meant if the user has named none: the only one, or else the one with the name of the provider.
+// nameNode finds the virtual node if the user has not named one: the only virtual node of the provider, or else the
+// one that has the provider's name.
 func (o *Options) nameNode(ctx context.Context) error {
 	if o.VirtualNode != "" {
 		return nil
@@ -103,13 +104,14 @@ func (o *Options) keepNode(ctx context.Context) error {
 		return fmt.Errorf("cluster %s: VirtualNode %s, %w", o.Consumer.Name, key, err)
 	}
 	if o.Provider.liqo {
-		o.Node.NodeSelector = nil // it is the provider's, which says it again
+		// The selector is the provider's own setting, which the provider sends again.
+		o.Node.NodeSelector = nil
 	}
 	return o.keepRanges(vn)
 }
 
-// fill adds resources that the user has not set. Those of an invitation take the place of what others there are, because a new one is how a
-// provider changes them.
+// fill adds resources that the user has not set. With an invitation, its resources replace the other ones, because a
+// provider changes the resources with a new invitation.
 func (o *Options) fill(others corev1.ResourceList) (err error) {
 	if o.Provider.invitation != nil {
 		o.Resources, err = o.Provider.invitation.fits(o.Resources)
@@ -119,7 +121,7 @@ func (o *Options) fill(others corev1.ResourceList) (err error) {
 	return nil
 }
 
-// overlay returns resources, with the others in their place where both have them.
+// overlay returns resources, replaced by the others where both have a value.
 func overlay(resources, others corev1.ResourceList) corev1.ResourceList {
 	all := corev1.ResourceList{}
 	maps.Copy(all, resources)
@@ -127,8 +129,9 @@ func overlay(resources, others corev1.ResourceList) corev1.ResourceList {
 	return all
 }
 
-// grants returns what the provider holds the consumer to: what it did so far, but for what the user has set. It does not depend on what the
-// consumer's own objects say: who may edit a VirtualNode there must not be granted more by the next run of a command.
+// grants returns the limits that the provider enforces for the consumer: the existing limits, changed by the user's
+// settings. It does not depend on the consumer's own objects: a user who may edit a VirtualNode there must not be
+// granted more by the next run of a command.
 func (o *Options) grants(ctx context.Context) (corev1.ResourceList, error) {
 	quota := o.quota(nil)
 	err := o.Provider.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
@@ -141,7 +144,7 @@ func (o *Options) grants(ctx context.Context) (corev1.ResourceList, error) {
 	return nil, fmt.Errorf("cluster %s: getting Quota %s, %w", o.Provider.Name, client.ObjectKeyFromObject(quota), err)
 }
 
-// requested returns the resources that were requested for a virtual node, which may be more than were granted.
+// requested returns the resources that were requested for a virtual node. They may exceed the granted ones.
 func (o *Options) requested(ctx context.Context, vn *offloading.VirtualNode, request *negotiation.Request) (corev1.ResourceList, error) {
 	if o.Provider.liqo {
 		slice := o.sliceObject(vn.Name)
@@ -156,11 +159,11 @@ func (o *Options) requested(ctx context.Context, vn *offloading.VirtualNode, req
 	if request != nil && request.Follows(negotiation.ResourceQuota) {
 		return request.Resources, nil
 	}
-	return vn.Spec.ResourceQuota.Hard, nil // written by hand
+	return vn.Spec.ResourceQuota.Hard, nil // created by a user
 }
 
-// keep the settings that an earlier command has set, and this one has not. Fields that follow the provider, or that somebody else has written,
-// need no keeping.
+// keep takes over the settings of an earlier command that this command has not set. Fields that follow the provider,
+// or that somebody else has written, need not be kept.
 func (n *NodeOptions) keep(spec *offloading.VirtualNodeSpec, request *negotiation.Request) {
 	if patch := spec.OffloadingPatch; patch != nil {
 		if len(n.NodeSelector) == 0 {
@@ -204,7 +207,8 @@ func (o *Options) keepRanges(vn *offloading.VirtualNode) error {
 	return nil
 }
 
-// keepNetwork keeps what the PeerNetwork declares: the mode, ranges that were set, and that they may overlap.
+// keepNetwork takes over the settings of the PeerNetwork: the mode, the declared ranges, and whether they may
+// overlap.
 func (o *Options) keepNetwork(ctx context.Context) error {
 	declared := &plugins.PeerNetwork{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: o.Provider.ID()}
@@ -232,10 +236,10 @@ func (o *Options) keepNetwork(ctx context.Context) error {
 	return nil
 }
 
-// What wire.DeclaredRangesAnnotation lists.
+// declaredLocal and declaredRemote are the values in the list of wire.DeclaredRangesAnnotation.
 const declaredLocal, declaredRemote = "local", "remote"
 
-// declares returns which ranges the user has set.
+// declares returns the value of wire.DeclaredRangesAnnotation for the ranges that the user has set.
 func (o *Options) declares() string {
 	var set []string
 	if len(o.ConsumerRanges) > 0 {
@@ -257,8 +261,8 @@ func prefixes(cidrs []plugins.CIDR) (ranges []netip.Prefix) {
 	return ranges
 }
 
-// keepAccess keeps the kind of the credentials, and the address at which the consumer reaches the provider if it was set. The default, that of
-// the kubeconfig, may have changed with the kubeconfig.
+// keepAccess takes over the kind of the credentials, and the address at which the consumer reaches the provider if
+// it was set. The default address is read from the kubeconfig again, because it may have changed there.
 func (o *Options) keepAccess(ctx context.Context) error {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: secretName(o.Provider.ID())}
@@ -271,7 +275,8 @@ func (o *Options) keepAccess(ctx context.Context) error {
 	}
 	if set := secret.Annotations[wire.APIServerURLAnnotation]; set != "" && o.APIServerURL == "" {
 		o.say("%s: keeping the address %s of %s; change it with %s", o.Consumer.ID(), set, o.Provider.ID(), o.serverFlag())
-		o.APIServerURL, o.UncheckedURL = set, true // maybe only the consumer reaches it
+		// The address may be reachable only from the consumer.
+		o.APIServerURL, o.UncheckedURL = set, true
 	}
 	if o.Credentials != "" || o.Provider.invitation != nil {
 		return nil

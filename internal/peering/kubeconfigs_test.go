@@ -22,8 +22,9 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// Kubeconfigs of an administrator as tools and clouds write them: what the consumer gets leads to the same server, verified in the same way, with
-// nothing of the administrator's; or the command says what is missing.
+// Kubeconfigs of an administrator as tools and clouds write them. The kubeconfig of the consumer is for the same
+// server, verified in the same way, and contains none of the administrator's credentials. Otherwise the command
+// reports the missing data.
 func TestKubeconfigsAsToolsWriteThem(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -33,8 +34,8 @@ func TestKubeconfigsAsToolsWriteThem(t *testing.T) {
 	embedded := "certificate-authority-data: " + base64.StdEncoding.EncodeToString(authority)
 	for name, test := range map[string]struct {
 		cluster, user string
-		want          string // of the error
-		name          string // by which the server is verified
+		want          string // part of the error
+		name          string // TLS server name of the provider
 	}{
 		"kind":                    {"server: https://127.0.0.1:41847\n" + embedded, "client-certificate-data: QQ==", "which pods of rome cannot reach", ""},
 		"k3d":                     {"server: https://0.0.0.0:6550\n" + embedded, "client-certificate-data: QQ==", "which pods of rome cannot reach", ""},
@@ -77,7 +78,7 @@ func TestKubeconfigsAsToolsWriteThem(t *testing.T) {
 			assert.Equal(t, raw.Clusters["milan"].Server, result.Clusters["milan"].Server)
 			assert.Equal(t, test.name, result.Clusters["milan"].TLSServerName)
 			assert.Equal(t, &clientcmdapi.AuthInfo{Token: "of rome", Extensions: result.AuthInfos["rome"].Extensions}, result.AuthInfos["rome"])
-			if !strings.Contains(test.cluster, "certificate-authority") { // those of the system
+			if !strings.Contains(test.cluster, "certificate-authority") { // the system's CAs are used
 				assert.Empty(t, result.Clusters["milan"].CertificateAuthorityData)
 				return
 			}
@@ -94,7 +95,7 @@ func flow(fields string) string {
 	return "{" + strings.ReplaceAll(fields, "\n", ", ") + "}"
 }
 
-// withoutFiles returns a kubeconfig whose administrator has no files: nothing of them is read here.
+// withoutFiles returns a kubeconfig without the administrator's files. This test reads none of them.
 func withoutFiles(raw *clientcmdapi.Config) *clientcmdapi.Config {
 	raw = raw.DeepCopy()
 	for _, user := range raw.AuthInfos {

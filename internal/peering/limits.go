@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// checkTenantLimits returns an error if this command cannot set the limits: they are the provider's to set.
+// checkTenantLimits returns an error if this command cannot set the limits. Only the provider may set them.
 func (o *Options) checkTenantLimits(context.Context) error {
 	switch {
 	case len(o.TenantLimits) == 0:

@@ -31,30 +31,32 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// A provider that runs Liqo gives out what it is asked for by Tenants, ResourceSlices and Renews. Liqo's consumers have controllers that
-// write them; this program writes them on the provider itself, with the rights of its administrator.
+// A provider that runs Liqo grants access and resources when Tenants, ResourceSlices and Renews are created. Liqo's
+// consumers have controllers that create them. This program creates them on the provider itself, with the permissions
+// of its administrator.
 
 const (
-	// liqoIDName is the label by which Liqo's ConfigMap with the id of a cluster is found, and liqoIDKey the key in it.
+	// liqoIDName is the name label of Liqo's ConfigMap that contains the ID of a cluster. liqoIDKey is the key of the ID
+	// in it.
 	liqoIDName = "clusterid-configmap"
 	liqoIDKey  = "CLUSTER_ID"
-	// KeysSecret holds, in the tenant namespace for the provider, the key that the consumer signs with. Name and keys are those that Liqo
-	// has in its own namespace.
+	// KeysSecret is the Secret in the provider's tenant namespace that contains the consumer's signing key. Name and
+	// keys are the same as in Liqo's own namespace.
 	KeysSecret    = "authentication-keys"
 	privateKeyKey = "privateKey"
 	publicKeyKey  = "publicKey"
-	// issuedSecret is where Liqo keeps the certificate that it has signed for the controllers of a consumer; that for a ResourceSlice has
-	// the name of the slice behind it.
+	// issuedSecret is the Secret where Liqo stores the certificate that it has signed for the controllers of a
+	// consumer. The Secret with the certificate for a ResourceSlice is named after that ResourceSlice.
 	issuedSecret = "liqo-remote-certificate"
 )
 
-// liqoRights are those that it takes at a provider that runs Liqo.
+// liqoRights are the permissions that the user needs on a provider that runs Liqo.
 var liqoRights = []right{
 	manage("", "namespaces"), manage("", "secrets"), manage(auth.GroupVersion.Group, "tenants"), manage(auth.GroupVersion.Group, "resourceslices"),
 	manage(auth.GroupVersion.Group, "renews"),
 }
 
-// inspectAsProvider finds out what is installed, which may be Liqo.
+// inspectAsProvider reads which version is installed, of this software or of Liqo.
 func (c *Cluster) inspectAsProvider(ctx context.Context) error {
 	err := c.inspect(ctx)
 	if !errors.Is(err, release.ErrNotInstalled) {
@@ -74,10 +76,10 @@ func (c *Cluster) inspectAsProvider(ctx context.Context) error {
 	return c.identify(ctx)
 }
 
-// oldestLiqo is the version that has brought the resources by which a provider is asked.
+// oldestLiqo is the first version of Liqo with the resources that this program creates on a provider.
 var oldestLiqo = version.MustParseGeneric("1.0.0")
 
-// knowsTenants fails if the Liqo of a provider is too old to be asked, by its version or by its CRDs.
+// knowsTenants fails if the Liqo of a provider is too old, by its version or by its CRDs.
 func (c *Cluster) knowsTenants(ctx context.Context, label string) error {
 	found, err := version.ParseGeneric(label)
 	if err == nil && found.LessThan(oldestLiqo) {
@@ -92,7 +94,8 @@ func (c *Cluster) knowsTenants(ctx context.Context, label string) error {
 	return nil
 }
 
-// nodeSecret names the Secret that the virtual kubelet opens the provider with. Liqo has it be another user than the controllers are.
+// nodeSecret returns the name of the Secret with the kubeconfig of the virtual kubelet. In Liqo the virtual kubelet
+// and the controllers are different users.
 func (o *Options) nodeSecret() string {
 	if o.otherSecret != "" {
 		return o.otherSecret
@@ -103,7 +106,7 @@ func (o *Options) nodeSecret() string {
 	return secretName(o.Provider.ID())
 }
 
-// key of the consumer, which is made when there is none.
+// key returns the key of the consumer, and creates it if it does not exist.
 func (o *Options) key(ctx context.Context) (ed25519.PrivateKey, []byte, error) {
 	namespace := wire.TenantNamespace(o.Provider.ID())
 	secret := &corev1.Secret{}
@@ -146,7 +149,7 @@ func encode(key crypto.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// nonce that the provider gives to the consumer.
+// nonce returns the nonce that the provider has created for the consumer.
 func (o *Options) nonce(ctx context.Context) (nonce []byte, err error) {
 	secret := o.nonceSecret()
 	if err := o.Provider.apply(ctx, secret); err != nil {
@@ -173,7 +176,8 @@ func (o *Options) tenantObject() *auth.Tenant {
 	return &auth.Tenant{ObjectMeta: meta(wire.TenantNamespace(id), id, map[string]string{wire.RemoteClusterIDLabel: id}), Spec: auth.TenantSpec{ClusterID: core.ClusterID(id)}}
 }
 
-// tenancy has a provider that runs Liqo admit the consumer, and returns the access of its controllers.
+// tenancy lets a provider that runs Liqo admit the consumer, and returns the credentials of the consumer's
+// controllers.
 func (o *Options) tenancy(ctx context.Context) (*clientcmdapi.AuthInfo, time.Time, error) {
 	key, public, err := o.key(ctx)
 	if err != nil {
@@ -207,7 +211,8 @@ func (o *Options) tenancy(ctx context.Context) (*clientcmdapi.AuthInfo, time.Tim
 	return o.holder(ctx, key, o.subject(), params, auth.RenewSpec{IdentityType: auth.ControlPlaneIdentityType, CSR: tenant.Spec.CSR})
 }
 
-// holder returns the access with a certificate that was given out, renewed if less than a third of its life is left.
+// holder returns the credentials with an issued certificate. The certificate is renewed if less than a third of its
+// lifetime is left.
 func (o *Options) holder(ctx context.Context, key ed25519.PrivateKey, subject clientcert.Subject, params *auth.AuthParams, renewal auth.RenewSpec) (*clientcmdapi.AuthInfo, time.Time, error) {
 	if params.AwsConfig != nil {
 		return nil, time.Time{}, fmt.Errorf("cluster %s issues AWS IAM users instead of certificates: install Refract there, and join it with tokens", o.Provider.Name)
@@ -230,9 +235,9 @@ func (o *Options) holder(ctx context.Context, key ed25519.PrivateKey, subject cl
 	return &clientcmdapi.AuthInfo{ClientCertificateData: params.SignedCRT, ClientKeyData: keyPEM}, validity.Until, err
 }
 
-// renew has a provider that runs Liqo sign the certificate that follows. Liqo (v1.1.2) answers a Renew with the certificate that it has
-// signed before, as long as it keeps that in a Secret. So the Secret is deleted first. A consumer cannot do that for itself, and must not: Liqo then
-// signs whatever the Renew says, for any user of the cluster.
+// renew requests a new certificate from a provider that runs Liqo. Liqo (v1.1.2) answers a Renew with the certificate
+// that it has signed before, as long as a Secret contains it. So the Secret is deleted first. A consumer cannot
+// delete it, and must not be able to: Liqo then signs a certificate for any user of the cluster that the Renew names.
 func (o *Options) renew(ctx context.Context, spec auth.RenewSpec) (params *auth.AuthParams, err error) {
 	spec.ConsumerClusterID = core.ClusterID(o.Consumer.ID())
 	name, issued := "controlplane-"+o.Provider.ID(), issuedSecret
@@ -241,7 +246,7 @@ func (o *Options) renew(ctx context.Context, spec auth.RenewSpec) (params *auth.
 	}
 	namespace := wire.TenantNamespace(o.Consumer.ID())
 	renew := &auth.Renew{ObjectMeta: meta(namespace, name, o.replicated()), Spec: spec}
-	if err := o.Provider.remove(ctx, renew); err != nil { // that of an earlier attempt
+	if err := o.Provider.remove(ctx, renew); err != nil { // left by an earlier attempt
 		return nil, err
 	}
 	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: issued}}
@@ -263,7 +268,7 @@ func (o *Options) renew(ctx context.Context, spec auth.RenewSpec) (params *auth.
 	return params, errors.Join(err, o.Provider.remove(ctx, renew))
 }
 
-// replicated are the labels of what Liqo would have copied from the consumer.
+// replicated returns the labels that Liqo sets on objects that it copies from the consumer.
 func (o *Options) replicated() map[string]string {
 	return map[string]string{wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: o.Consumer.ID(), wire.RemoteClusterIDLabel: o.Consumer.ID()}
 }
@@ -274,7 +279,8 @@ func (o *Options) sliceObject(name string) *auth.ResourceSlice {
 	}}
 }
 
-// share asks a provider that runs Liqo for the share of the virtual node, and stores the access of its virtual kubelet.
+// share requests resources for the virtual node from a provider that runs Liqo, and stores the kubeconfig of its
+// virtual kubelet.
 func (o *Options) share(ctx context.Context) error {
 	key, _, err := o.key(ctx)
 	if err != nil {
@@ -315,17 +321,17 @@ func (o *Options) share(ctx context.Context) error {
 	return o.Consumer.apply(ctx, o.ofVirtualKubelet())
 }
 
-// ofVirtualKubelet is the Secret with the access that share has stored.
+// ofVirtualKubelet returns the Secret with the kubeconfig that share has stored.
 func (o *Options) ofVirtualKubelet() *corev1.Secret {
 	secret := o.secret(o.nodeAccess)
 	secret.Name = o.nodeSecret()
 	return secret
 }
 
-// grantPatience is how long a provider may take to follow another request; Liqo takes less than a second.
+// grantPatience limits how long a provider may take to react to a changed request. Liqo takes less than a second.
 const grantPatience = 5 * time.Second
 
-// isGranted reports whether all that was asked for was granted, and no more of that.
+// isGranted reports whether exactly the requested quantities were granted.
 func isGranted(asked, granted corev1.ResourceList) bool {
 	for name, quantity := range asked {
 		if is, ok := granted[name]; !ok || is.Cmp(quantity) != 0 {
@@ -335,7 +341,7 @@ func isGranted(asked, granted corev1.ResourceList) bool {
 	return true
 }
 
-// granted returns what the provider has not answered yet, and fails if it says no.
+// granted returns the part of the response that is still missing. It fails if the provider denies the request.
 func (o *Options) granted(ctx context.Context, slice *auth.ResourceSlice) (missing string, err error) {
 	if err := o.Provider.Client.Get(ctx, client.ObjectKeyFromObject(slice), slice); err != nil {
 		return "", fmt.Errorf("cluster %s: getting ResourceSlice %s, %w", o.Provider.Name, client.ObjectKeyFromObject(slice), err)
@@ -354,7 +360,7 @@ func (o *Options) granted(ctx context.Context, slice *auth.ResourceSlice) (missi
 	return "", nil
 }
 
-// take has the virtual node offer what was granted, as far as the user has not said otherwise.
+// take sets the granted resources, classes, labels and selector on the virtual node, unless the user has set them.
 func (o *Options) take(status *auth.ResourceSliceStatus) {
 	if len(status.Resources) > 0 {
 		o.Resources = status.Resources
@@ -380,7 +386,7 @@ func (o *Options) take(status *auth.ResourceSliceStatus) {
 	}
 }
 
-// harmless leaves out labels that a provider does not decide on.
+// harmless returns the labels without the reserved ones, which a provider must not set.
 func harmless(labels map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range labels {
@@ -391,7 +397,7 @@ func harmless(labels map[string]string) map[string]string {
 	return kept
 }
 
-// atLiqo returns what a provider that runs Liqo has for the consumer, but for the tenant namespace.
+// atLiqo returns the objects for the consumer on a provider that runs Liqo, without the tenant namespace.
 func (o *Options) atLiqo(ctx context.Context) ([]client.Object, error) {
 	objects := []client.Object{o.nonceSecret(), o.tenantObject()}
 	shares := &auth.ResourceSliceList{}
@@ -404,7 +410,8 @@ func (o *Options) atLiqo(ctx context.Context) ([]client.Object, error) {
 	return objects, nil
 }
 
-// joinedAsLiqo reports whether the provider, of which only the id need be known, was joined as one that runs Liqo.
+// joinedAsLiqo reports whether the provider was joined as a provider that runs Liqo. Only the ID of the provider has
+// to be known.
 func (o *Options) joinedAsLiqo(ctx context.Context) (bool, error) {
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: KeysSecret}
 	err := o.Consumer.Client.Get(ctx, key, &corev1.Secret{})

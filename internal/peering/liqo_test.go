@@ -33,7 +33,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// asLiqo runs at a provider what answers consumers as Liqo does.
+// asLiqo runs controllers on a provider that answer consumers as Liqo does.
 func asLiqo(t *testing.T, cluster *testenv.Cluster) {
 	t.Helper()
 	options, err := controllers.ManagerOptions(cluster.Config())
@@ -61,7 +61,8 @@ func side(t *testing.T, cluster *testenv.Cluster) *Cluster {
 	return &Cluster{Name: cluster.Name(), Config: cluster.Config(), Client: c, Clientset: kubernetes.NewForConfigOrDie(cluster.Config())}
 }
 
-// TestProviderThatAnswersAsLiqo: the handshake, the share, their repetition and their end.
+// TestProviderThatAnswersAsLiqo tests the handshake, the resource request, the repetition of both, and the end of the
+// peering.
 func TestProviderThatAnswersAsLiqo(t *testing.T) {
 	environment := testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}
 	clusters := testenv.ForTest(t, environment, environment)
@@ -162,7 +163,7 @@ func TestProviderThatAnswersAsLiqo(t *testing.T) {
 	})
 }
 
-// TestLabelsOfAProvider: what it says of its node is not taken where Kubernetes acts upon it.
+// TestLabelsOfAProvider tests that labels with a meaning for Kubernetes are not taken over from the provider.
 func TestLabelsOfAProvider(t *testing.T) {
 	kept := map[string]string{"topology.kubernetes.io/zone": "eu-1", "example.com/tier": "gold", "team": "web"}
 	offered := map[string]string{"node-role.kubernetes.io/control-plane": "", "node-restriction.kubernetes.io/pci": "true", "kubernetes.io/hostname": "db-1", "node.k8s.io/a": "b"}
@@ -170,7 +171,8 @@ func TestLabelsOfAProvider(t *testing.T) {
 	assert.Equal(t, kept, harmless(offered))
 }
 
-// TestLabelsOfALiqoProvider: only those that are accepted, or that the virtual node has already.
+// TestLabelsOfALiqoProvider tests that only labels are taken over that the user accepts or that the virtual node
+// already has.
 func TestLabelsOfALiqoProvider(t *testing.T) {
 	side := func() *Cluster { return &Cluster{installation: &release.Installation{ClusterID: "x"}} }
 	o := &Options{Consumer: side(), Provider: side(), AcceptedLabels: negotiation.Acceptance{"team"}, nodeLabels: map[string]string{"tier": "gold", "zone": "a"}}

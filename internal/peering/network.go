@@ -22,8 +22,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// checkRanges refuses pod ranges that overlap: an address would mean a pod here and one there. It does not matter where pods are not meant
-// to reach each other, and where a network translates addresses, as Liqo's does. Unknown ranges are worth a warning.
+// checkRanges refuses pod ranges that overlap, because an address would belong to a pod of each cluster. The check is
+// left out if pods are not meant to reach each other, or if a network such as Liqo's translates addresses. Unknown
+// ranges lead to a warning.
 func (o *Options) checkRanges(ctx context.Context) error {
 	if ptr.Deref(o.OverlappingRanges, false) || o.network == plugins.NoNetwork {
 		return nil
@@ -47,8 +48,8 @@ func (o *Options) checkRanges(ctx context.Context) error {
 	return errors.Join(o.checkServiceRanges(), o.checkOtherPeers(ctx))
 }
 
-// overlap returns the error that refuses to join the clusters. It is a warning if they are joined and no flag changes their network: what
-// runs must not lose its credentials for it.
+// overlap returns the error that refuses to join the clusters. It only prints a warning if the clusters are already
+// joined and no flag changes their network: a running peering must not lose its credentials because of a new check.
 func (o *Options) overlap(format string, arguments ...any) error {
 	err := fmt.Errorf(format, arguments...)
 	if !o.joined || !o.networkKept {
@@ -58,10 +59,11 @@ func (o *Options) overlap(format string, arguments ...any) error {
 	return nil
 }
 
-// checkOtherPeers refuses pod ranges of the provider that are those of another peer, too: the consumer reaches only one of the two.
+// checkOtherPeers refuses pod ranges of the provider that overlap with the pod ranges of another peer, because the
+// consumer could reach only one of the two.
 func (o *Options) checkOtherPeers(ctx context.Context) error {
 	if o.Consumer.Client == nil {
-		return nil // of which only the id is known
+		return nil // the provider is not accessed and its ranges are unknown
 	}
 	others := &plugins.PeerNetworkList{}
 	err := o.Consumer.Client.List(ctx, others)
@@ -94,8 +96,9 @@ func (o *Options) checkOtherPeers(ctx context.Context) error {
 	return nil
 }
 
-// checkServiceRanges refuses pods of one cluster that have addresses of Services of the other: what is sent to such a pod, kube-proxy takes for
-// the Service. Services of both may have the same addresses: no cluster IP crosses.
+// checkServiceRanges refuses pods of one cluster whose addresses are cluster IPs of the other: kube-proxy would
+// redirect packets for such a pod to the Service. The cluster IPs of both clusters may be the same, because no
+// cluster IP is used across clusters.
 func (o *Options) checkServiceRanges() error {
 	for _, side := range []struct{ pods, services *Cluster }{{o.Consumer, o.Provider}, {o.Provider, o.Consumer}} {
 		for _, one := range o.ranges[side.pods] {
@@ -109,7 +112,8 @@ func (o *Options) checkServiceRanges() error {
 	return nil
 }
 
-// learnNetwork determines what connects the clusters. The default is the setting of the consumer's installation.
+// learnNetwork determines the address ranges of the clusters, and the network between them. The default network is the
+// setting of the consumer's installation.
 func (o *Options) learnNetwork(ctx context.Context) error {
 	o.ranges = map[*Cluster][]netip.Prefix{o.Consumer: o.ConsumerRanges, o.Provider: o.ProviderRanges}
 	for c, given := range o.ranges {
@@ -144,10 +148,11 @@ func (o *Options) learnNetwork(ctx context.Context) error {
 	return err
 }
 
-// declareNetwork writes down, in a cluster, what leads from it to its peer. One that a gateway serves is the gateway's.
+// declareNetwork creates the PeerNetwork in a cluster, which describes the network to its peer. A PeerNetwork of a
+// gateway is left unchanged.
 func (o *Options) declareNetwork(ctx context.Context, c, peer *Cluster) error {
 	if o.network == "" {
-		return nil // the consumer will say
+		return nil // the mode is known when the consumer is joined
 	}
 	side := func(c *Cluster) (side plugins.NetworkSide) {
 		for _, prefix := range slices.SortedFunc(maps.Keys(setOf(o.ranges[c])), netip.Prefix.Compare) {
@@ -174,7 +179,7 @@ func (o *Options) declareNetwork(ctx context.Context, c, peer *Cluster) error {
 	return err
 }
 
-// setOf masks ranges, and has each once.
+// setOf returns the set of the masked ranges.
 func setOf(ranges []netip.Prefix) map[netip.Prefix]bool {
 	set := map[netip.Prefix]bool{}
 	for _, prefix := range ranges {
@@ -183,7 +188,7 @@ func setOf(ranges []netip.Prefix) map[netip.Prefix]bool {
 	return set
 }
 
-// reflectsAddresses reports whether virtual kubelets show the addresses of pods, as the provider has them.
+// reflectsAddresses reports whether virtual kubelets reflect pod addresses unchanged from the provider.
 func (c *Cluster) reflectsAddresses(ctx context.Context) (bool, error) {
 	templates := &offloading.VkOptionsTemplateList{}
 	if err := c.Client.List(ctx, templates, client.InNamespace(c.installation.Namespace)); err != nil {

@@ -21,12 +21,12 @@ import (
 
 // NodeOptions are the settings of a virtual node, except its resources.
 type NodeOptions struct {
-	// Labels of the Node.
+	// Labels are the labels of the Node.
 	Labels map[string]string
-	// NodeSelector and RuntimeClass of its pods, on the provider.
+	// NodeSelector and RuntimeClass apply to its pods on the provider.
 	NodeSelector map[string]string
 	RuntimeClass string
-	// Classes of the provider that it offers.
+	// StorageClasses, IngressClasses and LoadBalancerClasses are the classes of the provider that the node offers.
 	StorageClasses      []offloading.StorageType
 	IngressClasses      []offloading.IngressType
 	LoadBalancerClasses []offloading.LoadBalancerType
@@ -43,8 +43,10 @@ func (n *NodeOptions) patch() *offloading.OffloadingPatch {
 	return patch
 }
 
-// CreateNode makes one more virtual node for a provider that this cluster is joined with, of which only the id need be known, and returns
-// when it is Ready. A provider to which there is access is asked for its resources. What the nodes of a provider offer together is for the user to keep within what the provider gives.
+// CreateNode creates one more virtual node for a provider that this cluster is already joined with, and returns when
+// the node is Ready. Only the ID of the provider has to be known. If the provider can be accessed, the resources are
+// requested from it. The user has to keep the sum of all virtual nodes of a provider within the resources that the
+// provider grants.
 func (o *Options) CreateNode(ctx context.Context) error {
 	return progress.Ended(ctx, o.createNode(ctx))
 }
@@ -104,7 +106,7 @@ func (o *Options) createNode(ctx context.Context) error {
 	return o.awaitReady(ctx)
 }
 
-// prepareNode requests the resources of one more virtual node of a provider that is reached, and makes it.
+// prepareNode requests the resources of one more virtual node, if the provider can be reached, and creates the node.
 func (o *Options) prepareNode(ctx context.Context, reached bool) error {
 	o.Consumer.created, o.Provider.created = nil, nil
 	if reached {

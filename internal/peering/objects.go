@@ -27,13 +27,14 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// secretName is that of the Secret which opens a provider, as in Liqo.
+// secretName returns the name of the Secret with the kubeconfig for a provider. It is the same as in Liqo.
 func secretName(provider string) string { return "kubeconfig-controlplane-" + provider }
 
-// user is the name under which a consumer authenticates at its providers; its group is the id of the cluster, too.
+// user returns the name of the user as which a consumer authenticates at its providers. Its group is also the ID of
+// the cluster.
 func user(consumer string) string { return consumer }
 
-// sharedRoles are ClusterRoles of the chart, to which bindings refer.
+// sharedRoles returns the names of the chart's ClusterRoles that the bindings of a peering refer to.
 func sharedRoles(prefix string) []string {
 	var names []string
 	for _, role := range []rbac.Role{rbac.VirtualKubeletLocal(), rbac.VirtualKubeletExtended(), rbac.VirtualKubeletRemote(), rbac.VirtualKubeletRemoteClusterwide(), rbac.RemoteControlPlane()} {
@@ -42,7 +43,7 @@ func sharedRoles(prefix string) []string {
 	return names
 }
 
-// ownRoles returns the objects that are not the chart's, with our labels.
+// ownRoles returns the objects that the chart does not create, with the labels of this program.
 func ownRoles(prefix string, labels map[string]string, objects []rbac.Object) []client.Object {
 	shared := sharedRoles(prefix)
 	var own []client.Object
@@ -56,32 +57,33 @@ func ownRoles(prefix string, labels map[string]string, objects []rbac.Object) []
 	return own
 }
 
-// access returns the account of a consumer at its provider, and its rights.
+// access returns the account of a consumer on its provider, and its permissions.
 func (o *Options) access() []client.Object {
 	consumer, prefix := o.Consumer.ID(), o.Provider.installation.RolePrefix
 	access := rbac.Peer(prefix, consumer)
 	return append([]client.Object{o.account()}, ownRoles(prefix, nil, append(access.Objects(), access.TenantNamespace(wire.TenantNamespace(consumer))))...)
 }
 
-// quota of the consumer, at the provider.
+// quota returns the Quota of the consumer on the provider.
 func (o *Options) quota(resources corev1.ResourceList) *offloading.Quota {
 	consumer := o.Consumer.ID()
 	return &offloading.Quota{ObjectMeta: meta(wire.TenantNamespace(consumer), user(consumer), nil),
 		Spec: offloading.QuotaSpec{User: user(consumer), LimitsEnforcement: offloading.NoLimitsEnforcement, Resources: resources}}
 }
 
-// atConsumer returns what a virtual node needs, but for the tenant namespace, the Secrets and the VirtualNode.
+// atConsumer returns the objects that a virtual node needs, except the tenant namespace, the Secrets and the
+// VirtualNode.
 func (o *Options) atConsumer() []client.Object {
 	prefix, tenant := o.Consumer.installation.RolePrefix, wire.TenantNamespace(o.Provider.ID())
-	// All virtual nodes of the provider need the permissions of the controller manager to the first Secret.
+	// The controller manager needs the permissions to the first Secret for all virtual nodes of the provider.
 	return append(o.ofNode(), ownRoles(prefix, nil, o.Consumer.manager().Provider(tenant, secretName(o.Provider.ID())))...)
 }
 
-// ofNode returns those of these objects that are for one virtual node alone.
+// ofNode returns the objects of atConsumer that belong to one virtual node alone.
 func (o *Options) ofNode() []client.Object {
 	prefix, tenant := o.Consumer.installation.RolePrefix, wire.TenantNamespace(o.Provider.ID())
 	secret, name := o.nodeSecret(), o.VirtualNode
-	// The controller manager deletes what bears this label with the VirtualNode.
+	// The controller manager deletes the objects with this label together with the VirtualNode.
 	ofNode := map[string]string{wire.VirtualNodeLabel: name}
 	kubelet := rbac.Kubelet{Prefix: prefix, NodeName: name, TenantNamespace: tenant, KubeconfigSecret: secret, Subject: rbac.ServiceAccount(tenant, name)}
 	objects := []client.Object{&corev1.ServiceAccount{ObjectMeta: meta(tenant, name, ofNode)}}
@@ -92,14 +94,15 @@ func (o *Options) ofNode() []client.Object {
 	return objects
 }
 
-// besides returns what is there for the virtual kubelet, and goes with its VirtualNode.
+// besides returns the objects for the virtual kubelet that are owned by its VirtualNode.
 func (o *Options) besides(vn client.Object) []client.Object {
 	tenant, name := wire.TenantNamespace(o.Provider.ID()), o.VirtualNode
 	object := meta(tenant, "vk-"+name, map[string]string{wire.VirtualNodeLabel: name})
 	object.OwnerReferences = []metav1.OwnerReference{{APIVersion: offloading.GroupVersion.String(), Kind: offloading.VirtualNodeKind, Name: vn.GetName(), UID: vn.GetUID()}}
 	pods := metav1.LabelSelector{MatchLabels: map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: name}}
 	objects := []client.Object{&policyv1.PodDisruptionBudget{ObjectMeta: object, Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1)), Selector: &pods}}}
-	if len(o.nodeAccess) > 0 { // at a provider that runs Liqo it is for this node alone
+	// On a provider that runs Liqo, the virtual kubelet of each node has its own kubeconfig.
+	if len(o.nodeAccess) > 0 {
 		secret := o.ofVirtualKubelet()
 		secret.OwnerReferences = object.OwnerReferences
 		objects = append(objects, secret)
@@ -116,7 +119,7 @@ func (o *Options) besides(vn client.Object) []client.Object {
 	}})
 }
 
-// makeNode makes the virtual node, with all that its virtual kubelet needs.
+// makeNode creates the virtual node and all objects that its virtual kubelet needs.
 func (o *Options) makeNode(ctx context.Context) error {
 	o.say("%s: making virtual node %s", o.Consumer.ID(), o.VirtualNode)
 	if err := o.Consumer.takeUp(ctx, o.Provider.ID()); err != nil {
@@ -136,7 +139,8 @@ func (o *Options) makeNode(ctx context.Context) error {
 	return o.Consumer.applyAll(ctx, o.besides(vn))
 }
 
-// unchecked is whether readiness of the node leaves the network out; nil is as the installation has it.
+// unchecked returns true if the network is not part of the node's readiness, and nil if the setting of the
+// installation applies.
 func (o *Options) unchecked() *bool {
 	if o.network == plugins.NoNetwork {
 		return ptr.To(true)
@@ -144,7 +148,7 @@ func (o *Options) unchecked() *bool {
 	return nil
 }
 
-// nodeAnnotations have the virtual kubelet hold to what is known of the network.
+// nodeAnnotations returns the annotations that configure the virtual kubelet for the known network and pod ranges.
 func (o *Options) nodeAnnotations() map[string]string {
 	annotations := map[string]string{}
 	if o.network == plugins.NoNetwork {
@@ -172,8 +176,8 @@ func (o *Options) secret(kubeconfig []byte) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: object, Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}}
 }
 
-// virtualNode returns a VirtualNode whose virtual kubelet is scheduled as the controller manager is. It has the fields that it needs, and
-// no others: our CRD stores the template of its Deployment without a schema, with whatever is in it.
+// virtualNode returns a VirtualNode whose virtual kubelet is scheduled like the controller manager. Only fields that
+// it needs are set, because our CRD stores the template of its Deployment without a schema.
 func (o *Options) virtualNode(ctx context.Context) (*unstructured.Unstructured, error) {
 	provider := o.Provider.ID()
 	node := &offloading.VirtualNode{
@@ -198,9 +202,11 @@ func (o *Options) virtualNode(ctx context.Context) (*unstructured.Unstructured, 
 	if err != nil {
 		return nil, fmt.Errorf("encoding the template of VirtualNode %s, %w", o.VirtualNode, err)
 	}
-	delete(scheduling, "containers") // which ToUnstructured writes as null
+	// ToUnstructured writes the missing containers as null.
+	delete(scheduling, "containers")
 	if len(scheduling) > 0 {
-		// The CRD of Liqo, which may have stayed in the cluster, requires a container and a selector. The controller manager merges both into its own.
+		// The CRD of Liqo, which may still be installed, requires a container and a selector. The controller manager merges
+		// both into its own.
 		scheduling["containers"] = []any{map[string]any{"name": "virtual-kubelet"}}
 		template := map[string]any{"spec": map[string]any{"selector": map[string]any{}, "template": map[string]any{"spec": scheduling}}}
 		if err := unstructured.SetNestedMap(fields, template, "spec", "template"); err != nil {

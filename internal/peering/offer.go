@@ -26,8 +26,8 @@ import (
 	"github.com/refract-project/refract/internal/negotiation"
 )
 
-// request is the ResourceSlice by which the provider is asked what the virtual node may offer. Its controllers answer in the status, which
-// the consumer's controllers follow from then on.
+// request returns the ResourceSlice that requests the virtual node's resources from the provider. The controllers of
+// the provider answer in its status. The consumer's controllers follow the status from then on.
 func (o *Options) request() *auth.ResourceSlice {
 	consumer, provider := o.Consumer.ID(), o.Provider.ID()
 	labels := map[string]string{wire.NegotiateLabel: "true", wire.RemoteClusterIDLabel: consumer}
@@ -36,7 +36,7 @@ func (o *Options) request() *auth.ResourceSlice {
 	}}
 }
 
-// ask the provider, which may have no ResourceSlices.
+// ask creates the request on the provider. An older provider may not serve ResourceSlices.
 func (o *Options) ask(ctx context.Context) error {
 	err := o.Provider.apply(ctx, o.request())
 	if apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
@@ -46,7 +46,8 @@ func (o *Options) ask(ctx context.Context) error {
 	return err
 }
 
-// negotiate asks a provider for one more virtual node of a peering, and hears what it offers. With an invitation one cannot ask.
+// negotiate requests one more virtual node of a peering, and waits for the offer of the provider. With an invitation
+// nothing can be requested.
 func (o *Options) negotiate(ctx context.Context) error {
 	if o.Provider.invitation == nil {
 		exists, err := o.Provider.tenant(ctx, o.Consumer)
@@ -63,8 +64,8 @@ func (o *Options) negotiate(ctx context.Context) error {
 	return o.hear(ctx)
 }
 
-// CheckRequest finds out, before a virtual node is removed, whether WithdrawRequest can withdraw what the provider was asked for it. ProviderID is
-// that of the VirtualNode, or empty if it is gone.
+// CheckRequest determines, before a virtual node is removed, whether WithdrawRequest can withdraw its request at the
+// provider. ProviderID is the cluster ID in the VirtualNode, or empty if the VirtualNode no longer exists.
 func (o *Options) CheckRequest(ctx context.Context) error {
 	if err := errors.Join(o.Consumer.inspect(ctx), o.Provider.inspectAsProvider(ctx)); err != nil {
 		return err
@@ -78,21 +79,22 @@ func (o *Options) CheckRequest(ctx context.Context) error {
 	if !o.withdraws() {
 		return nil
 	}
-	// Other clusters may have the same ids.
+	// Other clusters may have the same IDs.
 	if err := o.checkTenants(ctx); err != nil {
 		return err
 	}
 	return o.Provider.lacks(ctx, only([]right{manage(auth.GroupVersion.Group, "resourceslices")}, "delete"))
 }
 
-// withdraws reports whether a request is withdrawn with its virtual node. That of the first virtual node stays until the end of the peering: others
-// have its classes. So do those at a provider that runs Liqo, or that is accessed with an invitation.
+// withdraws reports whether the request of a virtual node is withdrawn when the node is removed. The request of the
+// first virtual node stays until the end of the peering, because other virtual nodes use its classes. Requests at a
+// provider that runs Liqo, or that is accessed with an invitation, stay too.
 func (o *Options) withdraws() bool {
 	return !o.Provider.liqo && o.Provider.invitation == nil && o.VirtualNode != o.Provider.ID()
 }
 
-// WithdrawRequest removes what the provider was asked for a virtual node, which is gone. It reports whether the provider has had such a request.
-// CheckRequest must have succeeded.
+// WithdrawRequest deletes the request of a removed virtual node at the provider. It reports whether the request
+// existed. CheckRequest must have succeeded.
 func (o *Options) WithdrawRequest(ctx context.Context) (found bool, err error) {
 	request, _, err := o.Provider.find(ctx, o.request())
 	// An older version has no ResourceSlices, and does not let a consumer read them.
@@ -117,7 +119,7 @@ func (o *Options) WithdrawRequest(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// requests returns the ResourceSlices that this program has written for a consumer.
+// requests returns the ResourceSlices that this program has created for a consumer.
 func (o *Options) requests(ctx context.Context) ([]client.Object, error) {
 	all := &auth.ResourceSliceList{}
 	err := o.Provider.Client.List(ctx, all, client.InNamespace(wire.TenantNamespace(o.Consumer.ID())), client.MatchingLabels{wire.NegotiateLabel: "true"})
@@ -131,7 +133,8 @@ func (o *Options) requests(ctx context.Context) ([]client.Object, error) {
 	return objects, nil
 }
 
-// hear what the provider offers. One that does not answer in time offers nothing yet; the controllers follow it when it does.
+// hear waits for the offer of the provider. If the provider does not answer in time, there is no offer yet. The
+// controllers follow the offer when the provider answers later.
 func (o *Options) hear(ctx context.Context) error {
 	var slice *auth.ResourceSlice
 	var own bool
@@ -140,7 +143,7 @@ func (o *Options) hear(ctx context.Context) error {
 		all := &auth.ResourceSliceList{}
 		err := o.Provider.Client.List(ctx, all, client.InNamespace(wire.TenantNamespace(o.Consumer.ID())))
 		if apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			return "", nil // it is an older version
+			return "", nil // an older provider
 		}
 		if err != nil {
 			return "", fmt.Errorf("cluster %s: listing ResourceSlices, %w", o.Provider.Name, err)
@@ -179,7 +182,7 @@ func (o *Options) hear(ctx context.Context) error {
 	return nil
 }
 
-// covers reports whether all that was asked for was granted. More is none of this cluster's business: an invitation may be for more.
+// covers reports whether all requested resources were granted. More may be granted: an invitation may be for more.
 func covers(granted, asked corev1.ResourceList) bool {
 	for name, quantity := range asked {
 		if is, ok := granted[name]; !ok || is.Cmp(quantity) < 0 {
@@ -221,8 +224,8 @@ func (o *Options) keepAccepted(vn *offloading.VirtualNode) (err error) {
 	return err
 }
 
-// negotiated has a virtual node offer what the provider grants, where the user has not set it, by a flag or on the VirtualNode that is there.
-// As long as the provider says nothing, what is there stays.
+// negotiated sets the resources and settings that the provider grants on a virtual node, unless the user has set them
+// with a flag or on the existing VirtualNode. As long as there is no offer, the existing values stay.
 func (o *Options) negotiated(ctx context.Context, vn *offloading.VirtualNode) error {
 	if vn.Annotations == nil {
 		vn.Annotations = map[string]string{}
@@ -248,7 +251,7 @@ func (o *Options) negotiated(ctx context.Context, vn *offloading.VirtualNode) er
 		o.say("%s: warning: %s", o.Consumer.ID(), negotiation.DescribeRefused(refused, o.Provider.ID()))
 	}
 	vn.Spec.ResourceQuota.Hard = vn.Spec.ResourceQuota.Hard.DeepCopy()
-	maps.Copy(vn.Spec.ResourceQuota.Hard, offer.Resources) // the flags are what was asked for
+	maps.Copy(vn.Spec.ResourceQuota.Hard, offer.Resources) // the requested resources are the flags
 	request.Apply(offer, vn)
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// otherNode returns the VirtualNode of the provider with that name that somebody else has created, such as liqoctl or a GitOps tool, nil if there
-// is none.
+// otherNode returns the VirtualNode of the provider with the given name that somebody else has created, for example
+// with liqoctl or a GitOps tool. It returns nil if that VirtualNode does not exist.
 func (o *Options) otherNode(ctx context.Context) (*offloading.VirtualNode, error) {
 	vn := &offloading.VirtualNode{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: o.VirtualNode}
@@ -32,8 +32,8 @@ func (o *Options) otherNode(ctx context.Context) (*offloading.VirtualNode, error
 	return vn, nil
 }
 
-// admitNode creates the ServiceAccount and the permissions of the virtual kubelet of a VirtualNode that somebody else has created. They go with
-// it; its own fields stay as they are.
+// admitNode creates the ServiceAccount and the permissions of the virtual kubelet of a VirtualNode that somebody else
+// has created. They are deleted with the VirtualNode. Its own fields stay unchanged.
 func (o *Options) admitNode(ctx context.Context, vn *offloading.VirtualNode) error {
 	key := client.ObjectKeyFromObject(vn)
 	if o.isNodeDescribed() {
@@ -61,7 +61,7 @@ func (o *Options) admitNode(ctx context.Context, vn *offloading.VirtualNode) err
 	return o.awaitReady(ctx)
 }
 
-// isNodeDescribed reports whether flags describe the virtual node.
+// isNodeDescribed reports whether flags set properties of the virtual node.
 func (o *Options) isNodeDescribed() bool {
 	n := &o.Node
 	return len(o.Resources) > 0 || len(n.Labels) > 0 || len(n.NodeSelector) > 0 || n.RuntimeClass != "" ||

@@ -22,8 +22,9 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// A VirtualNode that liqoctl has created gets the ServiceAccount and the roles of its virtual kubelet, which opens the provider with the Secret that
-// it names. Nothing of it changes, and flags that would change it are refused.
+// A VirtualNode that liqoctl has created gets the ServiceAccount and the roles of its virtual kubelet, which accesses
+// the provider with the Secret that the VirtualNode names. The VirtualNode stays unchanged, and flags that would
+// change it are refused.
 func TestVirtualNodeOfAnotherTool(t *testing.T) {
 	rome := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0])
 	rome.installation = &release.Installation{ClusterID: "rome", Namespace: "liqo", RolePrefix: "liqo", ServiceAccount: "refract-controller-manager"}

@@ -24,70 +24,80 @@ import (
 // Options are the clusters to join and the settings of the peering. They are not safe for concurrent use.
 type Options struct {
 	Consumer, Provider *Cluster
-	// ProviderID is the id that the provider must have; "" is any.
+	// ProviderID is the ID that the provider must have. "" accepts any ID.
 	ProviderID string
-	// VirtualNode is its name, by default that of the provider's only virtual node, or the id of the provider.
+	// VirtualNode is the name of the virtual node. The default is the provider's only virtual node, or else the ID of
+	// the provider.
 	VirtualNode string
-	// Credentials of the consumer on the provider, by default those of the existing peering, or tokens.
+	// Credentials is the kind of the consumer's credentials on the provider. The default is the kind of the existing
+	// peering, or tokens.
 	Credentials Credentials
-	// Resources that the virtual node offers, and that the provider holds the consumer to. Those that are not set stay as they are, and are
-	// DefaultResources for a new virtual node. With an invitation they are those of the invitation, unless they are fewer.
+	// Resources are offered by the virtual node and enforced by the provider. Resources that are not set stay unchanged;
+	// for a new virtual node their default is DefaultResources. With an invitation the default and the maximum are the
+	// resources of the invitation.
 	Resources corev1.ResourceList
-	// TenantLimits are limits of the consumer on the provider, by the name of the setting; nil removes one, so that the provider's
-	// default applies. Those that are not named stay.
+	// TenantLimits are limits of the consumer on the provider, by the name of the setting. A nil value removes a limit,
+	// so that the provider's default applies. Other limits stay unchanged.
 	TenantLimits map[string]*string
-	// Node has further settings of the virtual node.
+	// Node contains further settings of the virtual node.
 	Node NodeOptions
-	// AcceptedLabels lists the labels that the provider may offer for the virtual node, by default as for the existing virtual node, or none.
+	// AcceptedLabels lists the labels that the provider may offer for the virtual node. The default is the list of the
+	// existing virtual node, or an empty list.
 	AcceptedLabels negotiation.Acceptance
-	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as in the existing peering, or as the kubeconfig
-	// has it.
+	// APIServerURL is the address of the provider's API server for the pods of the consumer. The default is the address
+	// of the existing peering, or the address in the kubeconfig.
 	APIServerURL string
-	// UncheckedURL leaves out that APIServerURL is asked from this computer: only the consumer reaches it.
+	// UncheckedURL skips the request to APIServerURL from this computer, for an address that only the consumer can
+	// reach.
 	UncheckedURL bool
-	// Network connects the pods of the clusters, by default that of the existing peering, or the one that the consumer is installed with.
+	// Network is the network between the pods of the clusters. The default is the network of the existing peering, or
+	// the network mode of the consumer's installation.
 	Network plugins.NetworkMode
-	// ConsumerRanges and ProviderRanges are those of their pods, by default those of their nodes. An address elsewhere is not shown where
-	// those of the provider are given.
+	// ConsumerRanges and ProviderRanges are the pod ranges of the clusters. The default is the pod ranges of their
+	// nodes. If ProviderRanges is set, pod addresses outside of it are not reflected.
 	ConsumerRanges, ProviderRanges []netip.Prefix
-	// OverlappingRanges leaves out the check that pod ranges do not overlap: a network between the clusters translates addresses. It stays
-	// set for a peering.
+	// OverlappingRanges skips the check that pod ranges do not overlap, for a network that translates addresses between
+	// the clusters. The setting is kept for a peering.
 	OverlappingRanges *bool
-	// DryRun checks, and changes nothing.
+	// DryRun runs all checks and changes nothing.
 	DryRun bool
-	// DeleteData confirms, for Unpeer, that the data of volumes with the reclaim policy Delete is deleted on the provider.
+	// DeleteData confirms, for Unpeer, that the data of volumes with the reclaim policy Delete is deleted on the
+	// provider.
 	DeleteData bool
-	// given are the Resources that the user has set.
+	// given contains the Resources that the user has set.
 	given corev1.ResourceList
-	// joined: there is a peering already.
+	// joined is set if a peering already exists.
 	joined bool
-	// networkKept: no flag changes the network of one that exists.
+	// networkKept is set if no flag changes the network of an existing peering.
 	networkKept bool
-	// reverse: the clusters are joined in the other direction, too.
+	// reverse is set if the clusters are also joined in the other direction.
 	reverse bool
-	// renews: the provider renews the certificate that the consumer has.
+	// renews is set if the provider renews the certificate of the consumer.
 	renews  bool
 	network plugins.NetworkMode
-	// ranges are those of pods, serviceRanges those of cluster IPs, as far as they are known.
+	// ranges and serviceRanges are the known pod ranges and cluster IP ranges of each cluster.
 	ranges, serviceRanges map[*Cluster][]netip.Prefix
-	// otherSecret names the kubeconfig of a virtual node that refractctl has not created; "" if it has.
+	// otherSecret is the name of the Secret with the kubeconfig of a virtual node that refractctl has not created. It is
+	// empty if refractctl has created the node.
 	otherSecret string
-	// pullSecrets are those of the consumer's installation, with which the image of the virtual kubelet is pulled.
+	// pullSecrets are the image pull secrets of the consumer's installation. The image of the virtual kubelet is pulled
+	// with them.
 	pullSecrets []*corev1.Secret
-	// offer of the provider, nil as long as it says nothing.
+	// offer is the offer of the provider, nil as long as the provider has not answered.
 	offer *negotiation.Offer
 	// nodeLabels are the labels of the existing virtual node.
 	nodeLabels map[string]string
-	// nodeAccess is a kubeconfig of the virtual kubelet's own, where it has one.
+	// nodeAccess is the separate kubeconfig of the virtual kubelet, empty if it uses the kubeconfig of the controllers.
 	nodeAccess []byte
 
-	// Progress receives a line for each step, and for what is waited for; nil receives none. Lines have no newline.
+	// Progress is called with a line for each step, and for each condition that the command waits for. Lines have no
+	// newline. Progress may be nil.
 	Progress func(line string)
 }
 
-// Peer joins the clusters and returns when the virtual node is Ready. It may be called again: what is there already stays, and
-// credentials that have less than a third of their life left are replaced. When it fails it removes what it has created; when ctx ends it does
-// not, so that the next call continues.
+// Peer joins the clusters and returns when the virtual node is Ready. It may be called again: existing objects stay,
+// and credentials with less than a third of their lifetime left are replaced. If Peer fails, it removes the objects
+// that it has created. If ctx ends, the objects stay, so that the next call continues.
 func (o *Options) Peer(ctx context.Context) error {
 	if err := o.check(ctx); err != nil {
 		return progress.Ended(ctx, err)
@@ -102,7 +112,7 @@ func (o *Options) Peer(ctx context.Context) error {
 	return o.awaitReady(ctx)
 }
 
-// prepare both clusters for a virtual node, and make it.
+// prepare prepares both clusters for a virtual node, and creates it.
 func (o *Options) prepare(ctx context.Context) error {
 	o.Consumer.created, o.Provider.created = nil, nil
 	if err := o.admitConsumer(ctx); err != nil {
@@ -111,7 +121,7 @@ func (o *Options) prepare(ctx context.Context) error {
 	if err := o.Consumer.makeTenant(ctx, o.Provider); err != nil {
 		return err
 	}
-	// Before anything that exists is changed: a provider may refuse the credentials.
+	// The provider may refuse the credentials. So they are requested before any existing object is changed.
 	access, isNew, err := o.identity(ctx)
 	if err != nil {
 		return err
@@ -122,10 +132,12 @@ func (o *Options) prepare(ctx context.Context) error {
 	return o.prepareConsumer(ctx, access, isNew)
 }
 
-// admitConsumer gives the consumer its namespace and its rights at the provider, with which it can do nothing yet.
+// admitConsumer creates the consumer's namespace and permissions on the provider. A new consumer has no
+// credentials for them yet.
 func (o *Options) admitConsumer(ctx context.Context) error {
 	if o.Provider.invitation != nil {
-		return nil // its administrator has
+		// The administrator of the provider has already admitted the consumer.
+		return nil
 	}
 	o.say("%s: admitting consumer %s, in namespace %s", o.Provider.ID(), o.Consumer.ID(), wire.TenantNamespace(o.Consumer.ID()))
 	if err := o.Provider.makeTenant(ctx, o.Consumer); err != nil || o.Provider.liqo {
@@ -141,7 +153,8 @@ func (o *Options) admitConsumer(ctx context.Context) error {
 	return o.Provider.applyAll(ctx, o.access())
 }
 
-// holdFirst creates the Quota, if there is none, before the consumer gets permissions: it may have credentials of an earlier peering.
+// holdFirst creates the Quota, if it does not exist, before the consumer gets permissions, because the consumer may
+// still have credentials of an earlier peering.
 func (o *Options) holdFirst(ctx context.Context) error {
 	if !o.Provider.installation.HoldsToQuotas {
 		return nil
@@ -153,7 +166,7 @@ func (o *Options) holdFirst(ctx context.Context) error {
 	return o.hold(ctx)
 }
 
-// hold the consumer to the Quota.
+// hold sets the Quota to the resources that are granted to the consumer.
 func (o *Options) hold(ctx context.Context) error {
 	resources, err := o.grants(ctx)
 	if err != nil {
@@ -162,7 +175,7 @@ func (o *Options) hold(ctx context.Context) error {
 	return o.Provider.apply(ctx, o.quota(resources))
 }
 
-// grant what the consumer requests of the provider, and record how their pods reach each other.
+// grant grants the resources that the consumer requests of the provider, and records the network between their pods.
 func (o *Options) grant(ctx context.Context) error {
 	if o.Provider.invitation != nil || o.Provider.liqo {
 		return nil
@@ -170,7 +183,7 @@ func (o *Options) grant(ctx context.Context) error {
 	if !o.Provider.installation.HoldsToQuotas {
 		o.say("%s: warning: quotas are not enforced here (webhook.enabled, controllerManager.config.enableResourceEnforcement), %s may use more than its virtual node shows",
 			o.Provider.ID(), o.Consumer.ID())
-		if err := o.Provider.remove(ctx, o.quota(nil)); err != nil { // of an earlier peering
+		if err := o.Provider.remove(ctx, o.quota(nil)); err != nil { // left by an earlier peering
 			return err
 		}
 	} else if err := o.hold(ctx); err != nil {
@@ -220,7 +233,7 @@ func (c *Cluster) applyAll(ctx context.Context, objects []client.Object) error {
 	return nil
 }
 
-// awaitReady returns when pods can be scheduled on the virtual node.
+// awaitReady waits until pods can be scheduled on the virtual node.
 func (o *Options) awaitReady(ctx context.Context) error {
 	return o.await(ctx, "virtual node "+o.VirtualNode, func(ctx context.Context) (missing string, err error) {
 		node := &corev1.Node{}
@@ -245,7 +258,7 @@ func (o *Options) awaitReady(ctx context.Context) error {
 	})
 }
 
-// withoutNode returns the controllers' conditions about a virtual node that has no Node yet.
+// withoutNode returns the controllers' conditions about a virtual node whose Node does not exist yet.
 func (o *Options) withoutNode(ctx context.Context) (string, error) {
 	if missing, err := o.unfinished(ctx); missing != "" || err != nil {
 		return missing, err
@@ -263,7 +276,8 @@ func (o *Options) withoutNode(ctx context.Context) (string, error) {
 	return "its virtual kubelet has not registered the node yet", nil
 }
 
-// unfinished is what the controllers still wait for with the virtual node; "" when there is nothing, or nothing has been said.
+// unfinished returns the message of the condition that the controllers still wait for with the virtual node. It
+// returns "" if they wait for no condition, or have not reported any yet.
 func (o *Options) unfinished(ctx context.Context) (string, error) {
 	vn := &offloading.VirtualNode{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: o.VirtualNode}

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// findPullSecrets finds what the image of the virtual kubelet is pulled with, in the namespace of the release. One that cannot be used is
-// worth a warning, and no more: nodes may have credentials of their own.
+// findPullSecrets reads the image pull secrets of the virtual kubelet from the namespace of the release. An unusable
+// Secret only leads to a warning, because nodes may have credentials of their own.
 func (o *Options) findPullSecrets(ctx context.Context) error {
 	c := o.Consumer
 	templates := &offloading.VkOptionsTemplateList{}
@@ -49,8 +49,9 @@ func (o *Options) findPullSecrets(ctx context.Context) error {
 	return nil
 }
 
-// copiedPullSecrets returns them for the namespace of the virtual kubelet, which is where Kubernetes looks for them. They stay in this
-// cluster: a peer may read no Secret of its tenant namespace.
+// copiedPullSecrets returns copies of the image pull secrets for the namespace of the virtual kubelet, because
+// Kubernetes reads them only there. The copies stay in this cluster: a peer may read no Secret of its tenant
+// namespace.
 func (o *Options) copiedPullSecrets() []client.Object {
 	copies := make([]client.Object, 0, len(o.pullSecrets))
 	for _, original := range o.pullSecrets {

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// podRanges returns the ranges of a cluster's pods: those that Liqo's Networks declare, else those of the nodes. Network plugins with their
-// own IPAM set none on nodes.
+// podRanges returns the pod ranges of a cluster, from Liqo's Networks if they exist, or else from the nodes. Network
+// plugins with their own IPAM set no pod ranges on nodes.
 func (c *Cluster) podRanges(ctx context.Context) ([]netip.Prefix, error) {
 	if c.invitation != nil {
 		return c.invitation.PodRanges, nil
@@ -40,8 +40,9 @@ func (c *Cluster) podRanges(ctx context.Context) ([]netip.Prefix, error) {
 	return ranges, nil
 }
 
-// serviceRanges returns the ranges of a cluster's cluster IPs: those that Liqo's Networks declare, else those of the ServiceCIDRs. Kubernetes
-// has them since 1.33: without, the address of its own Service is all that is known.
+// serviceRanges returns the cluster IP ranges of a cluster, from Liqo's Networks if they exist, or else from the
+// ServiceCIDRs. Kubernetes serves ServiceCIDRs since 1.33. In older clusters only the address of the API server's own
+// Service is known.
 func (c *Cluster) serviceRanges(ctx context.Context) ([]netip.Prefix, error) {
 	if c.invitation != nil {
 		return c.invitation.ServiceRanges, nil
@@ -72,10 +73,11 @@ func (c *Cluster) serviceRanges(ctx context.Context) ([]netip.Prefix, error) {
 	return ranges, nil
 }
 
-// networks are Liqo's records of the ranges that a cluster uses.
+// networks is the kind of Liqo's records of the ranges that a cluster uses.
 var networks = schema.GroupVersionKind{Group: "ipam.liqo.io", Version: "v1alpha1", Kind: "NetworkList"}
 
-// liqoRanges returns the ranges of the cluster itself that Liqo's Networks of a type declare. There are none without Liqo's network module.
+// liqoRanges returns the ranges of the cluster itself in Liqo's Networks of the given type. It returns none without
+// Liqo's network module.
 func (c *Cluster) liqoRanges(ctx context.Context, networkType string) (ranges []netip.Prefix, err error) {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(networks)
@@ -98,7 +100,7 @@ func isUnavailable(err error) bool {
 	return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }
 
-// appendRanges adds CIDRs to ranges, without those that are malformed.
+// appendRanges appends the well-formed CIDRs to ranges.
 func appendRanges(ranges []netip.Prefix, cidrs []string) []netip.Prefix {
 	for _, cidr := range cidrs {
 		if prefix, err := netip.ParsePrefix(cidr); err == nil {

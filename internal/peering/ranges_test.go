@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// As much of Liqo's Networks as is read here.
+// networkDefinition is the CRD of Liqo's Networks, reduced to the fields that are read here.
 const networkDefinition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -34,7 +34,7 @@ spec:
       schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
 `
 
-// The ranges of a cluster are those of its nodes and ServiceCIDRs, and with Liqo's network module those of its Networks.
+// The ranges of a cluster are read from its nodes and ServiceCIDRs, or from the Networks of Liqo's network module.
 func TestRangesOfACluster(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0]
 	rome := side(t, cluster)
@@ -66,7 +66,7 @@ func TestRangesOfACluster(t *testing.T) {
 		network.SetLabels(labels)
 		require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, rome.Client.Create(t.Context(), network)) }, time.Minute, 100*time.Millisecond)
 	}
-	declare("milan-pod", nil, "10.9.0.0/16") // of another cluster
+	declare("milan-pod", nil, "10.9.0.0/16") // a Network of another cluster
 	pods, err = rome.podRanges(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, ranges("10.1.0.0/24"), pods)

@@ -21,23 +21,25 @@ import (
 
 // Object names an object of one of the clusters.
 type Object struct {
-	// Cluster is its id.
+	// Cluster is the ID of the cluster.
 	Cluster, Kind, Namespace, Name string
 }
 
-// Removed returns what the last Unpeer, GiveUp or Withdraw has removed, or would have in a dry run. A dry run has also what is in namespaces
-// that go, and what controllers remove with a virtual node.
+// Removed returns the objects that the last Unpeer, GiveUp or Withdraw has removed, or would have removed in a dry
+// run. A dry run also lists the contents of deleted namespaces, and the objects that controllers remove with a
+// virtual node.
 func (o *Options) Removed() []Object {
 	return o.objects(func(c *Cluster) []*metav1.PartialObjectMetadata { return c.removed })
 }
 
-// Left returns what the last Unpeer, GiveUp or Withdraw has found of the peering and left: what others have made, what the peering in the other
-// direction still needs, and what is for the administrator of the provider to remove.
+// Left returns the objects of the peering that the last Unpeer, GiveUp or Withdraw has left: objects that others have
+// created, objects that the peering in the other direction still needs, and objects that the administrator of the
+// provider has to remove.
 func (o *Options) Left() []Object {
 	return o.objects(func(c *Cluster) []*metav1.PartialObjectMetadata { return c.left })
 }
 
-// Reverse reports whether the last Unpeer has found the clusters joined in the other direction, too.
+// Reverse reports whether the last Unpeer found that the clusters are also joined in the other direction.
 func (o *Options) Reverse() bool { return o.reverse }
 
 func (o *Options) objects(of func(*Cluster) []*metav1.PartialObjectMetadata) (all []Object) {
@@ -49,7 +51,7 @@ func (o *Options) objects(of func(*Cluster) []*metav1.PartialObjectMetadata) (al
 	return all
 }
 
-// beginRemoval forgets what an earlier call has removed.
+// beginRemoval clears the record of the objects that an earlier call has removed.
 func (o *Options) beginRemoval() {
 	o.reverse = false
 	for _, c := range []*Cluster{o.Consumer, o.Provider} {
@@ -57,7 +59,7 @@ func (o *Options) beginRemoval() {
 	}
 }
 
-// sayRemovals lists what a dry run has found.
+// sayRemovals lists the objects that a dry run has found.
 func (o *Options) sayRemovals() {
 	for list, what := range []string{"would be removed", "would be left"} {
 		for _, object := range [][]Object{o.Removed(), o.Left()}[list] {
@@ -66,7 +68,7 @@ func (o *Options) sayRemovals() {
 	}
 }
 
-// discard deletes an object that was found. A dry run only notes it.
+// discard deletes an object that was found. In a dry run it only records the object.
 func (c *Cluster) discard(ctx context.Context, found *metav1.PartialObjectMetadata) error {
 	if !c.dryRun {
 		err := c.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID})
@@ -78,7 +80,7 @@ func (c *Cluster) discard(ctx context.Context, found *metav1.PartialObjectMetada
 	return nil
 }
 
-// discardAny deletes an object if it is there, whoever has made it.
+// discardAny deletes an object if it exists, even if somebody else has created it.
 func (c *Cluster) discardAny(ctx context.Context, object client.Object) error {
 	found, _, err := c.find(ctx, object)
 	if err != nil || found == nil {
@@ -93,7 +95,7 @@ func (c *Cluster) noteRemoved(object *metav1.PartialObjectMetadata) {
 	}
 }
 
-// isRemoved reports whether an object is gone, or would be by now in a dry run.
+// isRemoved reports whether an object was removed, or would have been removed so far in a dry run.
 func (c *Cluster) isRemoved(uid types.UID) bool {
 	return slices.ContainsFunc(c.removed, func(one *metav1.PartialObjectMetadata) bool { return one.UID == uid })
 }
@@ -104,11 +106,12 @@ func (c *Cluster) noteLeft(kind schema.GroupVersionKind, namespace, name string)
 	c.left = append(c.left, object)
 }
 
-// passing are kinds that nobody asks for when a namespace goes: what is said about objects, and a former name of EndpointSlices.
+// passing are kinds that are not listed for a deleted namespace: Events, and Endpoints, which duplicate
+// EndpointSlices.
 var passing = sets.New("Event", "Endpoints")
 
-// noteAll notes, in a dry run, all objects in a namespace as removed, or those with labels in any: controllers remove them, or the namespace
-// takes them along. Kinds that the user may not list are left out.
+// noteAll records, in a dry run, all objects in a namespace as removed, or all objects with the given labels in any
+// namespace. They are removed by controllers or with the namespace. Kinds that the user may not list are left out.
 func (c *Cluster) noteAll(ctx context.Context, options ...client.ListOption) error {
 	if !c.dryRun {
 		return nil

@@ -22,8 +22,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// renewing reports whether the controller manager of the provider will renew the certificate of the consumer: where the chart has the role for
-// that (authentication.enabled), and the tenant namespace, which records the key, is ours.
+// renewing reports whether the controller manager of the provider will renew the certificate of the consumer. It does
+// so if the chart has created its role for renewals (authentication.enabled), and if this program has created the
+// tenant namespace, which records the key.
 func (o *Options) renewing(ctx context.Context) (bool, error) {
 	if o.Credentials != Certificates || o.Provider.liqo || o.Provider.invitation != nil {
 		return false, nil
@@ -40,20 +41,20 @@ func (o *Options) renewing(ctx context.Context) (bool, error) {
 	return found != nil && IsOurs(found), err
 }
 
-// tenantAt is the tenant namespace of the consumer at the provider.
+// tenantAt returns the tenant namespace of the consumer on the provider.
 func (o *Options) tenantAt() *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: meta("", wire.TenantNamespace(o.Consumer.ID()), nil)}
 }
 
-// renewal returns what the consumer needs at its provider to ask for its next certificate.
+// renewal returns the objects that permit the consumer to request its next certificate on the provider.
 func (o *Options) renewal() []client.Object {
 	prefix, consumer := o.Provider.installation.RolePrefix, o.Consumer.ID()
 	return ownRoles(prefix, nil, []rbac.Object{rbac.Peer(prefix, consumer).Renewal(wire.TenantNamespace(consumer))})
 }
 
-// declareRenewal lets the consumer ask for its next certificate, or takes that back.
+// declareRenewal permits the consumer to request its next certificate, or revokes the permission.
 func (o *Options) declareRenewal(ctx context.Context) (err error) {
-	if o.Credentials == "" { // it is invited, and keeps what it has
+	if o.Credentials == "" { // an invited consumer keeps its permission
 		return nil
 	}
 	if o.renews, err = o.renewing(ctx); err != nil {
@@ -65,7 +66,7 @@ func (o *Options) declareRenewal(ctx context.Context) (err error) {
 	return o.withdrawRenewal(ctx)
 }
 
-// withdrawRenewal has nobody get a certificate by the present one any more.
+// withdrawRenewal ensures that no new certificate is issued to the holder of the current one.
 func (o *Options) withdrawRenewal(ctx context.Context) error {
 	if err := o.Provider.removeAll(ctx, o.renewal()); err != nil {
 		return err
@@ -77,7 +78,8 @@ func (o *Options) withdrawRenewal(ctx context.Context) error {
 	return o.writeKeys(ctx, nil)
 }
 
-// recordKey has the provider know the key of the certificate in a kubeconfig, and after a new one no other.
+// recordKey records, on the provider, the key of the certificate in a kubeconfig. The key of a new certificate
+// replaces all recorded keys.
 func (o *Options) recordKey(ctx context.Context, kubeconfig []byte, isNew bool) error {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {
@@ -103,7 +105,7 @@ func (o *Options) recordKey(ctx context.Context, kubeconfig []byte, isNew bool) 
 }
 
 func (o *Options) writeKeys(ctx context.Context, keys clientcert.Keys) error {
-	var value any // null removes it
+	var value any // null removes the annotation
 	if len(keys) > 0 {
 		value = keys.String()
 	}
@@ -118,10 +120,11 @@ func (o *Options) writeKeys(ctx context.Context, keys clientcert.Keys) error {
 	return nil
 }
 
-// briefLife of a certificate: a consumer that is away for longer loses its access.
+// briefLife is the lifetime of a certificate below which a warning is printed. A consumer that is unreachable for
+// longer than the lifetime loses its access.
 const briefLife = time.Hour
 
-// sayExpiry says until when the credentials are good, and who renews them.
+// sayExpiry prints when the credentials expire, and who renews them.
 func (o *Options) sayExpiry(access *identity) {
 	left := time.Until(access.expires)
 	until := access.expires.UTC().Format(time.DateOnly)

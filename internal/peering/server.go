@@ -32,18 +32,18 @@ import (
 	"github.com/refract-project/refract/internal/redirect"
 )
 
-// answerPatience is how long the provider may take to answer at the address that the consumer is given.
+// answerPatience limits how long the provider may take to answer at the address for the consumer.
 const answerPatience = 10 * time.Second
 
-// serverFlag is the flag with which the user says where the consumer reaches the provider.
+// serverFlag returns the flag that sets the address of the provider for the consumer.
 func (o *Options) serverFlag() string {
-	if o.Consumer.Client == nil { // it is to be invited
+	if o.Consumer.Client == nil { // for an invitation
 		return "--api-server-url"
 	}
 	return "--remote-api-server-url"
 }
 
-// checkServer keeps an address from being given to the consumer that leads to itself, to another cluster, or nowhere.
+// checkServer refuses an address of the provider that leads the consumer to itself, to another cluster, or nowhere.
 func (o *Options) checkServer(ctx context.Context) error {
 	server, err := url.Parse(o.server())
 	if err != nil || server.Scheme != "https" || server.Host == "" {
@@ -59,13 +59,13 @@ func (o *Options) checkServer(ctx context.Context) error {
 	if err := o.answers(ctx, ca); err != nil || o.Provider.invitation == nil {
 		return err
 	}
-	config := rest.CopyConfig(o.Provider.Config) // whose token is the consumer's
+	config := rest.CopyConfig(o.Provider.Config) // contains the consumer's token
 	config.Host = o.APIServerURL
 	return o.opens(ctx, config)
 }
 
-// checkHost refuses addresses that mean whatever machine uses them, and those that are none. A loopback address that the user chose is accepted: both
-// clusters may run on one machine.
+// checkHost refuses addresses that mean the machine that uses them, and malformed ones. A loopback address that the
+// user chose is accepted, because both clusters may run on one machine.
 func (o *Options) checkHost(ctx context.Context, server *url.URL) error {
 	chosen := o.APIServerURL != ""
 	isUseless := func(address netip.Addr) bool {
@@ -82,12 +82,13 @@ func (o *Options) checkHost(ctx context.Context, server *url.URL) error {
 		o.Provider.Name, server.Host, o.Consumer.Name, o.serverFlag())
 }
 
-// resolve returns the addresses of a host as this computer knows them, none if it does not.
+// resolve returns the addresses of a host as this computer resolves it, or none if it cannot be resolved.
 func (o *Options) resolve(ctx context.Context, host string) []netip.Addr {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{address.Unmap()}
 	}
-	// By RFC 6761, whatever the resolver says, and as Docker Desktop names the machine that it runs on.
+	// RFC 6761 reserves these names for the local machine, regardless of the resolver. Docker Desktop uses
+	// ".docker.internal" for the machine that it runs on.
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") || strings.HasSuffix(host, ".docker.internal") {
 		return []netip.Addr{netip.IPv6Loopback()}
 	}
@@ -98,7 +99,7 @@ func (o *Options) resolve(ctx context.Context, host string) []netip.Addr {
 	defer cancel()
 	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return nil // whether it can be reached is for the connection to show
+		return nil // the connection shows whether the host can be reached
 	}
 	for i := range addresses {
 		addresses[i] = addresses[i].Unmap()
@@ -106,8 +107,8 @@ func (o *Options) resolve(ctx context.Context, host string) []netip.Addr {
 	return addresses
 }
 
-// checkProxy refuses to take an address from a kubeconfig that reaches it through a proxy: a kubeconfig of another party must not name one, so the
-// consumer would connect directly.
+// checkProxy refuses an address from a kubeconfig that is reached through a proxy. The consumer would connect
+// directly, because a kubeconfig for another party must not name a proxy.
 func (o *Options) checkProxy(server *url.URL) error {
 	if o.Provider.Config.Proxy == nil || o.APIServerURL != "" {
 		return nil
@@ -120,7 +121,8 @@ func (o *Options) checkProxy(server *url.URL) error {
 		"together with --skip-url-check if this computer cannot reach it", o.Provider.Name, proxy.Redacted(), o.Consumer.Name, o.serverFlag())
 }
 
-// answers asks the address for its version, without credentials: whoever answers there must have a certificate of the provider's authority.
+// answers requests the version at the address, without credentials. The server there must have a certificate of the
+// provider's CA.
 func (o *Options) answers(ctx context.Context, ca []byte) error {
 	config := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: o.Provider.Config.ServerName}, Timeout: answerPatience}
 	redirect.Refuse(config)
@@ -140,7 +142,7 @@ func (o *Options) answers(ctx context.Context, ca []byte) error {
 	defer func() { _ = response.Body.Close() }()
 	switch response.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return nil // it tells strangers nothing
+		return nil // the server requires authentication
 	case http.StatusOK:
 		if info := (&version.Info{}); json.NewDecoder(response.Body).Decode(info) == nil && info.GitVersion != "" {
 			return nil
@@ -150,14 +152,14 @@ func (o *Options) answers(ctx context.Context, ca []byte) error {
 		o.serverFlag(), o.APIServerURL, response.Status, o.Provider.Name)
 }
 
-// unanswered says what is wrong with an address, and what to do about it.
+// unanswered returns an error that describes the problem with an address, and its remedy.
 func (o *Options) unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
 	var request *url.Error
 	if errors.As(err, &request) {
-		err = request.Err // without the method and the address, which are said
+		err = request.Err // the message already contains the method and the address
 	}
 	var untrusted *tls.CertificateVerificationError
 	var misnamed x509.HostnameError
@@ -173,15 +175,15 @@ func (o *Options) unanswered(ctx context.Context, err error) error {
 		"If %s can reach it and this computer cannot, set --skip-url-check", o.serverFlag(), o.APIServerURL, o.Provider.Name, err, o.Consumer.Name)
 }
 
-// opens fails unless the consumer's credentials are accepted at the address that it is given: they are not by another cluster whose certificates are
-// of the same authority, nor by a gateway that accepts only its own tokens.
+// opens fails unless the consumer's credentials are accepted at its address of the provider. They are refused by
+// another cluster whose certificates have the same CA, and by a gateway that accepts only its own tokens.
 func (o *Options) opens(ctx context.Context, config *rest.Config) error {
 	config.Timeout = answerPatience
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("connecting to %s, %w", config.Host, err)
 	}
-	// Another API server of the same cluster may learn of a new ServiceAccount a moment later.
+	// Another API server of the same cluster may observe a new ServiceAccount a moment later.
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 3}
 	err = retry.OnError(backoff, apierrors.IsUnauthorized, func() error {
 		_, err := clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -200,7 +202,7 @@ func (o *Options) opens(ctx context.Context, config *rest.Config) error {
 	return fmt.Errorf("%s=%s: using the credentials of %s there, %w", o.serverFlag(), config.Host, o.Consumer.Name, err)
 }
 
-// checkKubeconfig tries a new kubeconfig of the consumer at the address that it will be used with.
+// checkKubeconfig tests a new kubeconfig of the consumer at the address where it will be used.
 func (o *Options) checkKubeconfig(ctx context.Context, kubeconfig []byte) error {
 	if o.UncheckedURL {
 		return nil

@@ -22,7 +22,8 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// What answers at the address that a consumer is to be given. (Package test/join tries the same with API servers.)
+// Answers of different servers at the provider's address for the consumer. (Package test/join tests the same with API
+// servers.)
 func TestWhoAnswersAtTheAddress(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -113,7 +114,7 @@ func TestPodsMustNotHaveAddressesOfServices(t *testing.T) {
 	}
 }
 
-// Clusters that are joined stay joined, whatever is compared by a later version.
+// Joined clusters stay joined even if a later version compares more.
 func TestOverlapOfJoinedClusters(t *testing.T) {
 	of := func(id string) *Cluster {
 		return &Cluster{Name: id, installation: &release.Installation{ClusterID: id}}
@@ -133,7 +134,7 @@ func TestOverlapOfJoinedClusters(t *testing.T) {
 	}
 }
 
-// The token of a peering goes to the API server of the provider alone, whatever file names that provider.
+// The token of a peering is sent only to the API server of the provider, whichever file names that provider.
 func TestWhereATokenIsSent(t *testing.T) {
 	inUse := &rest.Config{Host: "https://milan.example", BearerToken: "renewed", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("milan")}}
 	for name, test := range map[string]struct {
@@ -154,7 +155,8 @@ func TestWhereATokenIsSent(t *testing.T) {
 
 // Addresses that k3d, kind, Docker Desktop and others write into kubeconfigs lead a pod to itself, or nowhere.
 func TestAddressesThatMeanThisMachine(t *testing.T) {
-	for host, want := range map[string]struct{ found, chosen bool }{ // whether it is accepted from the kubeconfig, and from the flag
+	// The fields are whether the host is accepted from the kubeconfig, and from the flag.
+	for host, want := range map[string]struct{ found, chosen bool }{
 		"127.0.0.1":               {false, true},
 		"127.8.8.8":               {false, true},
 		"0.0.0.0":                 {false, false},
@@ -200,7 +202,7 @@ func TestAnAddressBehindAProxyIsRefused(t *testing.T) {
 	require.NoError(t, o.checkServer(t.Context()))
 }
 
-// A gateway may accept the administrator's token, and no other.
+// A gateway may accept the administrator's token and no other one.
 func TestCredentialsAreTriedWhereTheyAreUsed(t *testing.T) {
 	accepted := "of rome"
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {

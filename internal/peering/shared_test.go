@@ -28,7 +28,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// A peer that has a Tenant here, as consumers that run Liqo do, keeps its tenant namespace when it is no provider any more.
+// A peer with a Tenant in this cluster, as created for consumers that run Liqo, keeps its tenant namespace when it is
+// no longer a provider.
 func TestTenantOfAPeerIsLeft(t *testing.T) {
 	rome := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0])
 	rome.installation = &release.Installation{ClusterID: "rome", Namespace: "liqo"}
@@ -53,7 +54,7 @@ func TestTenantOfAPeerIsLeft(t *testing.T) {
 	assert.Error(t, rome.Client.Get(t.Context(), key, namespace))
 }
 
-// Of two runs at the same time, only one has created an object, and takes it back if it fails.
+// When the command runs twice at the same time, only one run creates an object, and removes it if it fails.
 func TestObjectOfAnotherRunIsNotTakenBack(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0]
 	rome, other := side(t, cluster), side(t, cluster)

@@ -22,10 +22,11 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// takeBackPatience is how long removing what a failed run has created may take: most of it is the deletion of a namespace.
+// takeBackPatience limits the removal of the objects that a failed run has created. Most of the time is the deletion
+// of a namespace.
 const takeBackPatience = 30 * time.Second
 
-// noteCreated notes that this run has created an object.
+// noteCreated records that this run has created an object.
 func (c *Cluster) noteCreated(object client.Object) {
 	noted := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(), CreationTimestamp: object.GetCreationTimestamp()}}
@@ -33,9 +34,10 @@ func (c *Cluster) noteCreated(object client.Object) {
 	c.created = append(c.created, noted)
 }
 
-// takeBack removes what this run has created in both clusters, because it has failed with err, which it returns with what is left. A run that
-// was interrupted, or whose time is over, leaves everything: it is continued by running the command again. Again and undo are the commands that
-// continue, and that remove what is left.
+// takeBack removes the objects that this run has created in both clusters, after the run has failed with err. It
+// returns err together with a list of the objects that are left. After an interruption or a timeout all objects stay,
+// and the command continues when it is run again. again and undo are the commands that continue the run and that
+// remove the remaining objects.
 func (o *Options) takeBack(ctx context.Context, err error, again, undo string) error {
 	if ctx.Err() != nil && !errors.Is(err, clientcert.ErrNotSigned) {
 		return progress.Ended(ctx, err)
@@ -54,13 +56,14 @@ func (o *Options) takeBack(ctx context.Context, err error, again, undo string) e
 			unanswered = false
 		}
 	}
-	if unanswered { // who knows whether the last request was done
+	if unanswered { // the last request may have been served
 		err = fmt.Errorf("%w\nrun %s again to continue, or %s to remove what is left of it", err, again, undo)
 	}
 	return err
 }
 
-// removeCreated deletes what this run has created in a cluster, the last object first, and forgets what is gone.
+// removeCreated deletes the objects that this run has created in a cluster, the last object first, and removes
+// deleted objects from the record.
 func (o *Options) removeCreated(ctx context.Context, c, peer *Cluster) error {
 	for _, object := range slices.Backward(slices.Clone(c.created)) {
 		if err := c.removeExactly(ctx, object); err != nil {
@@ -79,7 +82,7 @@ func (o *Options) removeCreated(ctx context.Context, c, peer *Cluster) error {
 	return nil
 }
 
-// removeExactly deletes an object unless another one has its name by now.
+// removeExactly deletes an object, but not another object that has its name by now.
 func (c *Cluster) removeExactly(ctx context.Context, object client.Object) error {
 	uid := object.GetUID()
 	err := c.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
@@ -89,7 +92,8 @@ func (c *Cluster) removeExactly(ctx context.Context, object client.Object) error
 	return nil
 }
 
-// removeForeignCluster deletes that of a peer if the controllers have created it since the tenant namespace was.
+// removeForeignCluster deletes the ForeignCluster of a peer if the controllers have created it after the tenant
+// namespace.
 func (c *Cluster) removeForeignCluster(ctx context.Context, peer string, since metav1.Time) error {
 	cluster := &core.ForeignCluster{}
 	err := c.Client.Get(ctx, types.NamespacedName{Name: peer}, cluster)
@@ -102,7 +106,7 @@ func (c *Cluster) removeForeignCluster(ctx context.Context, peer string, since m
 	return c.removeExactly(ctx, cluster)
 }
 
-// listed names objects for the user: the first one, and the number of the others.
+// listed formats objects for the user: the first one, and the number of the others.
 func listed(objects []*metav1.PartialObjectMetadata) string {
 	name := strings.TrimPrefix(client.ObjectKeyFromObject(objects[0]).String(), "/")
 	first := objects[0].Kind + " " + name

@@ -20,11 +20,12 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// tokenLife is asked for; an API server may give less. The consumer's controller manager renews a token when a third of its life is over,
-// so a consumer may be away for two months.
+// tokenLife is the requested lifetime. An API server may issue a token with a shorter one. The consumer's controller
+// manager renews a token when a third of its lifetime is over, so a consumer may be unreachable for two months.
 const tokenLife = 90 * 24 * time.Hour
 
-// token of the consumer's ServiceAccount on the provider, which may ask for it by itself.
+// token requests a token of the consumer's ServiceAccount on the provider. The ServiceAccount may request further
+// tokens itself.
 func (o *Options) token(ctx context.Context) (*clientcmdapi.AuthInfo, time.Time, error) {
 	return o.tokenFor(ctx, tokenLife)
 }
@@ -39,8 +40,8 @@ func (o *Options) tokenFor(ctx context.Context, life time.Duration) (*clientcmda
 	return &clientcmdapi.AuthInfo{Token: answer.Status.Token}, answer.Status.ExpirationTimestamp.Time, nil
 }
 
-// accepts reports whether the provider takes a token for that of the consumer. Tokens end with their ServiceAccount, which may have been
-// made again. Without permission to review it, a new token is requested.
+// accepts reports whether the provider accepts a token as the consumer's. Tokens become invalid with their
+// ServiceAccount, which may have been recreated. Without permission to review the token, a new one is requested.
 func (o *Options) accepts(ctx context.Context, token string) (bool, error) {
 	if token == "" || o.Provider.invitation != nil {
 		return false, nil
@@ -56,7 +57,7 @@ func (o *Options) accepts(ctx context.Context, token string) (bool, error) {
 	return review.Status.Authenticated && review.Status.User.Username == serviceaccount.MakeUsername(account.Namespace, account.Name), nil
 }
 
-// account is the ServiceAccount of the consumer, on the provider.
+// account returns the ServiceAccount of the consumer on the provider.
 func (o *Options) account() *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: meta(wire.TenantNamespace(o.Consumer.ID()), wire.ConsumerServiceAccount, map[string]string{wire.RemoteClusterIDLabel: o.Consumer.ID()}),
 		AutomountServiceAccountToken: ptr.To(false)}

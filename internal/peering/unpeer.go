@@ -29,8 +29,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Unpeer drains and removes the virtual nodes of the provider, then everything that Peer created on both sides. It may be called again
-// after it was interrupted.
+// Unpeer drains and removes the virtual nodes of the provider, then everything that Peer created on both sides. It
+// may be called again after it was interrupted.
 func (o *Options) Unpeer(ctx context.Context) error { return progress.Ended(ctx, o.unpeer(ctx)) }
 
 func (o *Options) unpeer(ctx context.Context) error {
@@ -66,7 +66,7 @@ func (o *Options) unpeer(ctx context.Context) error {
 	if err := unused(ctx); err != nil {
 		return err
 	}
-	// Kubernetes takes seconds to remove a namespace: those of the two clusters go at the same time.
+	// Kubernetes takes seconds to remove a namespace, so the namespaces of both clusters are deleted at the same time.
 	atConsumer, err := o.leaveConsumer(ctx)
 	if err != nil {
 		return err
@@ -75,15 +75,15 @@ func (o *Options) unpeer(ctx context.Context) error {
 	err = atConsumer(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return err // both ended for the same reason
+		return err // both failed for the same reason
 	case err != nil || problem != nil:
 		return errors.Join(problem, err)
 	}
 	return o.end(ctx, atProvider)
 }
 
-// noteRemoteNamespaces notes, in a dry run, the namespaces that go with the last virtual node: those without volumes. With an invitation nobody
-// sees what is in them.
+// noteRemoteNamespaces records, in a dry run, the remote namespaces that are deleted with the last virtual node:
+// namespaces without claims, or all of them with DeleteData. With an invitation their contents cannot be read.
 func (o *Options) noteRemoteNamespaces(ctx context.Context) error {
 	names, err := o.remoteNamespaces(ctx)
 	if err != nil {
@@ -109,10 +109,10 @@ func (o *Options) noteRemoteNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// leaving waits for what a cluster has begun to remove, and ends it.
+// leaving waits for the removals that a cluster has begun, and completes them.
 type leaving func(ctx context.Context) error
 
-// end waits for the rest of a removal. A dry run then lists it.
+// end completes a removal. A dry run then lists the removed objects.
 func (o *Options) end(ctx context.Context, leaving leaving) error {
 	if err := leaving(ctx); err != nil || !o.DryRun {
 		return err
@@ -121,10 +121,10 @@ func (o *Options) end(ctx context.Context, leaving leaving) error {
 	return nil
 }
 
-// noWait is for a cluster that has nothing to remove.
+// noWait is the leaving function of a cluster without objects to remove.
 func noWait(context.Context) error { return nil }
 
-// removeNodes drains and removes virtual nodes, with what they have for themselves.
+// removeNodes drains and removes virtual nodes, together with their own objects.
 func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNode) error {
 	for i := range nodes {
 		if err := o.removeNode(ctx, &nodes[i]); err != nil {
@@ -141,7 +141,7 @@ func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNod
 			return err
 		}
 	}
-	// With which the virtual nodes of the provider have elected a leader, as long as there were any.
+	// The virtual nodes of the provider have elected a leader with this Lease.
 	return o.Consumer.removeLeases(ctx, o.Provider.ID(), wire.SharedLease)
 }
 
@@ -183,7 +183,7 @@ func (o *Options) giveUp(ctx context.Context) error {
 	return o.end(ctx, end)
 }
 
-// GiveUp declares a peer lost for good: controllers no longer wait for it.
+// GiveUp declares a peer lost for good. Controllers no longer wait for it.
 func GiveUp(ctx context.Context, c client.Client, peer string) error {
 	cluster, err := foreignCluster(ctx, c, peer)
 	if err != nil {
@@ -195,7 +195,7 @@ func GiveUp(ctx context.Context, c client.Client, peer string) error {
 	return markUnreachable(ctx, c, cluster, `"true"`)
 }
 
-// takeUp has controllers wait again for a peer that was given up, and is joined again.
+// takeUp lets controllers wait again for a peer that was given up and is joined again.
 func (c *Cluster) takeUp(ctx context.Context, peer string) error {
 	cluster, err := foreignCluster(ctx, c.Client, peer)
 	if err == nil && cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] != "" {
@@ -207,7 +207,7 @@ func (c *Cluster) takeUp(ctx context.Context, peer string) error {
 	return nil
 }
 
-// markUnreachable sets, or removes with null, what declares a peer lost for good.
+// markUnreachable sets the annotation that declares a peer lost for good. The value null removes it.
 func markUnreachable(ctx context.Context, c client.Client, cluster *core.ForeignCluster, value string) error {
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.PermanentlyUnreachableAnnotation, value)
 	if err := c.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
@@ -216,7 +216,7 @@ func markUnreachable(ctx context.Context, c client.Client, cluster *core.Foreign
 	return nil
 }
 
-// foreignCluster returns that of a peer, nil if there is none.
+// foreignCluster returns the ForeignCluster of a peer, or nil if it does not exist.
 func foreignCluster(ctx context.Context, c client.Client, peer string) (*core.ForeignCluster, error) {
 	all := &core.ForeignClusterList{}
 	if err := c.List(ctx, all); err != nil {
@@ -230,7 +230,7 @@ func foreignCluster(ctx context.Context, c client.Client, peer string) (*core.Fo
 	return nil, nil //nolint:nilnil // as documented
 }
 
-// virtualNodes returns those of the provider, all of which must be ours.
+// virtualNodes returns the virtual nodes of the provider. It fails if this program has not created all of them.
 func (o *Options) virtualNodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 	all := &offloading.VirtualNodeList{}
 	if err := o.Consumer.Client.List(ctx, all); err != nil {
@@ -247,7 +247,7 @@ func (o *Options) virtualNodes(ctx context.Context) ([]offloading.VirtualNode, e
 	return nodes, nil
 }
 
-// removeNode has the controllers drain and remove a virtual node.
+// removeNode deletes a virtual node, and waits until the controllers have drained and removed it.
 func (o *Options) removeNode(ctx context.Context, vn *offloading.VirtualNode) error {
 	key, c := client.ObjectKeyFromObject(vn), o.Consumer
 	node, _, err := c.find(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name}})
@@ -264,7 +264,7 @@ func (o *Options) removeNode(ctx context.Context, vn *offloading.VirtualNode) er
 	}
 	noteNode := func() {
 		if node != nil && node.Labels[wire.TypeLabel] == wire.VirtualNodeType {
-			c.noteRemoved(node) // by the controllers
+			c.noteRemoved(node) // removed by the controllers
 		}
 	}
 	if o.DryRun {
@@ -292,7 +292,7 @@ func (o *Options) removeNode(ctx context.Context, vn *offloading.VirtualNode) er
 	return err
 }
 
-// removeLeases deletes Leases of virtual kubelets that have ended, in the tenant namespace for a peer.
+// removeLeases deletes Leases of stopped virtual kubelets in the tenant namespace for a peer.
 func (c *Cluster) removeLeases(ctx context.Context, peer string, names ...string) error {
 	for _, name := range names {
 		if err := c.discardAny(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(peer), Name: name}}); err != nil {
@@ -302,7 +302,8 @@ func (c *Cluster) removeLeases(ctx context.Context, peer string, names ...string
 	return nil
 }
 
-// removeRequests deletes those for the serving certificates of virtual kubelets, which Kubernetes would delete after an hour or a day.
+// removeRequests deletes the CertificateSigningRequests for serving certificates of virtual kubelets. Kubernetes
+// would delete them after an hour or a day.
 func (c *Cluster) removeRequests(ctx context.Context, peer string) error {
 	requests := &certificatesv1.CertificateSigningRequestList{}
 	if err := c.Client.List(ctx, requests); err != nil {
@@ -321,7 +322,7 @@ func (c *Cluster) removeRequests(ctx context.Context, peer string) error {
 	return nil
 }
 
-// remoteNamespaces are those that the provider has of the consumer.
+// remoteNamespaces returns the names of the consumer's namespaces on the provider.
 func (o *Options) remoteNamespaces(ctx context.Context) (names []string, err error) {
 	maps := &offloading.NamespaceMapList{}
 	if err := o.Provider.Client.List(ctx, maps, client.InNamespace(wire.TenantNamespace(o.Consumer.ID()))); err != nil {
@@ -339,7 +340,8 @@ func (o *Options) remoteNamespaces(ctx context.Context) (names []string, err err
 	return names, nil
 }
 
-// unused fails as long as the provider has namespaces of the consumer: they would be deleted with the tenant namespace.
+// unused fails as long as the consumer has remote namespaces on the provider, because they would be deleted with the
+// tenant namespace.
 func (o *Options) unused(ctx context.Context) error {
 	names, err := o.remoteNamespaces(ctx)
 	if err != nil {
@@ -381,7 +383,8 @@ func (o *Options) leaveProvider(ctx context.Context) (leaving, error) {
 	if !o.DryRun {
 		o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
 	}
-	// One that nobody renews would be taken for a consumer that is down, where the clusters are also joined the other way round.
+	// If the clusters are also joined in the other direction, a Lease that is no longer renewed would look like a
+	// consumer that is down.
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
 		return nil, err
 	}
@@ -398,8 +401,8 @@ func (o *Options) leaveProvider(ctx context.Context) (leaving, error) {
 	return o.leave(ctx, o.Provider, o.Consumer.ID(), objects)
 }
 
-// leave removes the objects, the tenant namespace and, once that is gone, the ForeignCluster of a peer. The last two stay while the
-// clusters are also joined the other way round.
+// leave removes the objects, the tenant namespace and then the ForeignCluster of a peer. The tenant namespace and the
+// ForeignCluster stay while the clusters are also joined in the other direction.
 func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []client.Object) (leaving, error) {
 	if err := c.removeAll(ctx, objects); err != nil {
 		return nil, err
@@ -436,7 +439,7 @@ func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []
 	}, nil
 }
 
-// noteContents notes what a namespace takes along, if it goes.
+// noteContents records, in a dry run, the contents of a namespace that is removed.
 func (c *Cluster) noteContents(ctx context.Context, namespace *corev1.Namespace) error {
 	found, _, err := c.find(ctx, namespace)
 	if err != nil || found == nil || !c.isRemoved(found.UID) {
@@ -445,7 +448,7 @@ func (c *Cluster) noteContents(ctx context.Context, namespace *corev1.Namespace)
 	return c.noteAll(ctx, client.InNamespace(namespace.Name))
 }
 
-// stillPeered reports whether the peer is a provider of this cluster still, or a consumer.
+// stillPeered reports whether the peer is still a provider or a consumer of this cluster.
 func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
 	tenant := wire.TenantNamespace(peer)
 	nodes := &offloading.VirtualNodeList{}
@@ -456,7 +459,8 @@ func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// A consumer that runs Liqo has a Tenant instead. The Tenant of a consumer that refractctl has admitted is deleted with its access.
+	// A consumer that runs Liqo has a Tenant instead. The Tenant of a consumer that refractctl has admitted is deleted
+	// with its access.
 	tenants := &auth.TenantList{}
 	if err := c.Client.List(ctx, tenants, client.InNamespace(tenant)); err != nil && !apimeta.IsNoMatchError(err) {
 		return false, fmt.Errorf("cluster %s: listing Tenants, %w", c.Name, err)
@@ -466,7 +470,8 @@ func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
 		access != nil && !c.isRemoved(access.UID), nil
 }
 
-// gone returns what is left of a namespace of ours; one that is not ours stays.
+// gone returns a description of the remaining contents of a namespace that this program has created. It returns "" if
+// the namespace is gone, or belongs to somebody else and therefore stays.
 func (c *Cluster) gone(ctx context.Context, name string) (left string, err error) {
 	namespace := &corev1.Namespace{}
 	err = c.Client.Get(ctx, client.ObjectKey{Name: name}, namespace)

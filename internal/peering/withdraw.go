@@ -24,8 +24,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Withdraw deletes the objects of a provider for a consumer, of which only the id need be known. It fails while the consumer uses them, if there
-// are none, and if the consumer has access afterwards, by what others have created.
+// Withdraw deletes the objects of a provider for a consumer. Only the ID of the consumer has to be known. Withdraw
+// fails while the consumer uses the objects, if there are no objects, and if the consumer still has access afterwards
+// through objects that others have created.
 func (o *Options) Withdraw(ctx context.Context) error { return progress.Ended(ctx, o.withdraw(ctx)) }
 
 func (o *Options) withdraw(ctx context.Context) error {
@@ -35,7 +36,8 @@ func (o *Options) withdraw(ctx context.Context) error {
 	consumer := o.Consumer.ID()
 	o.beginRemoval()
 	access, err := o.Provider.accessOf(ctx, consumer)
-	if err != nil && !apierrors.IsForbidden(err) { // then what is known is removed first
+	// Without the permission to list bindings, the objects with known names are removed first.
+	if err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
 	known, err := o.Provider.knows(ctx, consumer)
@@ -56,7 +58,7 @@ func (o *Options) withdraw(ctx context.Context) error {
 		return err
 	}
 	for _, binding := range access {
-		if IsOurs(binding) { // of a release with another name
+		if IsOurs(binding) { // created by a release with another name
 			if err := o.Provider.remove(ctx, binding); err != nil {
 				return err
 			}
@@ -68,13 +70,14 @@ func (o *Options) withdraw(ctx context.Context) error {
 	if err := o.sayLeft(ctx, access); err != nil {
 		return err
 	}
-	if len(o.Provider.removed) == 0 { // the peer is a provider, for example
+	if len(o.Provider.removed) == 0 { // for example if the peer is a provider
 		return fmt.Errorf("cluster %s: %s has no access to this cluster, and refractctl has created nothing for it: nothing was removed", o.Provider.Name, consumer)
 	}
 	return nil
 }
 
-// sayLeft lists what a removal has left at the provider, and who can remove it. It fails if access of the consumer is among it.
+// sayLeft lists the objects that a removal has left on the provider, and who can remove them. It fails if they give
+// the consumer access.
 func (o *Options) sayLeft(ctx context.Context, access []*metav1.PartialObjectMetadata) error {
 	c := o.Provider
 	for _, binding := range access {
@@ -103,19 +106,20 @@ func (o *Options) sayLeft(ctx context.Context, access []*metav1.PartialObjectMet
 		c.Name, o.Consumer.ID(), strings.Join(sets.List(names), " and "), strings.Join(sets.List(remedies), "; "))
 }
 
-// describe names an object by kind, namespace and name.
+// describe returns kind, namespace and name of an object.
 func describe(object *metav1.PartialObjectMetadata) string {
 	return object.Kind + " " + strings.TrimPrefix(client.ObjectKeyFromObject(object).String(), "/")
 }
 
-// Annotations of the objects of a Helm release; with the policy keep Helm does not delete an object.
+// The following annotations are set on objects of a Helm release. Helm does not delete an object with the policy
+// keep.
 const (
 	helmPolicy           = "helm.sh/resource-policy"
 	helmRelease          = "meta.helm.sh/release-name"
 	helmReleaseNamespace = "meta.helm.sh/release-namespace"
 )
 
-// remover says what to do to have an object removed that refractctl leaves.
+// remover returns the remedy for an object that refractctl leaves.
 func remover(object *metav1.PartialObjectMetadata) string {
 	owner, release := metav1.GetControllerOf(object), object.Annotations[helmRelease]
 	switch {
@@ -131,7 +135,8 @@ func remover(object *metav1.PartialObjectMetadata) string {
 	return "delete it with kubectl, refractctl has not created it"
 }
 
-// accessOf returns the bindings of which a consumer is a subject: its user, its group, or its ServiceAccount.
+// accessOf returns the bindings of a consumer: the bindings that have its user, its group, or its ServiceAccount as a
+// subject.
 func (c *Cluster) accessOf(ctx context.Context, consumer string) (access []*metav1.PartialObjectMetadata, err error) {
 	tenant := wire.TenantNamespace(consumer)
 	subjects := []rbacv1.Subject{rbac.User(consumer), rbac.Group(consumer), rbac.ServiceAccount(tenant, wire.ConsumerServiceAccount), rbac.Group(serviceaccount.MakeNamespaceGroupName(tenant))}
@@ -159,7 +164,7 @@ func (c *Cluster) accessOf(ctx context.Context, consumer string) (access []*meta
 	return access, nil
 }
 
-// knows reports whether a cluster has anything of a peer.
+// knows reports whether a cluster has any object of a peer.
 func (c *Cluster) knows(ctx context.Context, peer string) (bool, error) {
 	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: meta("", wire.TenantNamespace(peer), nil)}, &core.ForeignCluster{ObjectMeta: meta("", peer, nil)}} {
 		if found, _, err := c.find(ctx, object); err != nil || found != nil {
@@ -169,7 +174,7 @@ func (c *Cluster) knows(ctx context.Context, peer string) (bool, error) {
 	return false, nil
 }
 
-// notPeered is the error for a peer of which a cluster knows nothing. It lists those that there are.
+// notPeered returns the error for a peer without objects in a cluster. The error lists the existing peers.
 func (c *Cluster) notPeered(ctx context.Context, peer string) error {
 	namespaces, clusters, peers := &corev1.NamespaceList{}, &core.ForeignClusterList{}, sets.New[string]()
 	if err := c.Client.List(ctx, namespaces, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}, client.HasLabels{wire.RemoteClusterIDLabel}); err != nil {

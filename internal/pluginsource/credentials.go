@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// credentialsFor returns the credentials of a repository in a .dockerconfigjson: as in the kubelet, the entry with the longest matching path.
+// credentialsFor returns the credentials for a repository in a .dockerconfigjson: the entry with the longest matching
+// path, as in the kubelet.
 func credentialsFor(repository name.Repository, dockerConfig []byte) (authn.Authenticator, error) {
 	if dockerConfig == nil {
 		return authn.Anonymous, nil
@@ -20,7 +21,8 @@ func credentialsFor(repository name.Repository, dockerConfig []byte) (authn.Auth
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if err := json.Unmarshal(dockerConfig, &config); err != nil {
-		return nil, Errorf(InvalidSecret, "pullSecret: .dockerconfigjson is not a configuration of Docker") // the error may quote a password
+		// The error may quote a password.
+		return nil, Errorf(InvalidSecret, "pullSecret: .dockerconfigjson is not a configuration of Docker")
 	}
 	best, found := "", authn.Anonymous
 	for key, credentials := range config.Auths {

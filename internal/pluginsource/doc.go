@@ -1,11 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pluginsource fetches the modules of plugins from registries and web servers, which it does not trust.
+// Package pluginsource fetches the modules of plugins from untrusted registries and web servers.
 //
-// Sizes are limited before and during reads, and during decompression. A fetch fails if a server sends nothing for StallTimeout.
-// Connections use TLS, except to registries that are configured as insecure. Redirects must lead to https: web servers may redirect to the same
-// host only, registries also to other hosts, where many store their blobs, without credentials. The caller retries, later.
+// Sizes are limited before and during reads, and during decompression. A fetch fails if a server sends nothing for
+// StallTimeout. Connections use TLS, except to registries that are configured as insecure. Redirects must lead to
+// https. Web servers may redirect to the same host only. Registries may also redirect to other hosts, where many
+// store their blobs; no credentials are sent there. The package does not retry.
 //
 // Errors are of type *Error, with a Reason for a condition.
 package pluginsource

@@ -20,7 +20,7 @@ import (
 // Reason is the reason of an Error, in CamelCase.
 type Reason string
 
-// The reasons.
+// The reasons of an Error.
 const (
 	Unauthorized         Reason = "Unauthorized"
 	NotFound             Reason = "NotFound"
@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// remedies by reason. The messages of other reasons contain theirs.
+// remedies are the remedies by reason. The messages of other reasons contain their remedy.
 var remedies = map[Reason]string{
 	Unauthorized:         "set pullSecret to a Secret of type kubernetes.io/dockerconfigjson with credentials that may pull the image",
 	NotFound:             "correct the name in spec.source, or publish the module there",
@@ -63,7 +63,7 @@ var remedies = map[Reason]string{
 	DigestMismatch:       "the content was replaced or damaged; publish it again, or correct the digest in spec.source",
 }
 
-// Errorf returns an Error.
+// Errorf returns an Error with a formatted message.
 func Errorf(reason Reason, format string, args ...any) error {
 	return &Error{Reason: reason, Err: fmt.Errorf(format, args...)}
 }
@@ -81,7 +81,8 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	// Before other errors: after it, go-containerregistry tries HTTP for registries with private addresses, which fails as well.
+	// This case precedes the other errors, because go-containerregistry then retries registries with private addresses
+	// over HTTP, which fails as well.
 	case errors.As(err, &certificate):
 		return &Error{UntrustedCertificate, certificate}
 	case errors.As(err, &known):

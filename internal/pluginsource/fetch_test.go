@@ -34,12 +34,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stall is short, so that the test of a server that sends nothing is.
+// stall is short to keep the test of a server that sends nothing short.
 const stall = 2 * time.Second
 
 var wasm = []byte("\x00asm\x01\x00\x00\x00 and more of it, so that it can be truncated")
 
-// reasonOfError returns the reason of an error, "" for none.
+// reasonOfError returns the reason of an error, or "" if it has no reason.
 func reasonOfError(err error) Reason {
 	var e *Error
 	if errors.As(err, &e) {
@@ -141,7 +141,7 @@ func tarred(files ...string) []byte {
 	return out.Bytes()
 }
 
-// fault is what a proxy in front of a registry does.
+// fault is a handler for a fault of a proxy in front of a registry.
 type fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
 // faulty is a registry behind a proxy that injects faults.
@@ -174,7 +174,7 @@ func newRegistry(t *testing.T, withTLS bool) *faulty {
 
 func (f *faulty) host() string { return f.Listener.Addr().String() }
 
-// push stores an image, past the proxy's faults.
+// push stores an image directly in the registry, without the proxy's faults.
 func (f *faulty) push(t *testing.T, image string, img v1.Image) {
 	t.Helper()
 	reference, err := name.ParseReference(f.host() + "/" + image)
@@ -270,7 +270,7 @@ func isBlob(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/")
 }
 
-// onBlobs is a fault in the response with a blob.
+// onBlobs returns a fault that applies to requests for blobs.
 func onBlobs(do http.HandlerFunc) fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if isBlob(r) {
@@ -342,7 +342,7 @@ func TestFaultsOfRegistries(t *testing.T) {
 	})
 }
 
-// Credentials are sent to their registry alone, also if it redirects to another host.
+// Credentials are sent only to their registry, even if it redirects to another host.
 func TestCredentials(t *testing.T) {
 	var leaked atomic.Pointer[string]
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

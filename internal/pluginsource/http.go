@@ -11,19 +11,19 @@ import (
 	"net/url"
 )
 
-// maxRedirects of a web server.
+// maxRedirects is the maximum number of redirects of a web server.
 const maxRedirects = 3
 
 // HTTP is a module on a web server.
 type HTTP struct {
 	URL string
-	// SHA256 of the module, in hexadecimal digits.
+	// SHA256 is the digest of the module, in hexadecimal digits.
 	SHA256 string
-	// Authorities are the certificate authorities of the server in PEM. Nil: the authorities of the system.
+	// Authorities are the CA certificates of the server, in PEM. If nil, the system's CAs are used.
 	Authorities []byte
 }
 
-// Fetch returns the module, whose sha256 is the expected one.
+// Fetch returns the module. It fails if the sha256 is not the expected one.
 func (h HTTP) Fetch(ctx context.Context, options Options) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

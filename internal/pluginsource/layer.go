@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// unpackers return the module in a layer, by the layer's media type: the module itself, or an archive with one.
+// unpackers return the module in a layer, by the layer's media type. The layer is the module itself, or an archive
+// that contains it.
 var unpackers = map[types.MediaType]func([]byte) ([]byte, error){
 	"application/wasm":                                  moduleItself, // CNCF: Wasm OCI artifact layout
 	"application/vnd.wasm.content.layer.v1+wasm":        moduleItself, // wasm-to-oci

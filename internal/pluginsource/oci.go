@@ -19,23 +19,24 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Registry is access to an image.
+// Registry is an opened registry with the reference of one image.
 type Registry struct {
 	reference name.Reference
 	options   []remote.Option
 }
 
-// OCI is an image with one layer, the module.
+// OCI is an image with one layer, which is the module.
 type OCI struct {
-	// Image with a tag or a digest.
+	// Image is a reference with a tag or a digest.
 	Image string
-	// Credentials are the content of .dockerconfigjson. Nil: access is anonymous.
+	// Credentials is the content of .dockerconfigjson. If nil, access is anonymous.
 	Credentials []byte
-	// Authorities are the certificate authorities of the registry in PEM. Nil: the authorities of the system.
+	// Authorities are the CA certificates of the registry, in PEM. If nil, the system's CAs are used.
 	Authorities []byte
 }
 
-// ParseImage parses an image. The host of the result is in lower case, without a default port, so that it can be compared with a policy.
+// ParseImage parses an image. The host of the result is in lower case, without a default port, so that it can be
+// compared with a policy.
 func ParseImage(image string) (name.Reference, error) {
 	host, rest, found := strings.Cut(image, "/")
 	if found {
@@ -48,7 +49,8 @@ func ParseImage(image string) (name.Reference, error) {
 	return reference, nil
 }
 
-// Open returns access to the image. Credentials are sent to the registry that they are for, and to the server of tokens that it names.
+// Open returns access to the image. Credentials are sent only to their registry, and to the token server that it
+// names.
 func (o OCI) Open(options Options) (*Registry, error) {
 	reference, err := ParseImage(o.Image)
 	if err != nil {
@@ -76,7 +78,7 @@ func (o OCI) Open(options Options) (*Registry, error) {
 
 // Image is a resolved image.
 type Image struct {
-	// Digest of the manifest or index. Signatures sign it.
+	// Digest is the digest of the manifest or index. Signatures sign it.
 	Digest name.Digest
 
 	manifest  []byte
@@ -84,7 +86,7 @@ type Image struct {
 	registry  *Registry
 }
 
-// Resolve finds the image.
+// Resolve resolves the image to its digest.
 func (r *Registry) Resolve(ctx context.Context) (*Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -174,7 +176,7 @@ func (i *Image) layer(ctx context.Context, layer v1.Descriptor) ([]byte, error) 
 	return unpack(data)
 }
 
-// blob reads a blob, whose digest is checked.
+// blob reads a blob and checks its digest.
 func (r *Registry) blob(ctx context.Context, repository name.Repository, blob v1.Descriptor, most int64) ([]byte, error) {
 	if blob.Size > most {
 		return nil, Errorf(TooLarge, "the blob %s has %d bytes, more than %d, the maximum", blob.Digest, blob.Size, most)
@@ -205,12 +207,12 @@ type Attachment struct {
 func (a Attachment) Read() ([]byte, error) { return a.read() }
 
 const (
-	// maxAttachments of an image are read, each of at most maxAttachmentBytes.
+	// maxAttachments is the number of attachments of an image that are read. Each has at most maxAttachmentBytes.
 	maxAttachments     = 64
 	maxAttachmentBytes = 1 << 20
 )
 
-// Attachments returns the layers that are attached to the image with a tag of cosign 2, or as referrers, in this order.
+// Attachments returns the layers that are attached to the image: first with a tag of cosign 2, then as referrers.
 func (i *Image) Attachments(ctx context.Context) ([]Attachment, error) {
 	tagged, err := i.tagged(ctx)
 	if err != nil {
@@ -240,7 +242,7 @@ func (i *Image) referring(ctx context.Context) (attachments []Attachment, err er
 		if n == maxAttachments || !m.MediaType.IsImage() {
 			continue
 		}
-		// Each manifest is opened: some registries list the type of its config as its artifact type.
+		// Each manifest is opened, because some registries list the type of its config as its artifact type.
 		layers, err := i.layersOf(ctx, i.Digest.Context().Digest(m.Digest.String()))
 		if err != nil {
 			return nil, err

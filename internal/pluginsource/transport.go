@@ -26,15 +26,15 @@ const (
 	maxArchiveBytes = MaxModuleBytes + 1<<20
 	// fetchTimeout limits a fetch with all its requests.
 	fetchTimeout = 5 * time.Minute
-	// defaultStallTimeout is shorter than what proxies wait.
+	// defaultStallTimeout is shorter than the timeout of common proxies.
 	defaultStallTimeout = 30 * time.Second
 )
 
 // Options configure fetches.
 type Options struct {
-	// InsecureRegistries are the registries, as host or host:port, for which HTTP without TLS is allowed.
+	// InsecureRegistries are the registries, as host or host:port, that may be accessed with HTTP without TLS.
 	InsecureRegistries []string
-	// StallTimeout is how long a server may send nothing; 0 is 30 s.
+	// StallTimeout limits how long a server may send nothing. The default is 30 s.
 	StallTimeout time.Duration
 }
 
@@ -48,7 +48,7 @@ func (o Options) stallTimeout() time.Duration {
 // isInsecure reports whether HTTP without TLS is allowed for a host with its port.
 func (o Options) isInsecure(host string) bool { return slices.Contains(o.InsecureRegistries, host) }
 
-// base returns a transport that trusts certificate authorities in PEM. Nil: the authorities of the system.
+// base returns a transport that trusts the given CA certificates in PEM. If nil, the system's CAs are used.
 func (o Options) base(authorities []byte) (*http.Transport, error) {
 	var roots *x509.CertPool
 	if authorities != nil {
@@ -65,14 +65,14 @@ func (o Options) base(authorities []byte) (*http.Transport, error) {
 		TLSHandshakeTimeout:    timeout,
 		ResponseHeaderTimeout:  timeout,
 		MaxResponseHeaderBytes: 1 << 20,
-		// Digests are those of the bytes on the wire.
+		// Digests apply to the bytes on the wire.
 		DisableCompression: true,
-		// Fetches are rare.
+		// Fetches are rare, so connections are not kept.
 		DisableKeepAlives: true,
 	}, nil
 }
 
-// guard refuses requests that are not encrypted, and limits responses.
+// guard refuses requests without TLS, and limits responses.
 type guard struct {
 	next    http.RoundTripper
 	options Options
@@ -102,7 +102,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// blobKey marks the context of requests for a module, whatever their path.
+// blobKey marks the context of requests for a module, independent of their path.
 type blobKey struct{}
 
 func withBlobLimit(request *http.Request) *http.Request {
@@ -121,7 +121,7 @@ func tooLarge(request *http.Request, most int64) error {
 	return Errorf(TooLarge, "the response of %s has more than %d bytes, the maximum", request.URL.Host, most)
 }
 
-// limitedBody ends with an error when it is too large, and when nothing comes for a while.
+// limitedBody returns an error when the body is too large, and when no bytes arrive for a while.
 type limitedBody struct {
 	io.ReadCloser
 	request *http.Request
@@ -165,7 +165,7 @@ func (b *limitedBody) Close() error {
 	return err
 }
 
-// readAll returns an error if the reader has more than that many bytes. what names its content.
+// readAll reads r, and returns an error if it has more than most bytes. The error names the content with what.
 func readAll(r io.Reader, most int64, what string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// throughOthers are the files whose texts are made lines elsewhere, and where.
+// throughOthers are the files whose texts become lines elsewhere, and where.
 var throughOthers = map[string]string{
 	"controllers/credentials/controller.go":        "Metrics.Recorder, which all controllers get, makes every note a line",
 	"controllers/foreigncluster/status.go":         "Controller.set makes every message a line",
@@ -31,8 +31,8 @@ var throughOthers = map[string]string{
 	"vk/resources/status.go":                       "printable.Message, but for the rules of MissingPermission, which are YAML of its own",
 }
 
-// TestWordsOfOthersAreLines finds each place that writes the message of a condition, or the note of an Event. The text is constant, made a
-// line by this package, or its file is in throughOthers.
+// TestWordsOfOthersAreLines finds each place that writes the message of a condition, or the note of an Event. The
+// text must be constant, be made a line by this package, or be written in a file of throughOthers.
 func TestWordsOfOthersAreLines(t *testing.T) {
 	files, found, used := token.NewFileSet(), 0, map[string]bool{}
 	root := filepath.Join("..", "..")
@@ -79,7 +79,7 @@ func isForTests(name string) bool {
 		func(folder string) bool { return strings.HasPrefix(name, folder) })
 }
 
-// The search finds texts that are no lines.
+// The search finds texts that are not lines.
 func TestWordsOfOthersAreFound(t *testing.T) {
 	for code, isBad := range map[string]bool{
 		`metav1.Condition{Type: "A", Message: err.Error()}`:                     true,
@@ -129,7 +129,7 @@ func writtenTexts(n ast.Node) (texts []ast.Expr) {
 	return texts
 }
 
-// isLine reports whether an expression is constant, or the result of a function that makes a line.
+// isLine reports whether an expression is constant, or a call of a function that returns a line.
 func isLine(text ast.Expr) bool {
 	switch text := text.(type) {
 	case *ast.BasicLit:

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printable makes text of others harmless to show: on a terminal, in tables, in Events and in logs.
+// Package printable escapes untrusted text so that it can be shown on a terminal, in tables, in Events and in logs.
 //
-// A terminal obeys some characters: they move the cursor, rename the window, and overwrite what was printed before. Others
-// are invisible, or reverse the direction of writing, so that a text is misread. The author of the text chooses
-// them. They are replaced by their escapes, such as \u001b, in the syntax of JSON: a JSON document keeps its meaning.
+// A terminal obeys some characters: they move the cursor, rename the window, and overwrite earlier output. Others are
+// invisible, or reverse the direction of writing, so that a text is misread. The author of the text chooses them.
+// They are replaced by their escapes, such as \u001b, in the syntax of JSON: a JSON document keeps its meaning.
 package printable
 
 import (
@@ -34,8 +34,8 @@ func Text(text string) string {
 	return out.String()
 }
 
-// Line is Text on one line, without blanks around it: blanks of any kind and number, line breaks and tabs among them, are one space. It can be
-// a cell of a table: a run of blanks would wrap into a further row that its author wrote.
+// Line returns Text on one line, without blanks around it. A run of blanks, including line breaks and tabs, becomes
+// one space. The line can be a cell of a table: a run of blanks would let the author wrap the text into a forged row.
 func Line(text string) string {
 	if isSpaced(text) {
 		return Text(text)
@@ -43,7 +43,8 @@ func Line(text string) string {
 	return Text(strings.Join(strings.FieldsFunc(text, isBlank), " "))
 }
 
-// Indented is Text in which each further line is indented, so that none can be taken for a line of another origin.
+// Indented returns Text with each further line indented, so that no line can be mistaken for a line of another
+// origin.
 func Indented(text string) string { return strings.ReplaceAll(Text(text), "\n", "\n  ") }
 
 // IsLine reports whether Line would change nothing but the number of spaces.
@@ -63,15 +64,16 @@ func isSpaced(text string) bool {
 	return text == "" || before != ' '
 }
 
-// MaxMessage is how many bytes the message of a condition may have, which is what Kubernetes allows.
+// MaxMessage is the maximum number of bytes in the message of a condition. Kubernetes enforces it.
 const MaxMessage = 32 << 10
 
-// Message returns a text as the message of a condition: it is one line, and has MaxMessage bytes at most.
+// Message returns a text as the message of a condition: one line of at most MaxMessage bytes.
 func Message(text string) string { return Shorten(Line(text), MaxMessage) }
 
 const more = " …"
 
-// Shorten returns text, or as much of it as fits into most bytes, in whole characters, and a sign that there was more.
+// Shorten returns text, or as many whole characters of it as fit into most bytes, followed by a sign that the rest is
+// missing.
 func Shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -79,19 +81,21 @@ func Shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(more)], "") + more
 }
 
-// isHarmful reports whether a character is not shown as it is. A new character of a later Unicode version is.
+// isHarmful reports whether a character is escaped. Characters of a Unicode version newer than Go's
+// tables are not escaped.
 func isHarmful(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)
 }
 
-// isBlank reports whether a character leaves a gap, or nothing at all, where it is: a space of any width, a line break, or one of the letters and
-// symbols that have no ink, such as the Hangul fillers and the empty Braille pattern. What Text escapes is none.
+// isBlank reports whether a character is shown as a gap or not at all: a space of any width, a line break, or a
+// letter or symbol without ink, such as the Hangul fillers and the empty Braille pattern. Characters that Text
+// escapes are not blank.
 func isBlank(r rune) bool {
 	const emptyBraille, nullNotehead = '\u2800', '\U0001d159'
 	return unicode.IsSpace(r) || r == emptyBraille || r == nullNotehead || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
-// writeEscape writes a character as JSON does.
+// writeEscape writes the JSON escape of a character.
 func writeEscape(out *strings.Builder, r rune) {
 	if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
 		fmt.Fprintf(out, `\u%04x\u%04x`, high, low)
@@ -100,14 +104,14 @@ func writeEscape(out *strings.Builder, r rune) {
 	fmt.Fprintf(out, `\u%04x`, r)
 }
 
-// Writer writes what Text returns. It is safe for concurrent use.
+// Writer writes its input as Text returns it. It is safe for concurrent use.
 type Writer struct {
 	mu   sync.Mutex
 	out  io.Writer
-	rest []byte // of a character that is not complete
+	rest []byte // beginning of an incomplete character
 }
 
-// NewWriter returns a Writer on top of out.
+// NewWriter returns a Writer that writes to out.
 func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
 
 // Write implements io.Writer.
@@ -123,7 +127,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// incomplete returns how many bytes at the end are the beginning of a character.
+// incomplete returns the number of bytes at the end of text that are the beginning of a character.
 func incomplete(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {

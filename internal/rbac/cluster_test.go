@@ -20,7 +20,7 @@ import (
 
 const tenant = "liqo-tenant-milan"
 
-// A real API server is asked what each identity may do.
+// Access reviews of a real API server check the permissions of each identity.
 func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	client, err := kubernetes.NewForConfig(cluster.Config())
@@ -38,7 +38,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	objects = append(objects, consumer.Objects()...)
 	objects = append(objects, consumer.RemoteNamespace("shop-rome"), consumer.TenantNamespace("liqo-tenant-rome"), consumer.Renewal("liqo-tenant-rome"))
 	authentication := manager.Authentication()
-	objects = append(objects, authentication[len(authentication)-1]) // the role that this binding refers to
+	objects = append(objects, authentication[len(authentication)-1]) // the role of this binding
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
 	for range 2 { // the second time everything exists
@@ -58,7 +58,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	}
 }
 
-// A case reads: may|not VERB RESOURCE[/SUBRESOURCE][.GROUP] [in NAMESPACE] [named NAME].
+// A case has the form: may|not VERB RESOURCE[/SUBRESOURCE][.GROUP] [in NAMESPACE] [named NAME].
 const (
 	kubeletCases = `
 may watch pods

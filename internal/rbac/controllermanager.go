@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// ControllerManager is what the controllers need in all namespaces. The same
-// binary runs on consumers and on providers, and a cluster may be both.
+// ControllerManager returns the permissions that the controllers need in all namespaces. The same binary runs on
+// consumers and on providers, and a cluster may be both.
 func ControllerManager() Role {
 	return Role{
 		Name:    "controller-manager",
@@ -127,8 +127,8 @@ func eventRules() []Rule {
 	}
 }
 
-// ControllerManagerTenant is what the controller manager of a consumer needs
-// in the tenant namespace of one provider, to carry its NamespaceMap there.
+// ControllerManagerTenant returns the permissions that the controller manager of a consumer needs in the tenant
+// namespace of one provider, to copy its NamespaceMap there.
 func ControllerManagerTenant() Role {
 	return Role{
 		Name:    "controller-manager-tenant",
@@ -147,8 +147,8 @@ func ControllerManagerTenant() Role {
 	}
 }
 
-// ControllerManagerProbe is what the controller manager of a provider needs in the tenant namespace of a consumer whose API
-// server it probes, in addition to its heartbeat.
+// ControllerManagerProbe returns the permissions that the controller manager of a provider needs in the tenant
+// namespace of a consumer whose API server it probes, in addition to its heartbeat.
 func ControllerManagerProbe() Role {
 	return Role{
 		Name:    "controller-manager-probe",
@@ -161,9 +161,9 @@ func ControllerManagerProbe() Role {
 	}
 }
 
-// ControllerManagerVirtualNodes is what the controller manager of a consumer needs in addition to run, drain and remove virtual nodes. (The
-// chart's admission policies hold it to nodes that are virtual, to Deployments of virtual kubelets in tenant namespaces, and in what it
-// deletes to what bears the label of a virtual node.)
+// ControllerManagerVirtualNodes returns the additional permissions of the controller manager of a consumer to run,
+// drain and remove virtual nodes. (The chart's admission policies restrict them to virtual nodes, and to Deployments
+// of virtual kubelets in tenant namespaces. Only objects with the label of a virtual node can be deleted.)
 func ControllerManagerVirtualNodes() Role {
 	return Role{
 		Name:    "controller-manager-virtual-nodes",
@@ -192,7 +192,8 @@ func ControllerManagerVirtualNodes() Role {
 	}
 }
 
-// ControllerManagerServingCertificates is what the controller manager needs in addition to approve the serving certificates of virtual kubelets.
+// ControllerManagerServingCertificates returns the additional permissions of the controller manager to approve the
+// serving certificates of virtual kubelets.
 func ControllerManagerServingCertificates() Role {
 	return Role{
 		Name:    "controller-manager-serving-certificates",
@@ -209,7 +210,8 @@ func ControllerManagerServingCertificates() Role {
 	}
 }
 
-// ControllerManagerResourceSlices is what the controller manager needs in addition to create the Quotas of ResourceSlices.
+// ControllerManagerResourceSlices returns the additional permissions of the controller manager to create the Quotas
+// of ResourceSlices.
 func ControllerManagerResourceSlices() Role {
 	return Role{
 		Name:    "controller-manager-resource-slices",
@@ -228,8 +230,9 @@ func ControllerManagerResourceSlices() Role {
 	}
 }
 
-// ControllerManagerAuthentication is what the controller manager of a provider needs in addition to admit consumers that peer with Liqo's protocol. Whoever
-// approves client certificates can become any user of the cluster.
+// ControllerManagerAuthentication returns the additional permissions of the controller manager of a provider to admit
+// consumers that peer with Liqo's protocol. A client that may approve client certificates can become any user of the
+// cluster.
 func ControllerManagerAuthentication() Role {
 	return Role{
 		Name:    "controller-manager-authentication",
@@ -266,7 +269,8 @@ func ControllerManagerAuthentication() Role {
 	}
 }
 
-// ControllerManagerResourceOffers is what the controller manager of a provider needs in addition to publish offers to consumers.
+// ControllerManagerResourceOffers returns the additional permissions of the controller manager of a provider to
+// publish offers to consumers.
 func ControllerManagerResourceOffers() Role {
 	return Role{
 		Name:    "controller-manager-resource-offers",
@@ -283,9 +287,9 @@ func ControllerManagerResourceOffers() Role {
 	}
 }
 
-// ControllerManagerTenantAccess is what the controller manager of a provider needs in addition to create Tenants of consumers that refractctl has
-// admitted, and to enforce them. (The chart's admission policies hold it to restoring the subjects of RoleBindings that exist, and to
-// spec.cordoned of their Quotas.)
+// ControllerManagerTenantAccess returns the additional permissions of the controller manager of a provider to create
+// Tenants of consumers that refractctl has admitted, and to enforce them. (The chart's admission policies restrict
+// them to restoring the subjects of existing RoleBindings, and to spec.cordoned of the consumers' Quotas.)
 func ControllerManagerTenantAccess() Role {
 	return Role{
 		Name:    "controller-manager-tenant-access",
@@ -306,7 +310,8 @@ func ControllerManagerTenantAccess() Role {
 	}
 }
 
-// ControllerManagerResourceRequests is what the controller manager of a consumer needs in addition to answer ResourceSlices that nobody sends.
+// ControllerManagerResourceRequests returns the additional permissions of the controller manager of a consumer to
+// deny ResourceSlices that no controller sends to their provider.
 func ControllerManagerResourceRequests() Role {
 	return Role{
 		Name:    "controller-manager-resource-requests",
@@ -321,8 +326,9 @@ func ControllerManagerResourceRequests() Role {
 	}
 }
 
-// ControllerManagerNodeFailure is what the controller manager needs besides to let the pods of failed nodes go. (The chart's
-// admission policies hold it to pods of ShadowPods that are being deleted already.)
+// ControllerManagerNodeFailure returns the additional permissions of the controller manager to force-delete the pods
+// of failed nodes. (The chart's admission policies restrict them to pods of ShadowPods that are already being
+// deleted.)
 func ControllerManagerNodeFailure() Role {
 	return Role{
 		Name:    "controller-manager-node-failure",
@@ -335,8 +341,9 @@ func ControllerManagerNodeFailure() Role {
 	}
 }
 
-// ControllerManagerPlugins is what the controller manager needs in addition to fetch and store the modules of ReflectionPlugins. (The chart's admission
-// policies let nobody else create, change or delete revisions and modules.)
+// ControllerManagerPlugins returns the additional permissions of the controller manager to fetch and store the
+// modules of ReflectionPlugins. (The chart's admission policies allow no other client to create, change or delete
+// revisions and modules.)
 func ControllerManagerPlugins() Role {
 	return Role{
 		Name:    "controller-manager-plugins",
@@ -355,7 +362,8 @@ func ControllerManagerPlugins() Role {
 	}
 }
 
-// ControllerManagerPluginSources is what the controller manager needs in its own namespace to fetch the modules of ReflectionPlugins.
+// ControllerManagerPluginSources returns the permissions that the controller manager needs in its own namespace to
+// fetch the modules of ReflectionPlugins.
 func ControllerManagerPluginSources() Role {
 	return Role{
 		Name:    "controller-manager-plugin-sources",
@@ -370,8 +378,8 @@ func ControllerManagerPluginSources() Role {
 	}
 }
 
-// ControllerManagerLeaderElection is what replicas of the controller manager
-// need in their own namespace to agree which one works.
+// ControllerManagerLeaderElection returns the permissions that replicas of the controller manager need in their own
+// namespace to elect a leader.
 func ControllerManagerLeaderElection() Role {
 	return Role{
 		Name:    "controller-manager-leader-election",
@@ -388,8 +396,8 @@ func ControllerManagerLeaderElection() Role {
 	}
 }
 
-// ControllerManagerWebhook is what every replica of the controller manager needs
-// in its own namespace to serve the admission webhook.
+// ControllerManagerWebhook returns the permissions that every replica of the controller manager needs in its own
+// namespace to serve the admission webhook.
 func ControllerManagerWebhook() Role {
 	return Role{
 		Name:    "controller-manager-webhook",
@@ -402,16 +410,14 @@ func ControllerManagerWebhook() Role {
 	}
 }
 
-// WebhookName names all that belongs to the admission webhook: its
-// configuration, the Service that leads to it, and the Secret with the
-// authority of its certificates.
+// WebhookName is the name of all objects of the admission webhook: its configuration, its Service, and the Secret
+// with the CA of its certificates.
 const WebhookName = "refract-webhook"
 
-// LeaderElectionID names the lease for which replicas of the controller
-// manager compete. It is Liqo's, so that a Liqo controller manager which is
-// still running keeps ours waiting rather than working beside it.
+// LeaderElectionID is the name of the leader election lease of the controller manager. It is the same as Liqo's, so
+// that our controller manager waits while a Liqo controller manager is still running, instead of working beside it.
 const LeaderElectionID = "66cf253f.ctrlmgr.liqo.io"
 
-// BesideLiqoElectionID names the lease of a controller manager that works
-// beside Liqo's on purpose, which does no offloading then.
+// BesideLiqoElectionID is the name of the lease of a controller manager that intentionally runs beside Liqo's. It
+// does no offloading then.
 const BesideLiqoElectionID = "refract.ctrlmgr.liqo.io"

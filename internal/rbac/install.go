@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Install creates the objects, and updates those that exist already. The
-// client must itself hold what it grants, or the verb escalate.
+// Install creates the objects, and updates existing ones. The client must itself have the permissions that it grants,
+// or the verb escalate.
 func Install(ctx context.Context, client kubernetes.Interface, objects ...Object) error {
 	for _, object := range objects {
 		if err := installOne(ctx, client, object); err != nil {
@@ -40,13 +40,13 @@ func installOne(ctx context.Context, client kubernetes.Interface, object Object)
 	}
 }
 
-// writer is what the typed clients of all four kinds have in common.
+// writer is the common interface of the typed clients of all four kinds.
 type writer[T any] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
 }
 
-// upsert creates first: on a new cluster that is one request per object.
+// upsert first tries to create the object, so that a new cluster needs only one request per object.
 func upsert[T any](ctx context.Context, object T, client writer[T]) error {
 	_, err := client.Create(ctx, object, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -5,14 +5,14 @@ package rbac
 
 import "github.com/refract-project/refract/api/wire"
 
-// The permission by which the chart's admission policies recognise a virtual kubelet. No such resource exists.
+// The permission that identifies a virtual kubelet for the chart's admission policies. The resource does not exist.
 const (
 	MarkerGroup    = "plugins.refract.io"
 	MarkerResource = "virtualkubelets"
 )
 
-// VirtualKubeletLocal is what the virtual kubelet needs in all namespaces of
-// its own cluster, because any namespace may be offloaded.
+// VirtualKubeletLocal returns the permissions that the virtual kubelet needs in all namespaces of its own cluster,
+// because any namespace may be offloaded.
 func VirtualKubeletLocal() Role {
 	return Role{
 		Name:    "virtual-kubelet-local",
@@ -55,10 +55,9 @@ func VirtualKubeletLocal() Role {
 	}
 }
 
-// ReflectedLocal is what VirtualKubeletExtended lacks for one more resource.
-// The status of the provider's copies is brought back by patches of what
-// patched lists, such as "certificates/status". It is granted by those who want
-// the resource reflected, not by the installation.
+// ReflectedLocal returns the permissions that VirtualKubeletExtended lacks for one more resource. The status of the
+// provider's copies is copied back with patches of the resources in patched, such as "certificates/status". The role
+// is granted by users who need the resource reflected, not by the installation.
 func ReflectedLocal(group, resource string, patched ...string) Role {
 	role := VirtualKubeletExtended()
 	role.Rules = []Rule{grant("to reflect "+resource, group, on(resource), do("get", "list", "watch"))}
@@ -68,8 +67,8 @@ func ReflectedLocal(group, resource string, patched ...string) Role {
 	return role
 }
 
-// VirtualKubeletExtended is what the virtual kubelet needs in namespaces that
-// are offloaded to its provider, and has nowhere else.
+// VirtualKubeletExtended returns the permissions that the virtual kubelet needs in namespaces that are offloaded to
+// its provider, and has in no other namespace.
 func VirtualKubeletExtended() Role {
 	return Role{
 		Name:    "virtual-kubelet-extended",
@@ -100,9 +99,9 @@ func VirtualKubeletExtended() Role {
 	}
 }
 
-// VirtualKubeletTokens is what the virtual kubelet needs in addition, in the same
-// role, to let offloaded pods use the API server. The chart leaves it out when
-// no virtual kubelet does, or all of them by Secrets that users made.
+// VirtualKubeletTokens returns additional permissions, in the same role, that the virtual kubelet needs to give
+// offloaded pods access to the API server. The chart omits them if no virtual kubelet does so, or if all of them use
+// Secrets that users have created.
 func VirtualKubeletTokens() Role {
 	return Role{
 		Name:    "virtual-kubelet-tokens",
@@ -115,7 +114,7 @@ func VirtualKubeletTokens() Role {
 	}
 }
 
-// VirtualKubeletNode is what the virtual kubelet may do to its own Node.
+// VirtualKubeletNode returns the permissions of the virtual kubelet for its own Node.
 func VirtualKubeletNode() Role {
 	return Role{
 		Name:    "virtual-kubelet-node",
@@ -130,8 +129,8 @@ func VirtualKubeletNode() Role {
 	}
 }
 
-// VirtualKubeletTenant is what the virtual kubelet needs in the tenant
-// namespace of its provider.
+// VirtualKubeletTenant returns the permissions that the virtual kubelet needs in the tenant namespace of its
+// provider.
 func VirtualKubeletTenant() Role {
 	return Role{
 		Name:    "virtual-kubelet-tenant",
@@ -152,7 +151,7 @@ func VirtualKubeletTenant() Role {
 	}
 }
 
-// VirtualKubeletLease is what the virtual kubelet needs to send heartbeats.
+// VirtualKubeletLease returns the permissions that the virtual kubelet needs to send heartbeats.
 func VirtualKubeletLease() Role {
 	return Role{
 		Name:      "virtual-kubelet-lease",
@@ -168,8 +167,8 @@ func VirtualKubeletLease() Role {
 	}
 }
 
-// VirtualKubeletAuthentication is what the virtual kubelet needs to recognise
-// the client certificate of its API server.
+// VirtualKubeletAuthentication returns the permissions that the virtual kubelet needs to verify the client
+// certificate of its API server.
 func VirtualKubeletAuthentication() Role {
 	return Role{
 		Name:      "virtual-kubelet-authentication",

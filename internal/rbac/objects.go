@@ -14,28 +14,27 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Object is a Role, a ClusterRole, or a binding of one.
+// Object is a Role, a ClusterRole, a RoleBinding or a ClusterRoleBinding.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Kubelet names one virtual kubelet, in its own cluster.
+// Kubelet identifies one virtual kubelet, in its own cluster.
 type Kubelet struct {
-	// Prefix of the roles; empty means DefaultPrefix.
+	// Prefix is the prefix of the roles. Empty means DefaultPrefix.
 	Prefix string
 	// NodeName is the name of the VirtualNode and of its Node.
 	NodeName string
-	// TenantNamespace is where VirtualNode, NamespaceMap and leases are.
+	// TenantNamespace is the namespace of the VirtualNode, the NamespaceMap and the leases.
 	TenantNamespace string
-	// KubeconfigSecret names the Secret there that opens the provider.
+	// KubeconfigSecret is the name of the Secret in TenantNamespace with the kubeconfig for the provider.
 	KubeconfigSecret string
 	// Subject is the identity of the virtual kubelet.
 	Subject rbacv1.Subject
 }
 
-// Objects returns the roles and bindings of the virtual kubelet. The
-// namespaces must exist.
+// Objects returns the roles and bindings of the virtual kubelet. The namespaces must exist.
 func (k Kubelet) Objects() []Object {
 	replace := strings.NewReplacer(NodeNamePlaceholder, k.NodeName, KubeconfigSecretPlaceholder, k.KubeconfigSecret)
 	extended := VirtualKubeletExtended()
@@ -45,7 +44,7 @@ func (k Kubelet) Objects() []Object {
 		shared, own := prefixed(k.Prefix, r.Name), prefixed(k.Prefix, r.Name)+"-"+k.NodeName
 		switch {
 		case r.Name == VirtualKubeletLocal().Name:
-			// The binding bears the name that Liqo gives it.
+			// The binding has the same name as in Liqo.
 			objects = append(objects, r.clusterRole(shared, replace),
 				clusterRoleBinding(prefixed(k.Prefix, "node-"+k.NodeName), shared, k.Subject))
 		case r.Scope == ClusterScope:
@@ -61,34 +60,34 @@ func (k Kubelet) Objects() []Object {
 	return objects
 }
 
-// ExtendedNamespace returns the binding that opens one offloaded namespace to
-// the virtual kubelet. The controller manager makes such bindings by itself.
+// ExtendedNamespace returns the binding that gives the virtual kubelet access to one offloaded namespace. The
+// controller manager creates such bindings itself.
 func (k Kubelet) ExtendedNamespace(namespace string) Object {
 	name := prefixed(k.Prefix, VirtualKubeletExtended().Name)
 	return roleBinding(namespace, name+"-"+k.NodeName, "ClusterRole", name, k.Subject)
 }
 
-// Everywhere returns the binding of the virtual kubelet's role in all namespaces, if no controller binds it in offloaded ones:
-// under the controllers of another implementation.
+// Everywhere returns the binding of the virtual kubelet's role in all namespaces. It is needed if no controller binds
+// the role in offloaded namespaces, because another implementation's controllers run.
 func (k Kubelet) Everywhere() Object {
 	name := prefixed(k.Prefix, VirtualKubeletExtended().Name)
 	return clusterRoleBinding(name+"-"+k.NodeName, name, k.Subject)
 }
 
-// Consumer names one consumer, in the cluster of its provider.
+// Consumer identifies one consumer, in the cluster of its provider.
 type Consumer struct {
-	// Prefix of the roles; empty means DefaultPrefix.
+	// Prefix is the prefix of the roles. Empty means DefaultPrefix.
 	Prefix string
-	// Subject is the identity of the consumer's virtual kubelets; in a
-	// Liqo peering the group named after the consumer's cluster id.
+	// Subject is the identity of the consumer's virtual kubelets. In a Liqo peering it is the group named after the
+	// consumer's cluster ID.
 	Subject rbacv1.Subject
-	// Account is the ServiceAccount with whose tokens the consumer may
-	// authenticate as well; nil for none.
+	// Account is the ServiceAccount whose tokens the consumer may also use to authenticate. nil means that the consumer
+	// has no ServiceAccount.
 	Account *rbacv1.Subject
 }
 
-// Peer returns the consumer with a cluster id, which authenticates with
-// certificates, or with tokens of its ServiceAccount in its tenant namespace.
+// Peer returns the consumer with a cluster ID. It authenticates with certificates, or with tokens of its
+// ServiceAccount in its tenant namespace.
 func Peer(prefix, clusterID string) Consumer {
 	account := ServiceAccount(wire.TenantNamespace(clusterID), wire.ConsumerServiceAccount)
 	return Consumer{Prefix: prefix, Subject: Group(clusterID), Account: &account}
@@ -101,8 +100,8 @@ func (c Consumer) subjects() []rbacv1.Subject {
 	return []rbacv1.Subject{c.Subject, *c.Account}
 }
 
-// Objects returns the ClusterRoles of consumers and the binding of what holds
-// outside their namespaces.
+// Objects returns the ClusterRoles of consumers and the binding of the permissions that apply outside their
+// namespaces.
 func (c Consumer) Objects() []Object {
 	remote, controlPlane, clusterwide := VirtualKubeletRemote(), RemoteControlPlane(), VirtualKubeletRemoteClusterwide()
 	remote.Rules = slices.Concat(remote.Rules, RemoteNetworkPolicies().Rules, RemoteDisruptionBudgets().Rules)
@@ -116,21 +115,22 @@ func (c Consumer) Objects() []Object {
 	}
 }
 
-// RemoteNamespace returns the binding that opens one remote namespace to the
-// consumer. The controller manager makes such bindings by itself.
+// RemoteNamespace returns the binding that gives the consumer access to one remote namespace. The controller manager
+// creates such bindings itself.
 func (c Consumer) RemoteNamespace(namespace string) Object {
 	return c.bind(namespace, VirtualKubeletRemote())
 }
 
-// TenantNamespace returns the binding that opens the consumer's tenant
-// namespace to it.
+// TenantNamespace returns the binding that gives the consumer access to its tenant namespace.
 func (c Consumer) TenantNamespace(namespace string) Object {
 	return c.bind(namespace, RemoteControlPlane())
 }
 
-// Renewal returns the binding with which a consumer that authenticates with certificates asks for the next one in its tenant namespace.
+// Renewal returns the binding that allows a consumer that authenticates with certificates to request its next
+// certificate in its tenant namespace.
 func (c Consumer) Renewal(namespace string) Object {
-	c.Account = nil // which renews its tokens by itself
+	// The ServiceAccount's tokens are renewed by the consumer itself.
+	c.Account = nil
 	return c.bind(namespace, RemoteRenewal())
 }
 
@@ -139,18 +139,17 @@ func (c Consumer) bind(namespace string, r Role) Object {
 	return roleBinding(namespace, name+"-"+c.Subject.Name, "ClusterRole", name, c.subjects()...)
 }
 
-// Manager names the controller manager of a provider.
+// Manager identifies the controller manager of a provider.
 type Manager struct {
-	// Prefix of the roles; empty means DefaultPrefix.
+	// Prefix is the prefix of the roles. Empty means DefaultPrefix.
 	Prefix string
-	// Namespace of the installation, where the leader-election lease is.
+	// Namespace is the namespace of the installation and of the leader election lease.
 	Namespace string
 	// Subject is the identity of the controller manager.
 	Subject rbacv1.Subject
 }
 
-// Objects returns the roles and bindings of the controller manager. The
-// namespace must exist.
+// Objects returns the roles and bindings of the controller manager. The namespace must exist.
 func (m Manager) Objects() []Object {
 	replace := strings.NewReplacer(
 		RemoteRolePlaceholder, prefixed(m.Prefix, VirtualKubeletRemote().Name), ExtendedRolePlaceholder, prefixed(m.Prefix, VirtualKubeletExtended().Name))
@@ -167,8 +166,8 @@ func (m Manager) Objects() []Object {
 	return objects
 }
 
-// Provider returns the role and the binding with which the controller manager
-// of a consumer opens one provider: the kubeconfig in the tenant namespace.
+// Provider returns the role and the binding that allow the controller manager of a consumer to access one provider
+// with the kubeconfig in the tenant namespace.
 func (m Manager) Provider(tenantNamespace, kubeconfigSecret string) []Object {
 	tenant := ControllerManagerTenant()
 	name := prefixed(m.Prefix, tenant.Name) + "-" + kubeconfigSecret
@@ -178,51 +177,57 @@ func (m Manager) Provider(tenantNamespace, kubeconfigSecret string) []Object {
 	}
 }
 
-// Probe returns the role and the binding with which the controller manager of a provider asks the API server of one consumer: the
-// kubeconfig in the tenant namespace.
+// Probe returns the role and the binding that allow the controller manager of a provider to probe the API server of
+// one consumer with the kubeconfig in the tenant namespace.
 func (m Manager) Probe(tenantNamespace string) []Object {
 	probe := ControllerManagerProbe()
 	name := prefixed(m.Prefix, probe.Name)
 	return []Object{probe.role(tenantNamespace, name, strings.NewReplacer()), roleBinding(tenantNamespace, name, "Role", name, m.Subject)}
 }
 
-// VirtualNodes returns the role and the binding with which the controller manager of a consumer runs, drains and removes virtual nodes.
+// VirtualNodes returns the role and the binding that allow the controller manager of a consumer to run, drain and
+// remove virtual nodes.
 func (m Manager) VirtualNodes() []Object {
 	return m.everywhere(ControllerManagerVirtualNodes())
 }
 
-// ServingCertificates returns the role and the binding with which the controller manager approves those of virtual kubelets.
+// ServingCertificates returns the role and the binding that allow the controller manager to approve the serving
+// certificates of virtual kubelets.
 func (m Manager) ServingCertificates() []Object {
 	return m.everywhere(ControllerManagerServingCertificates())
 }
 
-// NodeFailure returns the role and the binding with which the controller manager deletes the pods of failed nodes.
+// NodeFailure returns the role and the binding that allow the controller manager to delete the pods of failed nodes.
 func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())
 }
 
-// ResourceSlices returns the role and the binding with which the controller manager creates the Quotas of ResourceSlices.
+// ResourceSlices returns the role and the binding that allow the controller manager to create the Quotas of
+// ResourceSlices.
 func (m Manager) ResourceSlices() []Object {
 	return m.everywhere(ControllerManagerResourceSlices())
 }
 
-// ResourceOffers returns the role and the binding with which the controller manager of a provider publishes offers to consumers.
+// ResourceOffers returns the role and the binding that allow the controller manager of a provider to publish offers
+// to consumers.
 func (m Manager) ResourceOffers() []Object {
 	return m.everywhere(ControllerManagerResourceOffers())
 }
 
-// TenantAccess returns the role and the binding with which the controller manager of a provider enforces the Tenants of consumers that refractctl has admitted.
+// TenantAccess returns the role and the binding that allow the controller manager of a provider to enforce the
+// Tenants of consumers that refractctl has admitted.
 func (m Manager) TenantAccess() []Object {
 	return m.everywhere(ControllerManagerTenantAccess())
 }
 
-// ResourceRequests returns the role and the binding with which the controller manager of a consumer denies ResourceSlices that nobody sends.
+// ResourceRequests returns the role and the binding that allow the controller manager of a consumer to deny
+// ResourceSlices that no controller sends to their provider.
 func (m Manager) ResourceRequests() []Object {
 	return m.everywhere(ControllerManagerResourceRequests())
 }
 
-// Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that join as Liqo does,
-// and renews the certificates of others.
+// Authentication returns the roles and the binding that allow the controller manager of a provider to admit consumers
+// that join with Liqo's protocol, and to renew the certificates of others.
 func (m Manager) Authentication() []Object {
 	objects := m.everywhere(ControllerManagerAuthentication())
 	for _, role := range []Role{RemoteTenant(), RemoteRenewal()} {
@@ -231,14 +236,16 @@ func (m Manager) Authentication() []Object {
 	return objects
 }
 
-// Plugins returns the roles and the bindings with which the controller manager fetches and stores the modules of plugins. The namespace must exist.
+// Plugins returns the roles and the bindings that allow the controller manager to fetch and store the modules of
+// plugins. The namespace must exist.
 func (m Manager) Plugins() []Object {
 	sources := ControllerManagerPluginSources()
 	name := prefixed(m.Prefix, sources.Name)
 	return append(m.everywhere(ControllerManagerPlugins()), sources.role(m.Namespace, name, strings.NewReplacer()), roleBinding(m.Namespace, name, "Role", name, m.Subject))
 }
 
-// PeeringUsers returns the roles of the users that liqoctl generate peering-user creates, which binds them. The namespace must exist.
+// PeeringUsers returns the roles of the users that liqoctl generate peering-user creates. The command itself binds
+// them. The namespace must exist.
 func (m Manager) PeeringUsers() []Object {
 	tenant, installation, none := PeeringUserTenant(), PeeringUserInstallation(), strings.NewReplacer()
 	return []Object{tenant.clusterRole(prefixed(m.Prefix, tenant.Name), none), installation.role(m.Namespace, prefixed(m.Prefix, installation.Name), none)}

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// The bounds below hold for every identity, whatever is added later.
+// The limits below apply to every identity and to roles that are added later.
 func TestEveryRuleIsBounded(t *testing.T) {
 	for _, role := range Roles() {
 		if role.Purpose == "" || role.Scope == "" || len(role.Rules) == 0 {
@@ -26,10 +26,13 @@ func TestEveryRuleIsBounded(t *testing.T) {
 				t.Errorf("%s: the reason %q does not continue the sentence \"granted to …\"", role.Name, rule.Reason)
 			}
 			if role.Name == PeeringUserInstallation().Name && slices.Equal(rule.Resources, []string{"configmaps"}) && slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) {
-				continue // a user of an administrator, not a process; liqoctl lists the ConfigMaps of the installation by a label
+				// The role is for an administrator's user. liqoctl lists the ConfigMaps of the installation by a label.
+				continue
 			}
 			if role.Name == ControllerManagerPluginSources().Name && role.Scope == NamespaceScope && isSourceOfPlugins(rule.PolicyRule) {
-				continue // users of an administrator choose the names; the role is off by default, and in the namespace of the installation
+				// Users of an administrator choose the names. The role is off by default, and only applies in the
+				// namespace of the installation.
+				continue
 			}
 			for _, problem := range excessive(role.Scope, rule.PolicyRule) {
 				t.Errorf("%s: %s in %+v", role.Name, problem, rule.PolicyRule)
@@ -38,15 +41,16 @@ func TestEveryRuleIsBounded(t *testing.T) {
 	}
 }
 
-// isSourceOfPlugins reports whether a rule is one of the two with which the sources of declared plugins are read: no Secret is listed or watched.
+// isSourceOfPlugins reports whether a rule is one of the two rules that permit reading the sources of declared
+// plugins. No Secret is listed or watched.
 func isSourceOfPlugins(rule rbacv1.PolicyRule) bool {
 	return slices.Equal(rule.Resources, []string{"configmaps"}) && slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) ||
 		slices.Equal(rule.Resources, []string{"secrets"}) && slices.Equal(rule.Verbs, []string{"get"})
 }
 
-// excessive returns what a rule grants that none of our processes may have.
+// excessive returns the permissions of a rule that none of our processes may have.
 func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
-	// Configuration is read and written only where a namespace of one consumer is offloaded to another.
+	// Secrets and ConfigMaps are read and written only in namespaces that one consumer has offloaded to another cluster.
 	reflected := scope == ExtendedScope || scope == ConsumerScope
 	named := len(rule.ResourceNames) > 0
 	for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs} {
@@ -59,7 +63,7 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, "the verb "+verb)
 		}
 	}
-	// Whoever reads rights or takes them away gives none; which ones may be taken is for admission to say.
+	// A client that reads or deletes roles grants no permissions. Admission policies limit which roles may be deleted.
 	takesAway := !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return verb != "get" && verb != "list" && verb != "delete" })
 	if slices.Contains(rule.Resources, "clusterroles") && !takesAway && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
 		problems = append(problems, "more of clusterroles than to bind named ones, or to read or delete them")
@@ -72,9 +76,10 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, resource+" without a name")
 		}
 	}
-	// So are tokens: they are issued for the pods that are offloaded from there, and can only be issued.
+	// Tokens are restricted in the same way: they are only created, and only for the pods that are offloaded from the
+	// namespace.
 	tokens, toCreate := slices.Contains(rule.Resources, "serviceaccounts/token"), slices.Equal(rule.Verbs, []string{"create"})
-	// A consumer renews its own.
+	// A consumer renews its own tokens.
 	own := scope == ConsumerScope && slices.Equal(rule.ResourceNames, []string{wire.ConsumerServiceAccount})
 	if tokens && (!toCreate || scope != ExtendedScope && !own) {
 		problems = append(problems, "serviceaccounts/token")

@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// VirtualKubeletRemote is what a consumer may do in its remote namespaces on the
-// provider, and nowhere else.
+// VirtualKubeletRemote returns the permissions of a consumer in its remote namespaces on the provider. They apply in
+// no other namespace.
 func VirtualKubeletRemote() Role {
 	return Role{
 		Name:    "virtual-kubelet-remote",
@@ -43,8 +43,8 @@ func VirtualKubeletRemote() Role {
 	}
 }
 
-// RemoteNetworkPolicies lets a consumer isolate its pods. Its rules are part of the role VirtualKubeletRemote; the chart omits them for a provider
-// that isolates remote namespaces itself.
+// RemoteNetworkPolicies allows a consumer to isolate its pods. Its rules are part of the role VirtualKubeletRemote.
+// The chart omits them for a provider that isolates remote namespaces itself.
 func RemoteNetworkPolicies() Role {
 	return Role{
 		Name:    "remote-network-policies",
@@ -57,8 +57,8 @@ func RemoteNetworkPolicies() Role {
 	}
 }
 
-// RemoteDisruptionBudgets lets a consumer limit evictions of its pods. Its rules are part of the role VirtualKubeletRemote; the chart omits them for a
-// provider that must be able to drain its nodes at any time.
+// RemoteDisruptionBudgets allows a consumer to limit evictions of its pods. Its rules are part of the role
+// VirtualKubeletRemote. The chart omits them for a provider that must be able to drain its nodes at any time.
 func RemoteDisruptionBudgets() Role {
 	return Role{
 		Name:    "remote-disruption-budgets",
@@ -71,8 +71,8 @@ func RemoteDisruptionBudgets() Role {
 	}
 }
 
-// ReflectedRemote is what VirtualKubeletRemote lacks for one more resource. It
-// is granted by providers that want to take the resource.
+// ReflectedRemote returns the permissions that VirtualKubeletRemote lacks for one more resource. Providers that
+// accept the resource grant them.
 func ReflectedRemote(group, resource string) Role {
 	role := VirtualKubeletRemote()
 	role.Rules = []Rule{grant("to reflect "+resource+", by server-side apply",
@@ -80,9 +80,8 @@ func ReflectedRemote(group, resource string) Role {
 	return role
 }
 
-// DefinitionsRemote is what VirtualKubeletRemoteClusterwide lacks for a consumer
-// that may bring definitions of resources along. Whoever grants it lets the
-// consumer add to the API of the whole cluster.
+// DefinitionsRemote returns the permissions that VirtualKubeletRemoteClusterwide lacks for a consumer that may
+// install CRDs. They allow the consumer to extend the API of the whole cluster.
 func DefinitionsRemote() Role {
 	role := VirtualKubeletRemoteClusterwide()
 	role.Rules = []Rule{grant("to copy CustomResourceDefinitions (create cannot be restricted by name)",
@@ -90,8 +89,7 @@ func DefinitionsRemote() Role {
 	return role
 }
 
-// VirtualKubeletRemoteClusterwide is what a consumer may do in the provider's
-// cluster at large.
+// VirtualKubeletRemoteClusterwide returns the permissions of a consumer in the whole cluster of the provider.
 func VirtualKubeletRemoteClusterwide() Role {
 	return Role{
 		Name:    "virtual-kubelet-remote-clusterwide",
@@ -104,8 +102,7 @@ func VirtualKubeletRemoteClusterwide() Role {
 	}
 }
 
-// RemoteControlPlane is what a consumer may do in its tenant namespace on the
-// provider.
+// RemoteControlPlane returns the permissions of a consumer in its tenant namespace on the provider.
 func RemoteControlPlane() Role {
 	return Role{
 		Name:    "remote-controlplane",
@@ -128,8 +125,8 @@ func RemoteControlPlane() Role {
 	}
 }
 
-// RemoteTenant is what a consumer that has joined with a Tenant may do in its tenant namespace on the provider. What it asks for it may
-// write; the answers, in the status, are the provider's.
+// RemoteTenant returns the permissions, in its tenant namespace on the provider, of a consumer that has joined with a
+// Tenant. The consumer may write its requests. Only the provider may write the answers in their status.
 func RemoteTenant() Role {
 	return Role{
 		Name:    "remote-tenant",
@@ -144,7 +141,8 @@ func RemoteTenant() Role {
 	}
 }
 
-// RemoteRenewal is what a consumer needs besides, in its tenant namespace, where the provider renews its client certificate.
+// RemoteRenewal returns the additional permissions that a consumer needs in its tenant namespace if the provider
+// renews its client certificate.
 func RemoteRenewal() Role {
 	return Role{
 		Name:    "remote-renewal",
@@ -162,8 +160,8 @@ func RemoteRenewal() Role {
 // PeeringUserComponent labels the two roles of peering users. liqoctl fails unless it finds exactly one of each kind.
 const PeeringUserComponent = "peering-user"
 
-// PeeringUserTenant has the permissions, in the tenant namespace of a consumer, of the user that liqoctl generate peering-user creates for its
-// administrator.
+// PeeringUserTenant returns the permissions, in the tenant namespace of a consumer, of the user that liqoctl generate
+// peering-user creates for the consumer's administrator.
 func PeeringUserTenant() Role {
 	return Role{
 		Name:    "peering-user-tenant-ns",
@@ -180,7 +178,7 @@ func PeeringUserTenant() Role {
 	}
 }
 
-// PeeringUserInstallation has the permissions of this user in the namespace of the installation.
+// PeeringUserInstallation returns the permissions of this user in the namespace of the installation.
 func PeeringUserInstallation() Role {
 	return Role{
 		Name:    "peering-user-liqo-ns",

@@ -10,41 +10,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DefaultPrefix stands before the names of all roles, as in a Liqo installation.
+// DefaultPrefix is the prefix of the names of all roles, as in a Liqo installation.
 const DefaultPrefix = "liqo"
 
-// Placeholders of resource names that only an installation knows. They are
-// replaced when a Role becomes an object, by Go here and by the chart's
-// templates there.
+// Placeholders stand for names that only an installation knows. They are replaced when a Role becomes an object, by
+// this package and by the chart's templates.
 const (
 	// NodeNamePlaceholder is replaced with the name of the virtual node.
 	NodeNamePlaceholder = "$(NODE_NAME)"
-	// KubeconfigSecretPlaceholder is replaced with the name of the Secret that opens the provider.
+	// KubeconfigSecretPlaceholder is replaced with the name of the Secret that contains the kubeconfig for the provider.
 	KubeconfigSecretPlaceholder = "$(KUBECONFIG_SECRET)"
-	// RemoteRolePlaceholder is replaced with the name of the role VirtualKubeletRemote, prefix included.
+	// RemoteRolePlaceholder is replaced with the name of the role VirtualKubeletRemote, including the prefix.
 	RemoteRolePlaceholder = "$(REMOTE_ROLE)"
-	// TenantRolePlaceholder is replaced with the name of the role RemoteTenant, prefix included.
+	// TenantRolePlaceholder is replaced with the name of the role RemoteTenant, including the prefix.
 	TenantRolePlaceholder = "$(TENANT_ROLE)"
-	// ControlPlaneRolePlaceholder is replaced with the name of the role RemoteControlPlane, prefix included.
+	// ControlPlaneRolePlaceholder is replaced with the name of the role RemoteControlPlane, including the prefix.
 	ControlPlaneRolePlaceholder = "$(CONTROL_PLANE_ROLE)"
-	// RenewalRolePlaceholder is replaced with the name of the role RemoteRenewal, prefix included.
+	// RenewalRolePlaceholder is replaced with the name of the role RemoteRenewal, including the prefix.
 	RenewalRolePlaceholder = "$(RENEWAL_ROLE)"
-	// ExtendedRolePlaceholder is replaced with the name of the role VirtualKubeletExtended, prefix included.
+	// ExtendedRolePlaceholder is replaced with the name of the role VirtualKubeletExtended, including the prefix.
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
 )
 
-// Scope is where the rules of a Role apply.
+// Scope selects the namespaces where the rules of a Role apply.
 type Scope string
 
 const (
-	// ClusterScope: everywhere, through a ClusterRoleBinding.
+	// ClusterScope applies the rules in all namespaces, through a ClusterRoleBinding.
 	ClusterScope Scope = "Cluster"
-	// ConsumerScope: in namespaces of one consumer, through a RoleBinding in
-	// each to one ClusterRole.
+	// ConsumerScope applies the rules in the namespaces of one consumer, through a RoleBinding in each of them to one
+	// ClusterRole.
 	ConsumerScope Scope = "Consumer"
-	// ExtendedScope: in namespaces that are offloaded, likewise.
+	// ExtendedScope applies the rules in offloaded namespaces, through RoleBindings like ConsumerScope.
 	ExtendedScope Scope = "Extended"
-	// NamespaceScope: in the one namespace of a Role.
+	// NamespaceScope applies the rules in the one namespace of a Role.
 	NamespaceScope Scope = "Namespace"
 )
 
@@ -57,14 +56,13 @@ type Rule struct {
 
 // Role is a set of rules under one name.
 type Role struct {
-	// Name without the prefix of the installation.
+	// Name is the name without the prefix of the installation.
 	Name string
-	// Purpose is the holder of the role and its use.
+	// Purpose describes the holder of the role and its use.
 	Purpose string
-	// Scope says where the rules hold.
+	// Scope selects the namespaces where the rules apply.
 	Scope Scope
-	// Namespace of a Role of NamespaceScope; empty when the installation
-	// chooses it.
+	// Namespace is the namespace of a Role of NamespaceScope. It is empty if the installation chooses it.
 	Namespace string
 	// Rules, each with its reason.
 	Rules []Rule
@@ -79,8 +77,7 @@ func Roles() []Role {
 	}
 }
 
-// Named returns the name under which an installation with that prefix has the
-// role; empty means DefaultPrefix.
+// Named returns the name of the role in an installation with the given prefix. Empty means DefaultPrefix.
 func (r Role) Named(prefix string) string { return prefixed(prefix, r.Name) }
 
 // PolicyRules returns the rules with their placeholders replaced.
@@ -96,29 +93,28 @@ func (r Role) PolicyRules(replace *strings.Replacer) []rbacv1.PolicyRule {
 	return rules
 }
 
-// grant is the short form in which the rules of this package are written. A
-// resource may name a subresource, as in RBAC itself.
+// grant returns a Rule. A resource may include a subresource, as in RBAC itself.
 func grant(reason, group string, resources, verbs []string, names ...string) Rule {
 	return Rule{Reason: reason, PolicyRule: rbacv1.PolicyRule{
 		APIGroups: []string{group}, Resources: resources, Verbs: verbs, ResourceNames: names,
 	}}
 }
 
-// on and do name the resources and the verbs of a grant.
+// on and do label the resources and the verbs of a grant.
 func on(resources ...string) []string { return resources }
 func do(verbs ...string) []string     { return verbs }
 
-// User is the subject for a client certificate's common name.
+// User returns the subject for a client certificate's common name.
 func User(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-// Group is the subject for a client certificate's organisation.
+// Group returns the subject for a client certificate's organisation.
 func Group(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-// ServiceAccount is the subject for a service account.
+// ServiceAccount returns the subject for a service account.
 func ServiceAccount(namespace, name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }

@@ -70,8 +70,8 @@ const (
 	ManagedBy      = wire.ManagedByRefractctl
 )
 
-// listManagers returns the Deployments of the controller managers of all installations. Their name label is "refract" beside
-// Liqo and in older versions, and otherwise "controller-manager", which Liqo's tools select.
+// listManagers returns the Deployments of the controller managers of all installations. Their name label is "refract"
+// beside Liqo and in older versions, and otherwise "controller-manager", which Liqo's tools select.
 func listManagers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
 	named, err := labels.NewRequirement(nameLabel, selection.In, []string{chartName, controllerManager})
 	if err != nil {

@@ -45,7 +45,8 @@ func (i *Installer) checkDowngrade(config *action.Configuration, chart *chartv2.
 		i.Name, i.Namespace, last.Chart.Metadata.Version, chart.Metadata.Version, last.Chart.Metadata.Version)
 }
 
-// isEarlier reports whether one version is earlier than another one. It returns false if either is not a semantic version.
+// isEarlier reports whether one version is earlier than another one. It returns false if either is not a semantic
+// version.
 func isEarlier(own, other string) bool {
 	parsed, err := version.ParseSemantic(own)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// latest revision of the release.
+// latest returns the latest revision of the release.
 func latest(t *testing.T, i *installer) int {
 	t.Helper()
 	config, err := i.newConfiguration()
@@ -26,7 +26,7 @@ func latest(t *testing.T, i *installer) int {
 	return history[len(history)-1].Version
 }
 
-// The id of a cluster stays as long as it has peers, which know it by that.
+// The ID of a cluster stays as long as it has peers, which identify it by that ID.
 func TestInstallKeepsTheIDOfAJoinedCluster(t *testing.T) {
 	install(t, "kept", "refract", "rome")
 	i := newInstaller(t, "kept", "refract")
@@ -62,7 +62,7 @@ func TestInstallKeepsTheIDOfAJoinedCluster(t *testing.T) {
 	assert.Equal(t, "turin", found.ClusterID)
 }
 
-// An older program does not replace what a newer one has installed without AllowDowngrade.
+// An older program does not replace the release of a newer program without AllowDowngrade.
 func TestInstallRefusesADowngrade(t *testing.T) {
 	install(t, "newer", "refract", "rome")
 	i := newInstaller(t, "newer", "refract")

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m, &cluster, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}))
 }
 
-// installer of a release, with what it says. Each has a client of its own, as each process has: what is installed changes.
+// installer is the Installer of a release, with its progress lines. Each has a client of its own, like each process,
+// because the installed CRDs change.
 type installer struct {
 	*Installer
 	said []string
@@ -54,10 +55,10 @@ func newInstaller(t *testing.T, namespace, name string) *installer {
 	return i
 }
 
-// texts is everything that was said.
+// texts returns all progress lines.
 func (i *installer) texts() string { return strings.Join(i.said, "\n") }
 
-// valuesFor are the values that an installation needs.
+// valuesFor returns the values that an installation needs.
 func valuesFor(id string) map[string]any {
 	image := func(name string) map[string]any {
 		return map[string]any{"image": map[string]any{"name": "registry.example.com/refract/" + name}}
@@ -68,7 +69,7 @@ func valuesFor(id string) map[string]any {
 	}
 }
 
-// install a release, until the end of the test.
+// install installs a release until the end of the test.
 func install(t *testing.T, namespace, name, id string) {
 	t.Helper()
 	_, err := newInstaller(t, namespace, name).Install(t.Context(), valuesFor(id))
@@ -78,7 +79,7 @@ func install(t *testing.T, namespace, name, id string) {
 	})
 }
 
-// create an object, until the end of the test.
+// create creates objects until the end of the test.
 func create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	c := newInstaller(t, "", "").Client
@@ -88,7 +89,8 @@ func create(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// tenant is the tenant namespace of a peer. Namespaces take a while to be deleted: each test has peers of its own.
+// tenant returns the tenant namespace of a peer. Each test has peers of its own, because namespaces take a while to
+// be deleted.
 func tenant(peer string, labels ...string) *corev1.Namespace {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: wire.TenantNamespace(peer), Labels: map[string]string{
 		wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: peer}}}

@@ -54,8 +54,8 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	return nil
 }
 
-// checkRemovable fails if the cluster has an installation other than this release, because success would be misleading, and
-// its CRDs are in use. there reports whether the release exists.
+// checkRemovable fails if the cluster has an installation other than this release, because success would be
+// misleading, and its CRDs are in use. there reports whether the release exists.
 func (i *Installer) checkRemovable(ctx context.Context, there, withCRDs bool) error {
 	found, err := listManagers(ctx, i.Client)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// crds counts the CRDs of the chart that are in the cluster.
+// crds returns the number of CRDs of the chart in the cluster.
 func crds(t *testing.T) (count int) {
 	t.Helper()
 	names, err := Definitions()
@@ -40,7 +40,8 @@ func crds(t *testing.T) (count int) {
 	return count
 }
 
-// Uninstalling a release that does not exist is no success while there is another one, whose CRDs stay. Without any it is.
+// Uninstalling a release that does not exist fails while there is another release, whose CRDs stay. It succeeds if no
+// release exists.
 func TestUninstallNamesTheOtherRelease(t *testing.T) {
 	_, err := newInstaller(t, "liqo", "refract").Install(t.Context(), valuesFor("rome"))
 	require.NoError(t, err)
@@ -54,7 +55,7 @@ func TestUninstallNamesTheOtherRelease(t *testing.T) {
 	}
 	assert.Equal(t, before, crds(t))
 
-	// What is not of Helm is not to be removed with Helm.
+	// An installation without a Helm release is not removed with Helm.
 	byHand := &appsv1.Deployment{}
 	right := newInstaller(t, "liqo", "refract")
 	require.NoError(t, right.Client.Get(t.Context(), client.ObjectKey{Namespace: "liqo", Name: "refract-controller-manager"}, byHand))
@@ -83,7 +84,8 @@ func TestUninstallNamesTheOtherRelease(t *testing.T) {
 	install(t, "liqo", "refract", "rome") // the other tests need the CRDs
 }
 
-// Whatever needs the controllers is a use: also peers without any load. Objects of users are one if the CRDs are to be deleted.
+// All objects that need the controllers count as uses, including peers without any load. User objects count if the
+// CRDs are deleted.
 func TestUninstallListsWhatIsInUse(t *testing.T) {
 	uses := func(withCRDs bool) []string {
 		t.Helper()
@@ -143,7 +145,7 @@ func TestUninstallListsWhatIsInUse(t *testing.T) {
 	}, uses(true))
 }
 
-// unreadable is an API server that fails from a number of reads of CRDs on.
+// unreadable is an API server whose reads of CRDs fail after a number of reads.
 type unreadable struct {
 	client.Client
 	reads int
@@ -160,7 +162,7 @@ func (u *unreadable) Get(ctx context.Context, key client.ObjectKey, object clien
 	return u.Client.Get(ctx, key, object, options...)
 }
 
-// An error is no reason to say that the CRDs belong to Liqo.
+// An error must not lead to the conclusion that the CRDs belong to Liqo.
 func TestUninstallDoesNotTakeAnErrorForLiqo(t *testing.T) {
 	for reads := range 2 {
 		i := newInstaller(t, "nowhere", "refract")

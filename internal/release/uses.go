@@ -177,9 +177,9 @@ func (i *Installer) findUses(ctx context.Context, found *listing, uses []use, sk
 	return nil
 }
 
-// findPeerings adds the tenant namespaces of peerings that refractctl has created and that have no other listed objects,
-// like those of a consumer without offloaded namespaces, or of a provider without a virtual node. Liqo leaves such
-// namespaces without any access behind.
+// findPeerings adds the tenant namespaces of peerings that refractctl has created and that have no other listed
+// objects, such as the tenant namespace of a consumer without offloaded namespaces, or of a provider without a
+// virtual node. Liqo leaves such namespaces without any access behind.
 func (i *Installer) findPeerings(ctx context.Context, found *listing) error {
 	tenants := &corev1.NamespaceList{}
 	if err := i.Client.List(ctx, tenants, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}); err != nil {

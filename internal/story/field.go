@@ -34,7 +34,7 @@ func Check(object map[string]any, condition string) error {
 	return nil
 }
 
-// lookUp returns the value at a path; see the package for paths.
+// lookUp returns the value at a path. See the package for paths.
 func lookUp(value any, path string) (any, error) {
 	for rest := path; rest != ""; {
 		end := strings.IndexAny(rest, ".[/")
@@ -63,7 +63,7 @@ func lookUp(value any, path string) (any, error) {
 	return value, nil
 }
 
-// pick returns the element of a list that is called so, or has that place, or nil.
+// pick returns the element of a list with the given name or index, or nil.
 func pick(list any, name string) any {
 	elements, _ := list.([]any)
 	if at, err := strconv.Atoi(name); err == nil {

@@ -25,16 +25,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Side is a cluster of a story, as its administrator sees it.
+// Side is a cluster of a story, with the access of its administrator.
 type Side struct {
-	Namespace string          // of what is named without one
-	Writes    func() []string // what the tested has written so far; nil: not known
+	Namespace string          // the default of object names
+	Writes    func() []string // writes of the tested processes so far; nil: not known
 
 	client dynamic.Interface
 	mapper meta.RESTMapper
 }
 
-// NewSide opens a cluster.
+// NewSide returns a Side for a cluster.
 func NewSide(config *rest.Config, namespace string, writes func() []string) (*Side, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Side) resource(gvr schema.GroupVersionResource, namespace string) (dyna
 	return s.client.Resource(gvr).Namespace(namespace), nil
 }
 
-// Get returns what "KIND/NAME" or "KIND/NAMESPACE/NAME" names.
+// Get returns the object named "KIND/NAME" or "KIND/NAMESPACE/NAME".
 func (s *Side) Get(ctx context.Context, what string) (*unstructured.Unstructured, error) {
 	resource, name, err := s.of(what)
 	if err != nil {

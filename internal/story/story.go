@@ -25,19 +25,19 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// Stage is where a story plays.
+// Stage contains the clusters, files and commands of a story.
 type Stage struct {
-	Sides map[string]*Side // by what the story calls them
-	Home  string           // the side that has the Events
+	Sides map[string]*Side // keys are the names in the story
+	Home  string           // the side with the Events
 	Vars  map[string]string
-	// Files of every story, in addition to its own.
+	// Files are added to the files of every story.
 	Files    fs.FS
-	Commands map[string]Command // in addition to those of the package
-	// Alone stages play one story after the other.
+	Commands map[string]Command // in addition to the commands of the package
+	// Alone plays the stories one after the other.
 	Alone bool
 	// Settle waits until all pending reactions have happened.
 	Settle func()
-	// Wait calls a check until it returns nil, or gives up with its last error; testenv.Wait when nil.
+	// Wait calls a check until it returns nil, or gives up with its last error. The default is testenv.Wait.
 	Wait func(check func() error) error
 }
 
@@ -117,19 +117,19 @@ func (p *play) run(t testscript.T, file string) {
 	})
 }
 
-// inPlace lets testscript use a test that runs already.
+// inPlace lets testscript use a running test.
 type inPlace struct{ *testing.T }
 
 // Run implements testscript.T.
 func (t inPlace) Run(_ string, f func(testscript.T)) { f(t) }
 
-// Parallel implements testscript.T: whether the test is was decided.
+// Parallel implements testscript.T. The test has already chosen whether it is parallel.
 func (inPlace) Parallel() {}
 
 // Verbose implements testscript.T.
 func (inPlace) Verbose() bool { return testing.Verbose() }
 
-// alone is a testscript.T of a program.
+// alone is a testscript.T outside of a test.
 type alone struct {
 	log    func(string)
 	failed bool

@@ -16,10 +16,12 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// AnnotationPrefix is the prefix of the annotations, on tenant and remote namespaces, that set the limits of one consumer.
+// AnnotationPrefix is the prefix of the annotations, on tenant and remote namespaces, that set the limits of one
+// consumer.
 const AnnotationPrefix = "tenants.refract.io/"
 
-// Limits are the values of all settings. The zero value has the defaults of the table. Limits are immutable and safe for concurrent use.
+// Limits are the values of all settings. The zero value has the defaults of the table. Limits are immutable and safe
+// for concurrent use.
 type Limits struct {
 	values map[string]string
 }
@@ -38,8 +40,9 @@ func New(values map[string]string) (Limits, error) {
 	return Limits{values: maps.Clone(values)}, nil
 }
 
-// With returns the limits with the values of a namespace's annotations in place of its own. A value that is not valid is
-// reported in the error and does not apply; the other ones do. Annotations of unknown settings are ignored: a later version may know them.
+// With returns the limits with the values of a namespace's annotations in place of its own. An invalid value is
+// reported in the error and does not apply. The other values do. Annotations of unknown settings are ignored, because
+// a later version may define them.
 func (l Limits) With(annotations map[string]string) (Limits, error) {
 	values := maps.Clone(l.values)
 	var invalid []string
@@ -68,7 +71,7 @@ func (l Limits) With(annotations map[string]string) (Limits, error) {
 	return Limits{values: values}, nil
 }
 
-// Annotations returns those of the annotations that set limits, nil if there are none.
+// Annotations returns the annotations that set limits, or nil if there are none.
 func Annotations(annotations map[string]string) map[string]string {
 	var found map[string]string
 	for key, value := range annotations {
@@ -82,7 +85,7 @@ func Annotations(annotations map[string]string) map[string]string {
 	return found
 }
 
-// text returns the value of the setting as a flag has it.
+// text returns the value of the setting in the form of the flag.
 func (l Limits) text(s *Setting) string {
 	if value, ok := l.values[s.Name]; ok {
 		return value
@@ -93,7 +96,8 @@ func (l Limits) text(s *Setting) string {
 // List returns the entries of a setting of kind Globs or Names.
 func (l Limits) List(s *Setting) []string { return entries(l.text(s)) }
 
-// Matches reports whether an entry of a setting of kind Globs or Names matches the text. "*" in an entry stands for any number of characters.
+// Matches reports whether an entry of a setting of kind Globs or Names matches the text. "*" in an entry stands for
+// any number of characters.
 func (l Limits) Matches(s *Setting, text string) bool {
 	return slices.ContainsFunc(globsOf(l.text(s)), func(g glob) bool { return g.matches(text) })
 }
@@ -149,7 +153,8 @@ func entries(text string) []string {
 // glob is an entry of a list, cut at its asterisks.
 type glob []string
 
-// matches reports whether the parts stand in the text, the first one at its beginning and the last one at its end.
+// matches reports whether the parts occur in the text in order, the first one at its beginning and the last one at
+// its end.
 func (g glob) matches(text string) bool {
 	first, last := g[0], g[len(g)-1]
 	if len(g) == 1 {
@@ -169,8 +174,9 @@ func (g glob) matches(text string) bool {
 	return true
 }
 
-// lists has the entries of lists, by the text of the list: as many as administrators write. The keys of each pod are compared with lists of a
-// hundred entries, so these are not parsed each time.
+// lists caches the parsed entries of lists, by the text of the list. Its size is limited by the number of lists that
+// administrators write. The keys of each pod are compared with lists of a hundred entries, so the lists are not
+// parsed each time.
 var lists sync.Map
 
 func globsOf(list string) []glob {

@@ -93,7 +93,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// An ordinary pod has some ten labels and annotations, none of which is denied.
+// An ordinary pod has about ten labels and annotations. None of them is denied.
 func BenchmarkDeniedAnnotation(b *testing.B) {
 	var limits Limits
 	for b.Loop() {

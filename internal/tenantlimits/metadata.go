@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The settings of labels and annotations, of every object that a consumer writes.
+// The settings of labels and annotations apply to every object that a consumer writes.
 var (
 	DeniedLabels = &Setting{Name: "denied-labels", Kind: Globs, Default: strings.Join(trustedLabels, ","),
 		Help: "keys of labels that objects of consumers must not have"}
@@ -32,7 +32,7 @@ func (l Limits) DeniesAnnotation(key string) bool {
 	return l.Matches(DeniedAnnotations, key) && !l.Matches(AllowedAnnotations, key)
 }
 
-// trustedLabels are labels that components of clusters obey without asking who has set them.
+// trustedLabels are labels that components of clusters obey regardless of the client that has set them.
 var trustedLabels = slices.Concat(
 	// Policy engines: exemptions, and clones of other namespaces.
 	[]string{"admission.gatekeeper.sh/*", "openpolicyagent.org/*", "generate.kyverno.io/*"},
@@ -44,7 +44,7 @@ var trustedLabels = slices.Concat(
 	[]string{"argocd.argoproj.io/secret-type", "grafana_*", "admission.datadoghq.com/*", "velero.io/*"},
 )
 
-// trustedAnnotations are annotations that components of clusters obey without asking who has set them.
+// trustedAnnotations are annotations that components of clusters obey regardless of the client that has set them.
 var trustedAnnotations = slices.Concat(
 	// Kubelets and schedulers: static pods, and constraints of old versions.
 	[]string{"kubernetes.io/config.*", "scheduler.alpha.kubernetes.io/*"},

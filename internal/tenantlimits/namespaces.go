@@ -17,8 +17,8 @@ var (
 
 var namespaceSettings = []*Setting{MaxNamespaces, NamespaceNames, ReservedNamespaces}
 
-// addOnNamespaces are the namespaces into which add-ons of clusters are usually installed. A consumer that got one of these names would have
-// rights in the namespace when the add-on is installed into it.
+// addOnNamespaces are the namespaces into which cluster add-ons are usually installed. A consumer whose namespace has
+// one of these names would have permissions in it when the add-on is installed later.
 var addOnNamespaces = []string{
 	"*-system", "*-operator", "*-operators", "addons", "ambassador", "amazon-*", "argo", "argo-*", "argocd", "aws-*", "azure-*", "backstage", "calico-*", "capi-*",
 	"cattle-*", "cdi", "cert-manager", "cert-manager-*", "chaos-mesh", "cilium", "cilium-*", "cis-*", "cnpg-*", "config-management-*", "consul", "crossplane", "crossplane-*",

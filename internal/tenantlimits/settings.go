@@ -21,17 +21,18 @@ import (
 type Kind string
 
 const (
-	// Globs is a list of names, separated by commas, in which * stands for any number of characters. Empty matches nothing.
+	// Globs is a list of names, separated by commas. "*" in a name stands for any number of characters. An empty list
+	// matches nothing.
 	Globs Kind = "globs"
-	// Names is a list of names, separated by commas, without wildcards. Empty matches nothing.
+	// Names is a list of names, separated by commas, without wildcards. An empty list matches nothing.
 	Names Kind = "names"
 	// Number is a number, 0 or more, or Unlimited.
 	Number Kind = "number"
-	// Quantity is a quantity of Kubernetes, such as 10Gi, or Unlimited.
+	// Quantity is a Kubernetes quantity, such as 10Gi, or Unlimited.
 	Quantity Kind = "quantity"
 	// Switch is true or false.
 	Switch Kind = "switch"
-	// CIDRs is a list of address ranges, separated by commas. Empty contains nothing.
+	// CIDRs is a list of address ranges, separated by commas. An empty list contains nothing.
 	CIDRs Kind = "cidrs"
 )
 
@@ -40,12 +41,13 @@ const Unlimited = "unlimited"
 
 // Setting is one limit.
 type Setting struct {
-	// Name is part of the flag, of the annotation and of the argument of refractctl; in camel case it is the chart value.
+	// Name is part of the flag, of the annotation and of the argument of refractctl. Its camel case form is the chart
+	// value.
 	Name string
 	Kind Kind
 	// Default is the value in the form of the flag.
 	Default string
-	// Of lists the names that a value of kind Names may have; nil for any.
+	// Of lists the names that a value of kind Names may contain. nil allows any name.
 	Of []string
 	// Help is the help of the flag, without the default.
 	Help string
@@ -57,7 +59,7 @@ var all = slices.Concat(namespaceSettings, podSettings, metadataSettings, object
 // Settings returns all settings, in the order of the documentation.
 func Settings() []*Setting { return slices.Clone(all) }
 
-// Lookup returns the setting of that name, or an error with the names that exist.
+// Lookup returns the setting with the given name, or an error that lists the existing names.
 func Lookup(name string) (*Setting, error) {
 	for _, setting := range all {
 		if setting.Name == name {
@@ -86,11 +88,11 @@ func (s *Setting) Flag() string { return "tenant-" + s.Name }
 // Annotation returns the key of the annotation that sets the limit for one consumer.
 func (s *Setting) Annotation() string { return AnnotationPrefix + s.Name }
 
-// globChars are those of names and keys of Kubernetes, and the asterisk. The admission policies compile entries to regular
-// expressions, so nothing else with a meaning there is allowed.
+// globChars are the characters of names and keys of Kubernetes, and the asterisk. The admission policies compile
+// entries to regular expressions, so no other character with a special meaning is allowed.
 var globChars = regexp.MustCompile(`^[A-Za-z0-9*._/:-]+$`)
 
-// Check returns an error with the remedy if the text is not a value of the setting.
+// Check returns an error with the remedy if the text is not a valid value of the setting.
 func (s *Setting) Check(text string) error {
 	switch s.Kind {
 	case Number:

@@ -16,13 +16,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Config returns the access of a cluster administrator, without client-side throttling. The caller may change its copy.
+// Config returns a client configuration for a cluster administrator, without client-side throttling. The caller may
+// change its copy.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
 
-// Kubeconfig returns the path of the administrator's kubeconfig. It is there until Stop.
+// Kubeconfig returns the path of the administrator's kubeconfig. The file exists until Stop.
 func (c *Cluster) Kubeconfig() string { return c.path("admin.conf") }
 
-// ConfigFor returns the access of a user, by a client certificate of the cluster's authority. RBAC defines its permissions.
+// ConfigFor returns a client configuration for a user, with a client certificate of the cluster's CA. RBAC defines
+// the user's permissions.
 func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error) {
 	cert, key, err := c.ca.issue(subject{name: user, orgs: groups})
 	if err != nil {
@@ -33,7 +35,7 @@ func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error)
 	return config, nil
 }
 
-// KubeconfigFor writes a kubeconfig for the user, with everything in the one file.
+// KubeconfigFor writes a self-contained kubeconfig for the user.
 func (c *Cluster) KubeconfigFor(path, user string, groups ...string) error {
 	config, err := c.ConfigFor(user, groups...)
 	if err != nil {
@@ -42,7 +44,7 @@ func (c *Cluster) KubeconfigFor(path, user string, groups ...string) error {
 	return c.writeKubeconfig(path, user, config)
 }
 
-// componentKubeconfig writes one to the state folder, for a process that runs where the control plane does.
+// componentKubeconfig writes a kubeconfig to the state folder, for a process that runs beside the control plane.
 func (c *Cluster) componentKubeconfig(name, user string, groups ...string) error {
 	config, err := c.ConfigFor(user, groups...)
 	if err != nil {
@@ -52,7 +54,7 @@ func (c *Cluster) componentKubeconfig(name, user string, groups ...string) error
 	return c.writeKubeconfig(c.path(name), user, config)
 }
 
-// ServiceAccountKubeconfig writes a kubeconfig for an existing service account, with a token that lasts a day.
+// ServiceAccountKubeconfig writes a kubeconfig for an existing service account, with a token that is valid for a day.
 func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, path, namespace, name string) error {
 	config, err := c.ServiceAccountConfig(ctx, namespace, name)
 	if err != nil {
@@ -75,7 +77,8 @@ func (c *Cluster) writeKubeconfig(path, user string, config *rest.Config) error 
 	return nil
 }
 
-// ServiceAccountConfig returns the access of an existing service account, by a token that lasts a day.
+// ServiceAccountConfig returns a client configuration for an existing service account, with a token that is valid for
+// a day.
 func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	clients, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {
@@ -92,16 +95,16 @@ func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name stri
 	return config, nil
 }
 
-// anonymous returns the way to the API server without an identity. A negative rate turns client-side throttling off.
+// anonymous returns a client configuration without an identity. A negative rate disables client-side throttling.
 func (c *Cluster) anonymous() *rest.Config {
 	return &rest.Config{Host: c.server(), TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.certPEM}, QPS: -1}
 }
 
-// CA returns the certificate of the cluster's authority, PEM: it has signed the API server's certificate.
+// CA returns the PEM certificate of the cluster's CA, which has signed the API server's certificate.
 func (c *Cluster) CA() []byte { return append([]byte(nil), c.ca.certPEM...) }
 
-// IssueServing returns a certificate and key, PEM, that the API server trusts when it calls a kubelet or a webhook: for a kubelet
-// cn is "system:node:<node>" and orgs "system:nodes".
+// IssueServing returns a certificate and key, in PEM, that the API server trusts when it calls a kubelet or a
+// webhook. For a kubelet, cn is "system:node:<node>" and orgs is "system:nodes".
 func (c *Cluster) IssueServing(cn string, orgs []string, ips []net.IP, dns []string) (certPEM, keyPEM []byte, err error) {
 	return c.ca.issue(subject{name: cn, orgs: orgs, ips: ips, dns: dns})
 }

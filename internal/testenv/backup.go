@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// etcd calls the gateway of etcd's API.
+// etcd calls the HTTP gateway of etcd's API.
 func (c *Cluster) etcd(ctx context.Context, method, body string) (io.ReadCloser, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", c.path(strings.TrimPrefix(etcdSocket, "unix://")))
@@ -36,7 +36,7 @@ func (c *Cluster) etcd(ctx context.Context, method, body string) (io.ReadCloser,
 	return response.Body, nil
 }
 
-// Compact forgets the history of all objects, so that every watch that has to begin again must list first.
+// Compact removes the history of all objects, so that every watch that restarts must list first.
 func (c *Cluster) Compact(ctx context.Context) error {
 	response, err := c.etcd(ctx, "maintenance/status", "{}")
 	if err != nil {

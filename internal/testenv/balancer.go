@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// redial is how often a balancer tries its server for a client that waits.
+// redial is the interval at which a balancer tries to connect to its server for a waiting client.
 const redial = 50 * time.Millisecond
 
-// Balancer stands before servers as a load balancer does: while all of them are down, clients are connected and wait, so that
-// none of them sees a connection refused. Its methods are safe for concurrent use.
+// Balancer acts as a load balancer in front of servers. While all of them are down, clients stay connected and wait,
+// so that no connection is refused. Its methods are safe for concurrent use.
 type Balancer struct {
 	listener net.Listener
 	cancel   context.CancelFunc
@@ -27,7 +27,7 @@ type Balancer struct {
 	next    int
 }
 
-// Balance listens on a port of 127.0.0.1 for the servers at targets, host and port each, until Close.
+// Balance listens on a port of 127.0.0.1 and forwards to targets, with host and port each, until Close.
 func Balance(targets ...string) (*Balancer, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -47,10 +47,10 @@ func Balance(targets ...string) (*Balancer, error) {
 	return b, nil
 }
 
-// Address is where clients find it, host and port.
+// Address returns host and port for clients.
 func (b *Balancer) Address() string { return b.listener.Addr().String() }
 
-// Direct has new connections lead to these servers, in turn. Those that there are stay.
+// Direct sets the servers of new connections, in turn. Existing connections stay.
 func (b *Balancer) Direct(targets ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *Balancer) target() string {
 	return b.targets[b.next%len(b.targets)]
 }
 
-// Close ends all connections.
+// Close closes all connections.
 func (b *Balancer) Close() {
 	_ = b.listener.Close()
 	b.cancel()

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Cable is a connection to an API server that can be cut (connections end, new ones are closed at once) and unplugged (new
-// ones are refused).
+// Cable is a connection to an API server. It can be cut (existing connections end, new ones are closed at once) and
+// unplugged (new ones are refused).
 type Cable struct {
 	target, address string
 	listener        net.Listener
@@ -22,7 +22,8 @@ type Cable struct {
 	open            map[net.Conn]bool
 }
 
-// NewCable returns a cable to the server at target, host and port. It is plugged in, and unplugged at the end of the test.
+// NewCable returns a cable to the server at target, host and port. The cable is plugged in. It is unplugged at the
+// end of the test.
 func NewCable(t *testing.T, target string) *Cable {
 	t.Helper()
 	c := &Cable{target: target, address: "127.0.0.1:0", open: map[net.Conn]bool{}}
@@ -32,10 +33,10 @@ func NewCable(t *testing.T, target string) *Cable {
 	return c
 }
 
-// Address is where clients find it, host and port.
+// Address returns host and port for clients.
 func (c *Cable) Address() string { return c.address }
 
-// Plug takes new connections.
+// Plug accepts new connections.
 func (c *Cable) Plug(t *testing.T) {
 	t.Helper()
 	c.SetCut(false)
@@ -83,7 +84,7 @@ func (c *Cable) add(ends ...net.Conn) bool {
 	return !c.cut
 }
 
-// SetCut ends all connections and those to come, or lets them live again.
+// SetCut ends all existing and new connections, or stops doing so.
 func (c *Cable) SetCut(cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,7 +37,7 @@ type Cluster struct {
 	clients          kubernetes.Interface
 
 	launcher *process.Launcher
-	// port of the API server on loopback; nil with machines.
+	// port is the port of the API server on loopback. It is nil with machines.
 	port *reservation
 	// machines are the machines of the real nodes. The control plane is on the first one. front is the address of the
 	// API server for this process.
@@ -45,10 +45,10 @@ type Cluster struct {
 	nodeTools nodeTools
 	front     *Link
 
-	// mu guards what runs.
+	// mu guards the running processes.
 	mu        sync.Mutex
 	processes map[string]*process.Process
-	kept      map[string]bool // are started again when they end
+	kept      map[string]bool // restarted when they end
 	podCIDRs  map[*machine.Machine]string
 	stopped   bool
 	nodes     int
@@ -56,11 +56,13 @@ type Cluster struct {
 	kwokMu sync.Mutex
 }
 
-// Start starts a cluster and returns when its API takes pods: the default service account exists, the CRDs are established,
-// the simulated nodes are Ready. The context bounds the start, not the cluster's life: call Stop.
+// Start starts a cluster and returns when its API server accepts pods: the default service account exists, the CRDs
+// are established, and the simulated nodes are Ready. The context limits the start, not the lifetime of the cluster.
+// Call Stop at the end.
 func Start(ctx context.Context, opts Options) (*Cluster, error) { return start(ctx, opts, 0) }
 
-// StartAll starts clusters side by side and returns them in the order of their options. When one fails, none is left.
+// StartAll starts clusters concurrently and returns them in the order of their options. If one fails, all are
+// stopped.
 func StartAll(ctx context.Context, opts ...Options) ([]*Cluster, error) {
 	clusters := make([]*Cluster, len(opts))
 	group, ctx := errgroup.WithContext(ctx)
@@ -126,7 +128,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	return nil
 }
 
-// prepare does everything up to the first process.
+// prepare does all steps before the first process is started.
 func (c *Cluster) prepare() (err error) {
 	if c.dir, err = c.opts.makeDir(); err != nil {
 		return err
@@ -168,7 +170,7 @@ func (c *Cluster) startControllers() error {
 	return c.keep("kube-scheduler", c.tools.scheduler, c.schedulerArgs())
 }
 
-// keptPause is how long after its end a component is started again.
+// keptPause is the delay before an ended component is restarted.
 const keptPause = time.Second
 
 // keep runs a component and restarts it when it ends, like a kubelet with a static pod. The scheduler ends itself when
@@ -188,7 +190,7 @@ func (c *Cluster) keep(name, path string, args []string) error {
 		meant := c.stopped || c.processes[name] != running
 		c.mu.Unlock()
 		if !meant {
-			_ = c.keep(name, path, args) // what fails is that the cluster was stopped
+			_ = c.keep(name, path, args) // it only fails if the cluster was stopped
 		}
 	}()
 	return nil
@@ -204,7 +206,7 @@ func (c *Cluster) installCRDs() error {
 	return err
 }
 
-// run starts a component and remembers it under its name.
+// run starts a component and records it under its name.
 func (c *Cluster) run(name, path string, args []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +223,7 @@ func (c *Cluster) run(name, path string, args []string) error {
 	return c.start(name, cmd)
 }
 
-// start a command and remember it under its name. The caller holds the lock.
+// start starts a command and records it under its name. The caller holds the lock.
 func (c *Cluster) start(name string, cmd *exec.Cmd) error {
 	p, err := process.Start(c.launcher, c.dir, name, cmd)
 	if err != nil {
@@ -231,7 +233,7 @@ func (c *Cluster) start(name string, cmd *exec.Cmd) error {
 	return nil
 }
 
-// forget drops an ended component, so that it no longer counts as a failure of the cluster.
+// forget removes an ended component from the record, so that it no longer counts as a failure of the cluster.
 func (c *Cluster) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,7 +271,8 @@ func (c *Cluster) Stop() error {
 	return nil
 }
 
-// StopAPIServer ends the API server at once, as a crash or a cut line would: the port refuses connections, the data stay.
+// StopAPIServer kills the API server, as in a crash or a network failure: the port refuses connections, and the data
+// stay.
 func (c *Cluster) StopAPIServer() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,11 +298,12 @@ func (c *Cluster) Name() string { return c.opts.Name }
 func (c *Cluster) PodCIDR() string     { return c.opts.PodCIDR }
 func (c *Cluster) ServiceCIDR() string { return c.opts.ServiceCIDR }
 
-// AuditLogPath returns the file with one JSON line (audit.k8s.io/v1 Event, level Metadata, stage ResponseComplete) for every
-// finished request: user, verb, object, status. The file exists with Options.AuditLog only.
+// AuditLogPath returns the file with one JSON line (audit.k8s.io/v1 Event, level Metadata, stage ResponseComplete)
+// for every finished request: user, verb, object, status. The file exists only with Options.AuditLog.
 func (c *Cluster) AuditLogPath() string { return c.path("audit.log") }
 
-// Processes returns the process ids of what runs now, by component ("etcd", "kube-apiserver", …), for measurements.
+// Processes returns the process IDs of the running processes, by component ("etcd", "kube-apiserver", …), for
+// measurements.
 func (c *Cluster) Processes() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

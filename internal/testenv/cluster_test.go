@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// Two clusters serve all tests of what a running cluster does: each test looks at one side of them.
+// Two clusters serve all tests of a running cluster. Each test covers one aspect.
 func TestTwoClusters(t *testing.T) {
 	begun := time.Now()
 	clusters := testenv.ForTest(t,
@@ -179,7 +179,7 @@ func awaitReady(t *testing.T, clients kubernetes.Interface, name string) {
 	}
 }
 
-// residentMiB adds up the resident memory of all processes.
+// residentMiB returns the sum of the resident memory of all processes.
 func residentMiB(t *testing.T, clusters []*testenv.Cluster) int {
 	t.Helper()
 	total := 0

@@ -12,12 +12,12 @@ import (
 	"github.com/refract-project/refract/internal/testenv/internal/process"
 )
 
-// Command is a program of the caller's that lives and dies with a cluster. Its methods are safe for concurrent use.
+// Command is a program of the caller that ends with a cluster. Its methods are safe for concurrent use.
 type Command struct{ process *process.Process }
 
-// StartCommand runs a program with the given arguments and returns once it runs. It is held by the same two nets as the
-// cluster's own components: it ends with the cluster, and when this process is killed. A name can be used again after the
-// program has ended; its log is appended to then.
+// StartCommand runs a program with the given arguments and returns once it runs. Like the cluster's own components,
+// it ends with the cluster, and when this process is killed. A name can be reused after the program has ended. Its
+// log is then appended to.
 func (c *Cluster) StartCommand(name, path string, args ...string) (*Command, error) {
 	if err := c.run(name, path, args); err != nil {
 		return nil, err
@@ -27,13 +27,13 @@ func (c *Cluster) StartCommand(name, path string, args ...string) (*Command, err
 	return &Command{process: c.processes[name]}, nil
 }
 
-// Pid is the process id, for measurements.
+// Pid returns the process ID, for measurements.
 func (c *Command) Pid() int { return c.process.Pid() }
 
 // LogPath returns the path of the file with the output of all runs of the program with this name.
 func (c *Command) LogPath() string { return c.process.Log }
 
-// Failure returns nil while the program runs, then an error with the end of its log.
+// Failure returns nil while the program runs, and then an error with the end of its log.
 func (c *Command) Failure() error {
 	if !c.process.HasEnded() {
 		return nil
@@ -41,7 +41,7 @@ func (c *Command) Failure() error {
 	return c.process.Failure()
 }
 
-// Kill ends the program at once, as a crash would.
+// Kill kills the program, as in a crash.
 func (c *Command) Kill() { c.process.Kill() }
 
 // Interrupt sends SIGTERM to the program and waits for its end. If ctx ends first, the program is killed, which is an
@@ -66,11 +66,11 @@ func (c *Command) Interrupt(ctx context.Context) error {
 	return nil
 }
 
-// Usage is the resource usage of a process so far.
+// Usage is the current resource usage of a process.
 type Usage struct {
 	// CPU is user and system time.
 	CPU time.Duration
-	// RSS is the resident memory in bytes, PeakRSS the most it ever was.
+	// RSS is the resident memory in bytes. PeakRSS is its maximum.
 	RSS, PeakRSS int64
 }
 

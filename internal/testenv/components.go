@@ -28,10 +28,10 @@ rules:
 - level: Metadata
 `
 
-// clientLimits let controller manager and scheduler start, and work, at the speed of the machine.
+// clientLimits do not slow down controller manager and scheduler.
 var clientLimits = []string{"--kube-api-qps=1000", "--kube-api-burst=2000"}
 
-// writeState puts certificates, keys and kubeconfigs where the components look for them.
+// writeState writes certificates, keys and kubeconfigs for the components.
 func (c *Cluster) writeState() error {
 	for _, sub := range []string{"log", "pki"} {
 		if err := os.MkdirAll(filepath.Join(c.dir, sub), 0o700); err != nil {
@@ -141,7 +141,7 @@ func (c *Cluster) apiServerArgs() []string {
 	}
 	if c.opts.AuditLog {
 		args = append(args, "--audit-policy-file="+c.path("audit-policy.yaml"), "--audit-log-path="+c.AuditLogPath(),
-			// Never rotated: counts over the log would come out too small.
+			// The log is never rotated, because counts over the log would be too low.
 			"--audit-log-maxsize=100000")
 	}
 	return append(args, c.opts.ExtraAPIServerArgs...)
@@ -150,7 +150,7 @@ func (c *Cluster) apiServerArgs() []string {
 func (c *Cluster) controllerManagerArgs() []string {
 	args := []string{
 		"--kubeconfig=" + c.path("system:kube-controller-manager.conf"), "--secure-port=0", "--leader-elect=false",
-		// Each controller under its own name, as on any real cluster: audit logs distinguish them.
+		// Each controller uses its own name, as on any real cluster, because audit logs distinguish them.
 		"--use-service-account-credentials",
 		"--service-account-private-key-file=" + c.key("service-account"), "--root-ca-file=" + c.crt("ca"),
 		"--cluster-signing-cert-file=" + c.crt("ca"), "--cluster-signing-key-file=" + c.key("ca"),
@@ -158,7 +158,7 @@ func (c *Cluster) controllerManagerArgs() []string {
 	}
 	if len(c.machines) > 0 {
 		args = append(args, "--allocate-node-cidrs", "--cluster-cidr="+c.opts.PodCIDR,
-			// A test does not wait for minutes until a pod counts.
+			// The defaults would make a test wait for minutes until a pod counts.
 			"--horizontal-pod-autoscaler-sync-period=2s", "--horizontal-pod-autoscaler-cpu-initialization-period=5s")
 	}
 	return append(append(args, clientLimits...), c.opts.ExtraControllerManagerArgs...)
@@ -174,7 +174,7 @@ func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 func (c *Cluster) crt(name string) string  { return filepath.Join(c.dir, "pki", name+".crt") }
 func (c *Cluster) key(name string) string  { return filepath.Join(c.dir, "pki", name+".key") }
 
-// host is where the API server listens.
+// host returns the host of the API server's listener.
 func (c *Cluster) host() string {
 	if len(c.machines) > 0 {
 		return c.machines[0].Address()
@@ -189,7 +189,7 @@ func (c *Cluster) apiServerPort() string {
 	return strconv.Itoa(c.port.port)
 }
 
-// server is where this process finds the API server.
+// server returns the URL of the API server for this process.
 func (c *Cluster) server() string {
 	if c.front != nil {
 		return "https://" + c.front.Address()

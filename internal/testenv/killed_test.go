@@ -31,7 +31,7 @@ import (
 // ownerVariable makes this test binary a program that owns a cluster until it is killed.
 const ownerVariable = "REFRACT_TESTENV_OWNER"
 
-// owned is what that program prints about its cluster.
+// owned is the output of that program about its cluster.
 type owned struct {
 	Dir, TempDir, Kubeconfig string
 	Processes                map[string]int
@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// own starts a cluster from a thread that ends right after, which must not take the cluster along, and waits to be killed.
+// own starts a cluster from a thread that ends immediately afterwards, and waits to be killed. The cluster must
+// survive the thread.
 func own(dir string) {
 	started := make(chan owned)
 	go onMortalThread(func() {
@@ -64,8 +65,8 @@ func own(dir string) {
 	select {}
 }
 
-// onMortalThread runs f on a thread that ends with the calling goroutine. The main thread never ends: when the goroutine has got
-// that one, it keeps it and leaves f to the next.
+// onMortalThread runs f on a thread that ends with the calling goroutine. The main thread never ends. A goroutine on
+// the main thread keeps it and passes f to the next one.
 func onMortalThread(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
@@ -84,7 +85,8 @@ func TestKillLeavesNothingBehind(t *testing.T) {
 	execSleep(t, cluster)
 	_, err := os.Stat(cluster.TempDir)
 	require.NoError(t, err)
-	if before := processesIn(t, dir); len(before) < 7 { // with the watchdog and the simulated container's command
+	// This includes the watchdog and the command of the simulated container.
+	if before := processesIn(t, dir); len(before) < 7 {
 		t.Fatalf("processes of the cluster while its owner lives: %v", before)
 	}
 
@@ -115,7 +117,7 @@ func startOwner(t *testing.T, dir string) (*exec.Cmd, owned) {
 	return owner, cluster
 }
 
-// execSleep leaves a long command running in a simulated container: a process that kwok started, not we.
+// execSleep starts a long command in a simulated container. kwok is its parent process, not this process.
 func execSleep(t *testing.T, cluster owned) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig)
@@ -126,7 +128,7 @@ func execSleep(t *testing.T, cluster owned) {
 	awaitReady(t, clients, "sleeper")
 	path, err := testenv.Kubectl()
 	require.NoError(t, err)
-	// The shell has the state folder among its arguments, by which processesIn finds it.
+	// The state folder is among the shell's arguments, so that processesIn finds the shell.
 	const script = "while :; do sleep 1; done"
 	kubectl := exec.Command(path, "--kubeconfig", cluster.Kubeconfig, "exec", "sleeper", "--", "sh", "-c", script, cluster.Dir)
 	kubectl.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -141,16 +143,16 @@ func execSleep(t *testing.T, cluster owned) {
 	require.NoError(t, err, "no command runs in the simulated container")
 }
 
-// processesIn lists the processes that work in a folder or were told of it, except this one. A process that is dead but was not
-// waited for has neither.
+// processesIn lists the processes that work in a folder or have it in their arguments, except this process. A zombie
+// has neither.
 func processesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string
 	entries, err := filepath.Glob("/proc/[0-9]*")
 	require.NoError(t, err)
 	for _, proc := range entries {
-		cwd, _ := os.Readlink(proc + "/cwd")         // it may have ended since
-		cmdline, _ := os.ReadFile(proc + "/cmdline") // so may it here
+		cwd, _ := os.Readlink(proc + "/cwd")         // the process may have ended since
+		cmdline, _ := os.ReadFile(proc + "/cmdline") // the process may have ended here, too
 		arguments := strings.ReplaceAll(string(cmdline), "\x00", " ")
 		if strings.HasPrefix(cwd, dir) || strings.Contains(arguments, dir) && !strings.Contains(arguments, "kubectl") {
 			found = append(found, proc+" "+arguments)

@@ -25,16 +25,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// KwokNodeLabel is on every simulated node, with the value "kwok".
+// KwokNodeLabel is a label of every simulated node. Its value is "kwok".
 const KwokNodeLabel = "type"
 
-// nobody is the user that commands of `kubectl exec` run as, on this machine, when we are root.
+// nobody is the user of `kubectl exec` commands on this machine if this process runs as root.
 const nobody = 65534
 
 // simulatedCIDR is the address range of simulated nodes in a cluster whose real nodes use PodCIDR: TEST-NET-1, RFC 5737.
 const simulatedCIDR = "192.0.2.0/24"
 
-// kwokConfig is read after kwok's own stages. With a KwokConfiguration all parallelisms have to be set: a zero stalls pods or
+// kwokConfig is read after kwok's own stages. A KwokConfiguration must set all parallelisms: a zero stalls pods or
 // ends kwok.
 var kwokConfig = template.Must(template.New("kwok").Parse(`---
 apiVersion: kwok.x-k8s.io/v1alpha1
@@ -75,11 +75,12 @@ options:
   enableDebuggingHandlers: true
 `))
 
-// ExitCodeAnnotation, on a pod, has it end as a kubelet ends pods: when it is deleted with grace, its containers exit with this
-// code, it is reported as Succeeded or Failed, and is removed a moment later. Other pods vanish, as kwok's do by itself.
+// ExitCodeAnnotation makes a pod end in the same way as under a kubelet: when it is deleted with a grace period, its
+// containers exit with this code, it is reported as Succeeded or Failed, and is removed a moment later. Other pods
+// are removed at once, as in kwok.
 const ExitCodeAnnotation = "testenv.example.com/exit-code"
 
-// endingStages take the place of kwok's stage pod-delete.
+// endingStages replace kwok's stage pod-delete.
 const endingStages = `---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
@@ -135,7 +136,7 @@ spec:
   next: {delete: true}
 `
 
-// withoutStage drops one of the documents of a file of stages.
+// withoutStage removes one of the documents of a file of stages.
 func withoutStage(stages []byte, name string) (string, error) {
 	var kept strings.Builder
 	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stages))); ; {
@@ -207,8 +208,8 @@ func kwokNode(name string, labels map[string]string) *corev1.Node {
 	return node
 }
 
-// startKwok starts the simulated kubelet unless it runs. It cannot share a reserved port, so a port that is taken between
-// our look and its start is answered by another try.
+// startKwok starts the simulated kubelet unless it runs. It cannot share a reserved port. If the port was taken
+// between the check and the start, it tries another one.
 func (c *Cluster) startKwok(ctx context.Context) error {
 	c.kwokMu.Lock()
 	defer c.kwokMu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Link is the way from one cluster to the API server of another. It can be cut, stall in one direction or in both, be slow, and lose data. Its
-// methods are safe for concurrent use.
+// Link connects one cluster to the API server of another. It can be cut, stall in one or both directions, be slow,
+// and lose data. Its methods are safe for concurrent use.
 type Link struct {
 	listener net.Listener
 	dial     func() (net.Conn, error)
@@ -29,7 +29,7 @@ type Link struct {
 	open    map[net.Conn]bool
 }
 
-// Direction is one of the two of a Link.
+// Direction is one of the two directions of a Link.
 type Direction int
 
 // The directions.
@@ -40,7 +40,7 @@ const (
 	Back
 )
 
-// NewLink listens on a port of 127.0.0.1 for the server at target, host and port, until Close.
+// NewLink listens on a port of 127.0.0.1 and forwards to target, host and port, until Close.
 func NewLink(target string) (*Link, error) {
 	return newLink(func() (net.Conn, error) { return net.DialTimeout("tcp4", target, dialTimeout) })
 }
@@ -67,23 +67,23 @@ func newLink(dial func() (net.Conn, error)) (*Link, error) {
 	return l, nil
 }
 
-// Address is where clients find it, host and port.
+// Address returns host and port for clients.
 func (l *Link) Address() string { return l.listener.Addr().String() }
 
-// Close ends all connections.
+// Close closes all connections.
 func (l *Link) Close() {
 	_ = l.listener.Close()
 	l.set(func() { l.closed, l.cut = true, true })
 	l.wg.Wait()
 }
 
-// Cut ends all connections, and those to come.
+// Cut ends all existing connections, and all new ones.
 func (l *Link) Cut() { l.set(func() { l.cut = true }) }
 
-// Drop ends the connections that there are. New ones live.
+// Drop ends the existing connections. New ones are not affected.
 func (l *Link) Drop() { l.set(l.drop) }
 
-// Stall lets nothing pass in the directions, while connections live.
+// Stall blocks all data in the directions, while connections stay open.
 func (l *Link) Stall(directions ...Direction) {
 	l.set(func() {
 		for _, direction := range directions {
@@ -92,13 +92,13 @@ func (l *Link) Stall(directions ...Direction) {
 	})
 }
 
-// Slow holds each piece of data up for that long.
+// Slow delays each piece of data by the given time.
 func (l *Link) Slow(delay time.Duration) { l.set(func() { l.delay = delay }) }
 
-// Lose ends the connection of each piece of data with that probability, from 0 to 1.
+// Lose ends the connection at each piece of data with the given probability, from 0 to 1.
 func (l *Link) Lose(probability float64) { l.set(func() { l.loss = probability }) }
 
-// Mend makes it work again.
+// Mend restores normal operation.
 func (l *Link) Mend() {
 	l.set(func() { l.cut, l.stalled, l.delay, l.loss = l.closed, [2]bool{}, 0, 0 })
 }
@@ -154,7 +154,7 @@ func (l *Link) remove(ends ...net.Conn) {
 	}
 }
 
-// copy ends both connections when one has ended.
+// copy copies data, and ends both connections when one has ended.
 func (l *Link) copy(direction Direction, to, from net.Conn) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buffer := make([]byte, 32<<10)
@@ -176,7 +176,7 @@ func (l *Link) copy(direction Direction, to, from net.Conn) {
 
 var errCut, errLost = errors.New("the link is cut"), errors.New("the link has lost data")
 
-// pass waits until data may go on.
+// pass waits until data may be forwarded.
 func (l *Link) pass(direction Direction, from net.Conn) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,8 +29,8 @@ var templateFiles embed.FS
 
 var templates = template.Must(template.New("").Delims("<<", ">>").ParseFS(templateFiles, "templates/*"))
 
-// The address of a node ends in its number, from 1, plus an offset for each cluster of a StartAll, from 1, so that the
-// first address ends in 11.
+// hostsOfCluster is the offset of host numbers between the clusters of a StartAll. The address of a node ends in the
+// number of the node, from 1, plus the offset for its cluster, from 1, so the first address ends in 11.
 const hostsOfCluster = 10
 
 // addMachines creates the machines of the real nodes, and the connection of this process to the API server.
@@ -53,7 +53,7 @@ func (c *Cluster) addMachines() (err error) {
 	return err
 }
 
-// dial an address from where the control plane is.
+// dial connects to an address from the machine of the control plane.
 func (c *Cluster) dial(ctx context.Context, address string) (net.Conn, error) {
 	if len(c.machines) > 0 {
 		return c.machines[0].Dial(ctx, address)
@@ -64,17 +64,18 @@ func (c *Cluster) dial(ctx context.Context, address string) (net.Conn, error) {
 // Machines returns the machines of the real nodes in the order of the nodes. The control plane is on the first one.
 func (c *Cluster) Machines() []*machine.Machine { return c.machines }
 
-// Network joins them.
+// Network returns the network of the machines.
 func (c *Cluster) Network() *machine.Network { return c.opts.Network }
 
-// node has the fields of the files that describe a node.
+// node contains the fields of the files that describe a node.
 type node struct {
 	Name, Address, PodCIDR, ClusterCIDR, DNS, Registry string
-	Dir, PKI                                           string // on this computer, which the machine shows at the same path
+	Dir, PKI                                           string // on this computer; the machine has it at the same path
 	Shim, Runc, CNI                                    string
 }
 
-// startNodes starts the real nodes, side by side, and CoreDNS. It returns when they are Ready, and names are resolved.
+// startNodes starts the real nodes concurrently, and CoreDNS. It returns when the nodes are Ready, and names are
+// resolved.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	if len(c.machines) == 0 {
 		return nil
@@ -148,7 +149,7 @@ func (c *Cluster) startNode(ctx context.Context, m *machine.Machine) error {
 	return c.await(ctx, "the node "+m.Name()+" to be Ready", func(ctx context.Context) error { return c.nodeReady(ctx, m.Name()) })
 }
 
-// startOn starts a component of a node, which is named after both.
+// startOn starts a component of a node. Its name consists of the names of both.
 func (c *Cluster) startOn(m *machine.Machine, name string, env []string, path string, args ...string) error {
 	cmd := m.Command(path, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -171,7 +172,7 @@ func (c *Cluster) writeNodeState(m *machine.Machine, n node) error {
 		c.writePair(n.Name, cert, key),
 		c.componentKubeconfig(n.Name+"-kubelet.conf", "system:node:"+n.Name, "system:nodes"),
 		c.componentKubeconfig(n.Name+"-kube-proxy.conf", "system:kube-proxy"),
-		// Nothing outside is resolved.
+		// Names outside of the cluster are not resolved.
 		os.WriteFile(filepath.Join(n.Dir, "resolv.conf"), []byte("nameserver 127.0.0.1\n"), 0o600),
 		n.render("containerd.toml", filepath.Join(n.Dir, "containerd.toml")),
 		n.render("hosts.toml", filepath.Join(n.Dir, "registries", "_default", "hosts.toml")),
@@ -180,7 +181,7 @@ func (c *Cluster) writeNodeState(m *machine.Machine, n node) error {
 	)
 }
 
-// proxyRole is what installers of clusters give to kube-proxy.
+// proxyRole is the role that cluster installers create for kube-proxy.
 const proxyRole = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: kube-proxy}
@@ -188,7 +189,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:kube-proxy"}]
 `
 
-// render a template to a file, which appears at once.
+// render renders a template to a file, which appears atomically.
 func (n node) render(name, path string) error {
 	var content bytes.Buffer
 	if err := templates.ExecuteTemplate(&content, name, n); err != nil {
@@ -200,7 +201,8 @@ func (n node) render(name, path string) error {
 	return os.Rename(path+".new", path)
 }
 
-// connectPods gives the node a bridge with its range of addresses. Pods keep their addresses towards those that have a route back.
+// connectPods gives the node a bridge with its range of addresses. The addresses of pods are not translated for
+// destinations that have a route back.
 func (c *Cluster) connectPods(m *machine.Machine, n node) error {
 	if err := n.render("masquerade.nft", filepath.Join(n.Dir, "masquerade.nft")); err != nil {
 		return err
@@ -208,7 +210,7 @@ func (c *Cluster) connectPods(m *machine.Machine, n node) error {
 	if err := m.Run("nft", "-f", filepath.Join(n.Dir, "masquerade.nft")); err != nil {
 		return err
 	}
-	// The API server calls webhooks by the addresses of their Services.
+	// The API server calls webhooks at the addresses of their Services.
 	if err := m.RouteAny(c.opts.ServiceCIDR); err != nil {
 		return err
 	}
@@ -219,7 +221,7 @@ func (c *Cluster) connectPods(m *machine.Machine, n node) error {
 	return errors.Join(os.MkdirAll(folder, 0o755), n.render("pods.conflist", filepath.Join(folder, "10-pods.conflist")))
 }
 
-// routeBetween lets each machine of the one side find the pods of the other.
+// routeBetween routes packets from each machine of one side to the pods of the other.
 func (c *Cluster) routeBetween(from, to []*machine.Machine) error {
 	for _, a := range from {
 		for _, b := range to {
@@ -234,7 +236,7 @@ func (c *Cluster) routeBetween(from, to []*machine.Machine) error {
 	return nil
 }
 
-// Connect the pods of two clusters with real nodes: they find each other by their addresses, as in one VPC.
+// Connect connects the pods of two clusters with real nodes. They reach each other by their addresses, as in one VPC.
 func Connect(a, b *Cluster) error {
 	for _, sides := range [][2]*Cluster{{a, b}, {b, a}} {
 		from, to := sides[0], sides[1]
@@ -250,7 +252,7 @@ func Connect(a, b *Cluster) error {
 	return nil
 }
 
-// nodeReady checks that a node is Ready, and may be scheduled to.
+// nodeReady checks that a node is Ready and schedulable.
 func (c *Cluster) nodeReady(ctx context.Context, name string) error {
 	node, err := c.clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -267,7 +269,7 @@ func (c *Cluster) nodeReady(ctx context.Context, name string) error {
 	return fmt.Errorf("node %s is not Ready", name)
 }
 
-// dnsAddress is the tenth of the Services, as every installer has it.
+// dnsAddress returns the tenth address of the Service range, which cluster installers use for DNS.
 func (c *Cluster) dnsAddress() string {
 	ip := firstAddress(c.opts.ServiceCIDR)
 	ip[len(ip)-1] += 9
@@ -278,8 +280,8 @@ func (c *Cluster) startDNS(ctx context.Context) error {
 	return c.deploy(ctx, "coredns", node{DNS: c.dnsAddress()})
 }
 
-// StartMetricsServer runs it in a cluster with real nodes, for `kubectl top` and autoscalers. It returns when its API is served; the first
-// measurements are there half a minute later.
+// StartMetricsServer runs metrics-server in a cluster with real nodes, for `kubectl top` and autoscalers. It returns
+// when its API is served. The first measurements are available half a minute later.
 func (c *Cluster) StartMetricsServer(ctx context.Context) error {
 	if err := c.deploy(ctx, "metrics-server", node{}); err != nil {
 		return err
@@ -289,7 +291,7 @@ func (c *Cluster) StartMetricsServer(ctx context.Context) error {
 	})
 }
 
-// deploy a manifest of the templates with a Deployment of its name.
+// deploy applies a manifest of the templates, and waits for the Deployment with its name.
 func (c *Cluster) deploy(ctx context.Context, name string, values node) error {
 	var manifest bytes.Buffer
 	if err := templates.ExecuteTemplate(&manifest, name+".yaml", values); err != nil {
@@ -307,7 +309,7 @@ func (c *Cluster) deploy(ctx context.Context, name string, values node) error {
 	})
 }
 
-// kubectl runs as the administrator.
+// kubectl runs kubectl as the administrator.
 func (c *Cluster) kubectl(stdin interface{ Read([]byte) (int, error) }, args ...string) error {
 	cmd := exec.Command(c.tools.kubectl, append(args, "--kubeconfig="+c.Kubeconfig())...)
 	cmd.Stdin = stdin

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// Two clusters with real nodes: their pods find each other, names are resolved, and a line that is cut is felt.
+// In two clusters with real nodes, pods reach each other, names are resolved, and a cut line has an effect.
 func TestRealNodes(t *testing.T) {
 	clusters := testenv.NodesForTest(t, testenv.Options{Name: "rome", Nodes: 2}, testenv.Options{Name: "milan", Nodes: 1})
 	require.NoError(t, testenv.Connect(clusters[0], clusters[1]))
@@ -49,7 +49,8 @@ func TestRealNodes(t *testing.T) {
 	get := func(from *testenv.Cluster, url string) (string, error) {
 		return try(from, "exec", "web", "--", "workload", "get", url)
 	}
-	testenv.Eventually(t, func() error { // from the second node, through DNS on the first, and kube-proxy
+	// The request is sent from the second node, through DNS on the first, and kube-proxy.
+	testenv.Eventually(t, func() error {
 		out, err := get(rome, "http://web.default.svc.cluster.local:8080/")
 		if err == nil && !strings.Contains(out, "pod=web node=rome-node-2") {
 			err = errors.New(out)
@@ -67,7 +68,7 @@ func TestRealNodes(t *testing.T) {
 	require.NoError(t, milan.Network().Cut(milanMachine))
 	_, err = get(rome, "http://"+addresses[milan]+":8080/")
 	assert.Error(t, err, "the line is cut")
-	run(milan, "get", "pods") // its own line is this computer's
+	run(milan, "get", "pods") // this computer has another connection to the API server
 	require.NoError(t, milan.Network().Mend(milanMachine))
 	testenv.Eventually(t, func() error {
 		_, err := get(rome, "http://"+addresses[milan]+":8080/")

@@ -17,30 +17,31 @@ import (
 
 // Options describes one cluster. The zero value is a control plane without nodes, in a temporary folder.
 type Options struct {
-	// Name appears in kubeconfigs, node names and errors. A DNS label; "cluster-1", "cluster-2", … when empty.
+	// Name appears in kubeconfigs, node names and errors. It is a DNS label. The default is "cluster-1", "cluster-2", …
 	Name string
-	// KwokNodes is how many simulated nodes there are from the start. Their pods become Ready at once and run nothing.
+	// KwokNodes is the number of simulated nodes at the start. Their pods become Ready at once and run nothing.
 	KwokNodes int
-	// Nodes is how many real nodes there are from the start: machines of the Network with a kubelet, containerd and kube-proxy, and
-	// CoreDNS in the cluster. The control plane is on the first of them. NodesHere checks the prerequisites.
+	// Nodes is the number of real nodes at the start: machines of the Network with a kubelet, containerd and kube-proxy,
+	// and CoreDNS in the cluster. The control plane is on the first of them. NodesHere checks the prerequisites.
 	Nodes   int
 	Network *machine.Network
-	// Registry, with real nodes, is where images are pulled from, whatever registry their names have.
+	// Registry is the registry from which real nodes pull all images, regardless of the registry in their names.
 	Registry *Registry
 	// AuditLog writes one line for every finished request, see Cluster.AuditLogPath.
 	AuditLog bool
-	// NoScheduler leaves the scheduler out, for a cluster whose pods are all bound by the test.
+	// NoScheduler omits the scheduler, for a cluster whose pods are all bound by the test.
 	NoScheduler bool
 	// PodCIDR is the pod address range of simulated nodes, and ServiceCIDR the range of cluster IPs. By default the
 	// clusters of one StartAll get disjoint ranges: 10.244.0.0/16 and 10.96.0.0/16, 10.245.0.0/16 and 10.97.0.0/16, …
 	PodCIDR, ServiceCIDR string
-	// CRDPaths are files and folders of CustomResourceDefinitions, which Start installs and awaits.
+	// CRDPaths are files and folders of CustomResourceDefinitions. Start installs them and waits for them.
 	CRDPaths []string
 	// Dir holds the cluster's state. It must be empty or not exist, and Stop removes it. Default: a temporary folder.
 	Dir string
-	// ExtraAPIServerArgs and ExtraControllerManagerArgs are appended to the command lines: a later flag overrules an earlier.
+	// ExtraAPIServerArgs and ExtraControllerManagerArgs are appended to the command lines. A later flag overrides an
+	// earlier one.
 	ExtraAPIServerArgs, ExtraControllerManagerArgs []string
-	// Log receives the progress of Start. Default: none.
+	// Log is called with the progress of Start. It may be nil.
 	Log func(format string, args ...any)
 }
 
@@ -72,7 +73,7 @@ func (o Options) withDefaults(index int) (Options, error) {
 	return o, nil
 }
 
-// makeDir creates the state folder, for this user alone: it holds the keys of the cluster.
+// makeDir creates the state folder. Only this user can read it, because it contains the keys of the cluster.
 func (o Options) makeDir() (string, error) {
 	if o.Dir == "" {
 		return os.MkdirTemp("", "refract-"+o.Name+"-")
@@ -94,7 +95,7 @@ func (o Options) makeDir() (string, error) {
 	return dir, nil
 }
 
-// firstAddress returns the address that Kubernetes gives to its own Service: the first of the range.
+// firstAddress returns the address that Kubernetes assigns to its own Service, the first of the range.
 func firstAddress(cidr string) net.IP {
 	_, network, err := net.ParseCIDR(cidr)
 	if err != nil {

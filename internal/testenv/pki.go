@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// lifetime of all certificates: longer than any test or demo, so that expiry is never what fails.
+// lifetime is the lifetime of all certificates. It is longer than any test or demo, so that no certificate expires.
 const lifetime = 365 * 24 * time.Hour
 
-// authority is a certificate authority in memory. Safe for concurrent use.
+// authority is a certificate authority in memory. It is safe for concurrent use.
 type authority struct {
 	cert    *x509.Certificate
 	key     *ecdsa.PrivateKey
@@ -96,7 +96,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encode("EC PRIVATE KEY", der), nil
 }
 
-// encodePublic returns the public half in the form that the API server reads service-account keys in.
+// encodePublic returns the public key in the form that the API server reads service-account keys in.
 func encodePublic(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -109,7 +109,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// randomBytes never fails: crypto/rand ends the program rather than return an error.
+// randomBytes never fails: crypto/rand ends the program instead of returning an error.
 func randomBytes(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b)

@@ -49,8 +49,8 @@ func (r *reservation) bind() error {
 
 func (r *reservation) release() { _ = unix.Close(r.fd) }
 
-// freePort returns a port that was free a moment ago, for servers that cannot share a reserved one: the caller tries again
-// with another when the port was taken concurrently.
+// freePort returns a port that was free a moment ago, for servers that cannot share a reserved one. The caller
+// retries with another port if it was taken concurrently.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

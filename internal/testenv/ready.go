@@ -17,8 +17,8 @@ import (
 // enough not to take CPU from it.
 const pollInterval = 50 * time.Millisecond
 
-// await checks a condition until it holds. It gives up, with the end of the log in question, when a component of the cluster has
-// ended or the context does.
+// await checks a condition until it holds. It gives up when a component of the cluster has ended, with the end of its
+// log, or when the context ends.
 func (c *Cluster) await(ctx context.Context, what string, holds func(context.Context) error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -38,7 +38,7 @@ func (c *Cluster) await(ctx context.Context, what string, holds func(context.Con
 	}
 }
 
-// endedComponent checks the cluster's own processes only: a Command may end at any time.
+// endedComponent checks only the cluster's own processes, because a Command may end at any time.
 func (c *Cluster) endedComponent() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,27 +27,28 @@ import (
 	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
-// registryPort is where nodes find the registry.
+// registryPort is the port of the registry for nodes.
 const registryPort = 5000
 
-// Registry of container images, in memory, for nodes on a Network, and for this computer on loopback. From the start it has
+// Registry is a registry of container images in memory, for nodes on a Network, and for this computer on loopback. It
+// initially contains
 //
-//	pause:1      what holds the namespaces of a pod
+//	pause:1      holds the namespaces of a pod
 //	coredns:1
 //	metrics-server:1
 //	busybox:1    Debian's, with all its applets
 //	web:1        busybox, and the program workload, which serves HTTP on port 8080 by default
 //
-// Nodes ask it for the images of all registries: an image that the name registry.example.com/shop/web:1 is meant to find is
-// stored as shop/web:1. Under private/ nodes find each of them once more, registry.example.com/private/shop/web:1, and get it with
-// PullUser and PullPassword alone.
+// Nodes pull the images of all registries from it. The image registry.example.com/shop/web:1 is stored as shop/web:1.
+// Each image is also available under private/, as registry.example.com/private/shop/web:1, but only with PullUser and
+// PullPassword.
 type Registry struct {
 	network string // address for nodes
 	local   string // address for this computer
 	servers []*http.Server
 }
 
-// NewRegistry starts a registry. Close it.
+// NewRegistry starts a registry. The caller must close it.
 func NewRegistry(ctx context.Context, network *machine.Network) (_ *Registry, err error) {
 	r := &Registry{}
 	defer func() {
@@ -95,10 +96,10 @@ func withPrivate(images http.Handler) http.Handler {
 	return mux
 }
 
-// Address is where this computer finds it, by HTTP.
+// Address returns the HTTP address for this computer.
 func (r *Registry) Address() string { return r.local }
 
-// Close ends it.
+// Close stops the registry.
 func (r *Registry) Close() error {
 	var errs []error
 	for _, server := range r.servers {
@@ -116,7 +117,7 @@ func (r *Registry) Push(ctx context.Context, stored string, img v1.Image) error 
 	return remote.Write(tag, img, remote.WithContext(ctx))
 }
 
-// PushFiles makes an image of files and stores it.
+// PushFiles creates an image from files and stores it.
 func (r *Registry) PushFiles(ctx context.Context, stored string, config v1.Config, files ...image.File) error {
 	img, err := image.New(image.Spec{
 		Platform: v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, Files: files, Config: config, Made: "testenv", Fast: true,
@@ -127,7 +128,7 @@ func (r *Registry) PushFiles(ctx context.Context, stored string, config v1.Confi
 	return r.Push(ctx, stored, img)
 }
 
-// fill it with what nodes and tests need.
+// fill stores the images that nodes and tests need.
 func (r *Registry) fill(ctx context.Context) error {
 	tools, err := findNodeTools()
 	if err != nil {
@@ -168,7 +169,7 @@ func (r *Registry) fill(ctx context.Context) error {
 	return group.Wait()
 }
 
-// buildWorkload compiles the program of pods, static.
+// buildWorkload compiles the program of pods as a static binary.
 func buildWorkload(ctx context.Context) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refract-workload-")
 	if err != nil {
@@ -184,7 +185,8 @@ func buildWorkload(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// BusyboxFiles returns Debian's busybox, with a link for each of its applets, and what else programs expect in an image.
+// BusyboxFiles returns Debian's busybox, with a link for each of its applets, and other files that programs expect in
+// an image.
 func BusyboxFiles(ctx context.Context) ([]image.File, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {

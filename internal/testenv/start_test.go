@@ -95,7 +95,7 @@ func TestStopEndsEverythingAndTwiceIsFine(t *testing.T) {
 	}
 }
 
-// A program of the test's that ended is no reason for the cluster to give up.
+// The end of a program that the test has started does not fail the cluster.
 func TestEndedCommandDoesNotCountAsAComponent(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	command, err := c.StartCommand("kubelet", "/bin/sh", "-c", "echo out of film >&2; sleep 600")
@@ -108,7 +108,7 @@ func TestEndedCommandDoesNotCountAsAComponent(t *testing.T) {
 	require.NoError(t, c.AddKwokNodes(t.Context(), 1, nil))
 }
 
-// The scheduler ends itself when it has lost track, and is started again.
+// The scheduler ends itself when its cache is inconsistent, and is restarted.
 func TestTheSchedulerIsStartedAgain(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{})[0]
 	first := c.Processes()["kube-scheduler"]
@@ -122,7 +122,7 @@ func TestTheSchedulerIsStartedAgain(t *testing.T) {
 	require.NoError(t, c.AddKwokNodes(t.Context(), 1, nil), "its end is no failure of the cluster")
 }
 
-// While the API server is down nobody else can take its port.
+// While the API server is down, no other process can take its port.
 func TestPortStaysReservedDuringAnOutage(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	require.NoError(t, c.StopAPIServer())

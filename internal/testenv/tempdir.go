@@ -10,8 +10,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv/internal/process"
 )
 
-// TempDir makes a folder for files that belong to clusters. It is gone after remove and, by a watchdog outside, after the end of
-// this process, however that ends.
+// TempDir creates a folder for files of clusters. remove deletes it. A separate watchdog deletes it if this process
+// ends without calling remove, in any way.
 func TempDir(pattern string) (dir string, remove func() error, err error) {
 	if dir, err = os.MkdirTemp("", pattern); err != nil {
 		return "", nil, err

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// patience of a test: what takes longer does not happen, even on a machine that is busy.
+	// patience limits the waits of a test. It is long enough even for a busy machine.
 	patience = 2 * time.Minute
-	// lookEvery is how often a test looks: it is to go on as soon as it can.
+	// lookEvery is the interval between checks. It is short, so that a test continues as soon as possible.
 	lookEvery = 10 * time.Millisecond
 )
 
-// ForTest starts clusters for a test or benchmark (one with defaults when no options are given) and stops them at its end.
-// It ends the test with the reason when they do not come up.
+// ForTest starts clusters for a test or benchmark and stops them at its end. Without options it starts one cluster
+// with defaults. If a cluster does not start, it ends the test with the reason.
 func ForTest(tb testing.TB, opts ...Options) []*Cluster {
 	tb.Helper()
 	if len(opts) == 0 {
@@ -64,7 +64,7 @@ func Main(m *testing.M, cluster **Cluster, options Options) int {
 	return code
 }
 
-// Eventually waits until check returns no error. After two minutes it ends the test with the last one.
+// Eventually waits until check returns no error. After two minutes it ends the test with the last error.
 func Eventually(tb testing.TB, check func() error) {
 	tb.Helper()
 	if err := Wait(check); err != nil {
@@ -72,7 +72,7 @@ func Eventually(tb testing.TB, check func() error) {
 	}
 }
 
-// Wait is Eventually for callers that end the test themselves.
+// Wait is like Eventually, for callers that end the test themselves.
 func Wait(check func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -84,7 +84,7 @@ func Wait(check func() error) error {
 	}
 }
 
-// nodesVariable, when it is set, makes it a failure that real nodes cannot be started.
+// nodesVariable is an environment variable. If it is set, tests fail if real nodes cannot be started.
 const nodesVariable = "REFRACT_NODES"
 
 // NeedNodes skips a test if real nodes cannot be started, with the missing requirement as reason.
@@ -100,7 +100,7 @@ func NeedNodes(tb testing.TB) {
 	}
 }
 
-// NodesForTest is ForTest for clusters with real nodes, on one Network, with a Registry.
+// NodesForTest is like ForTest, for clusters with real nodes on one Network, with a Registry.
 func NodesForTest(tb testing.TB, opts ...Options) []*Cluster {
 	tb.Helper()
 	NeedNodes(tb)

@@ -19,13 +19,13 @@ var ErrNoTools = errors.New("run `make tools` first (REFRACT_CACHE names a cache
 // ErrNoNodeTools is returned if the binaries of real nodes are not in the cache. Remedy: `make node-tools`.
 var ErrNoNodeTools = errors.New("run `make node-tools` first (REFRACT_CACHE names a cache elsewhere)")
 
-// tools are the paths of the pinned files.
+// tools contains the paths of the pinned files.
 type tools struct {
 	etcd, etcdutl, apiServer, controllerManager, scheduler, kubectl string
 	kwok, kwokStages                                                string
 }
 
-// tool is a file of a component, and where its path goes.
+// tool is a file of a component, and the variable for its path.
 type tool struct {
 	component, file string
 	path            *string
@@ -60,7 +60,7 @@ func find(tools []tool, missing error) error {
 	return nil
 }
 
-// nodeTools are the paths of what real nodes consist of.
+// nodeTools contains the paths of the programs and files for real nodes.
 type nodeTools struct {
 	kubelet, kubeProxy, containerd, shim, runc, cniBridge, coreDNS, metricsServer string
 }

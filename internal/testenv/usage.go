@@ -25,7 +25,8 @@ func parseUsage(status, stat []byte) (Usage, error) {
 			u.PeakRSS = kibibytes(fields[1])
 		}
 	}
-	// The command's name, in parentheses, may hold anything: count the fields from behind it. utime and stime are the 14th and 15th.
+	// The command's name, in parentheses, may contain any character. So the fields are counted from the end of the name.
+	// utime and stime are the 14th and 15th.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
 		return u, fmt.Errorf("reading a process's times, %d fields in stat", len(fields))

@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/internal/leb128"
 )
 
-// signature encodes the parameters and results that l begins with, and names the parameters in locals.
+// signature encodes the parameters and results at the beginning of l, and names the parameters in locals.
 func (a *assembler) signature(l args, locals names) string {
 	params, results := []byte{}, []byte{}
 	l.name()
@@ -45,7 +45,7 @@ func declared(n node, locals names, count int) (types []byte) {
 	return types
 }
 
-// function assembles one function, its name and exports already taken off.
+// function assembles one function without its name and exports.
 func (a *assembler) function(l args) {
 	b := &body{a: a, locals: names{}}
 	sig := a.signature(l, b.locals)
@@ -85,7 +85,7 @@ func (b *body) sequence(l args) {
 	}
 }
 
-// folded assembles (op immediates operands…): the operands come first in the binary.
+// folded assembles (op immediates operands…). The operands come first in the binary.
 func (b *body) folded(n node) {
 	if len(n.list) == 0 {
 		fail(n, "empty instruction")
@@ -128,7 +128,7 @@ func (b *body) foldedIf(n node, l args) {
 	b.close()
 }
 
-// open writes the start of a block, loop or if, and takes its label and result off l.
+// open writes the start of a block, loop or if, and removes its label and result from l.
 func (b *body) open(op node, l *args) {
 	label := ""
 	if len(*l) > 0 && (*l)[0].isName() {
@@ -161,7 +161,7 @@ func (b *body) label(n node) uint64 {
 	return 0
 }
 
-// plain writes one instruction and takes its immediates off l.
+// plain writes one instruction and removes its immediates from l.
 func (b *body) plain(n node, l *args) {
 	op, ok := opcodes[n.atom]
 	if !ok {
@@ -209,7 +209,7 @@ func (b *body) plain(n node, l *args) {
 	}
 }
 
-// types takes the leading (param …) and (result …) off l.
+// types removes the leading (param …) and (result …) from l and returns them.
 func (b *body) types(l *args) (types args) {
 	for len(*l) > 0 && ((*l)[0].head() == "param" || (*l)[0].head() == "result") {
 		types = append(types, l.next(node{}))

@@ -22,7 +22,7 @@ type assembler struct {
 	signatures                       []string // type key by function
 }
 
-// module walks twice: names may be used before they are declared.
+// module walks the fields twice, because names may be used before they are declared.
 func (a *assembler) module(fields []node) {
 	for _, kind := range []string{"import", "func", "global", "table"} {
 		for _, f := range fields {
@@ -58,7 +58,7 @@ func (a *assembler) declare(kind string, f node) {
 	}
 }
 
-// args are the arguments of a field; take removes the leading ones that match.
+// args are the arguments of a field. take removes the leading ones that match.
 type args []node
 
 func (l *args) name() {
@@ -76,7 +76,7 @@ func (l *args) next(of node) node {
 	return n
 }
 
-// exportsOf takes the inline exports.
+// exportsOf removes the inline exports from l and adds them to the module.
 func (a *assembler) exportsOf(l *args, kind byte, index uint32) {
 	for len(*l) > 0 && (*l)[0].head() == "export" {
 		a.export(l.next(node{}).list[1].str, kind, index)

@@ -14,7 +14,7 @@ type opcode struct {
 	align byte
 }
 
-// numeric instructions have no immediates and consecutive opcodes from 0x45 on.
+// numeric lists the instructions without immediates. Their opcodes are consecutive from 0x45 on.
 const numeric = `
 i32.eqz i32.eq i32.ne i32.lt_s i32.lt_u i32.gt_s i32.gt_u i32.le_s i32.le_u i32.ge_s i32.ge_u i64.eqz i64.eq
 i64.ne i64.lt_s i64.lt_u i64.gt_s i64.gt_u i64.le_s i64.le_u i64.ge_s i64.ge_u f32.eq f32.ne f32.lt f32.gt

@@ -28,7 +28,7 @@ func (n node) head() string {
 
 func (n node) isName() bool { return strings.HasPrefix(n.atom, "$") }
 
-// parser reads the source into nodes.
+// parser parses the source into nodes.
 type parser struct {
 	src  string
 	pos  int

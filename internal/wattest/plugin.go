@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// manifestAt is where Plugin puts the manifest; modules may use the memory below.
+// manifestAt is the address of Plugin's manifest. Modules may use the memory below it.
 const manifestAt = 32768
 
-// Plugin returns the text of a minimal valid module: it has memory, reports ABI version 1 and returns the manifest.
+// Plugin returns the text of a minimal valid module. It has memory, reports ABI version 1 and returns the manifest.
 // imports are inserted at the beginning, and fields at the end. Both may use the whole text format.
 func Plugin(manifest, imports, fields string) string {
 	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(manifest)

@@ -6,12 +6,12 @@
 //
 // Supported: imports of functions; exports, also inline; memories, tables, globals, start, active data and element
 // segments; functions with named parameters, locals and labels; flat and folded instructions. Types are written out
-// in each function. Anything else is an error that names the line.
+// in each function. Any other construct is an error that names the line.
 package wattest
 
 import "fmt"
 
-// Assemble translates one (module …).
+// Assemble assembles one (module …).
 func Assemble(source string) (binary []byte, err error) {
 	nodes, err := parse(source)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestBytes(t *testing.T) {
 	require.NoError(t, err)
 	want := []byte("\x00asm\x01\x00\x00\x00" +
 		"\x01\x07\x01\x60\x02\x7f\x7f\x01\x7f" + // one type: i32 i32 -> i32
-		"\x03\x02\x01\x00" + // one function of it
+		"\x03\x02\x01\x00" + // one function of that type
 		"\x07\x07\x01\x03add\x00\x00" +
 		"\x0a\x09\x01\x07\x00\x20\x00\x20\x01\x6a\x0b")
 	if !bytes.Equal(got, want) {
@@ -31,7 +31,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestRuns uses everything that the package says it knows, and asks an engine whether it is right.
+// TestRuns uses all supported constructs, and checks the results with an engine.
 func TestRuns(t *testing.T) {
 	wasm, err := wattest.Assemble(`(module
 	  (import "env" "twice" (func $twice (param i32) (result i32)))

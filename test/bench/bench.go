@@ -20,24 +20,24 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// namespace is offloaded to the provider, and remoteNamespace its name there; plainNamespace is not.
+// namespace is offloaded to the provider, with the name remoteNamespace there. plainNamespace is not offloaded.
 const namespace, remoteNamespace, plainNamespace = "bench", "bench-" + lab.ConsumerID, "bench-plain"
 
-// bench has the common state of the measurements, and their results.
+// bench contains the common state of the measurements, and their results.
 type bench struct {
 	*lab.Lab
 	pods, services int
-	// countsOnly gives no verdict on times. It and scale leave out the plain nodes.
+	// countsOnly leaves times unchecked. countsOnly and scale leave out the plain nodes.
 	countsOnly, podsOnly, scale bool
-	// adopt is how many objects there are when the virtual kubelet is started again, 0 for the usual ones.
+	// adopt is the number of objects at the restart of the virtual kubelet. 0 means the default number.
 	adopt int
-	// profiles is the folder of profiles, "" for none.
+	// profiles is the folder of profiles. "" writes none.
 	profiles string
 	profiled int
-	// heartbeat is when the node's last one was seen.
+	// heartbeat is the time of the node's last observed heartbeat.
 	heartbeat time.Time
 	plain     plain
-	// rollout, deletion are the costs of the pods that are offloaded.
+	// rollout and deletion are the costs of the offloaded pods.
 	rollout, deletion cost
 	figures           []figure
 }
@@ -46,9 +46,10 @@ type bench struct {
 // offloading, because the speed of a shared machine varies.
 type plain struct {
 	rollout, deletion, creation costs
-	// both are the same in both clusters at once, which know nothing of each other: the least that two clusters take on this machine.
+	// both is the cost of the same work in two independent clusters at once: the minimum for two clusters on this
+	// machine.
 	both           struct{ rollout, deletion, creation cost }
-	slowestUpdates time.Duration // 99 of 100 are there within
+	slowestUpdates time.Duration // 99th percentile
 }
 
 // againstBoth records the ratio of a cost to the cost of both clusters at once.
@@ -57,13 +58,13 @@ func (b *bench) againstBoth(c, both cost) {
 	b.found("   compared with both clusters at once", "%.2f", used)
 }
 
-// cost of something.
+// cost is the time and the processor time of an operation.
 type cost struct{ took, used time.Duration }
 
-// costs of the same thing, measured several times.
+// costs are several measurements of the same operation.
 type costs []cost
 
-// ratio of a cost to the mean of others: in time, and in processor time.
+// ratio returns the ratio of a cost to the mean of others: in time, and in processor time.
 func (c cost) ratio(others costs) (took, used float64) {
 	var sum cost
 	for _, other := range others {
@@ -90,11 +91,12 @@ func (b *bench) found(what, format string, args ...any) {
 // atMost records a figure that should not exceed the goal.
 func (b *bench) atMost(what string, value, goal float64, unit string) {
 	b.figures = append(b.figures, figure{
-		what: what, value: fmt.Sprintf("%.2f%s", value, unit), goal: fmt.Sprintf("≤ %g%s", goal, unit), missed: !(value <= goal), // not a number is no success
+		// The negated comparison also counts NaN as missed.
+		what: what, value: fmt.Sprintf("%.2f%s", value, unit), goal: fmt.Sprintf("≤ %g%s", goal, unit), missed: !(value <= goal),
 	})
 }
 
-// atMostTime is atMost for what depends on how busy the machine is, or on how much was done before.
+// atMostTime is like atMost, for values that depend on the load of the machine, or on the amount of work done before.
 func (b *bench) atMostTime(what string, value, goal float64, unit string) {
 	b.atMost(what, value, goal, unit)
 	if b.countsOnly {
@@ -153,7 +155,8 @@ func (b *bench) join(ctx context.Context) error {
 	return b.kubelet()
 }
 
-// writes returns what our processes have written to both clusters since the last call, heartbeats and elections aside.
+// writes returns the writes of our processes to both clusters since the last call, except heartbeats and leader
+// election.
 func (b *bench) writes() ([]lab.Write, error) {
 	var ours []lab.Write
 	for _, side := range []*lab.Side{b.Consumer, b.Provider} {
@@ -170,7 +173,8 @@ func (b *bench) writes() ([]lab.Write, error) {
 	return ours, nil
 }
 
-// isHeartbeat reports whether a write is the heartbeat of the node, which comes every five minutes. More frequent writes count.
+// isHeartbeat reports whether a write is the heartbeat of the node, which is sent every five minutes. More frequent
+// writes count.
 func (b *bench) isHeartbeat(write lab.Write) bool {
 	if write.Kind() != "nodes/status" || time.Since(b.heartbeat) < 4*time.Minute {
 		return false
@@ -185,7 +189,7 @@ func isQuotaRefresh(write lab.Write) bool {
 	return write.Kind() == "resourcequotas" && write.Verb == "patch"
 }
 
-// resources records what our processes use.
+// resources records the resource usage of our processes.
 func (b *bench) resources(context.Context) error {
 	usage, err := b.Usage()
 	if err != nil {
@@ -211,8 +215,8 @@ func (b *bench) kubelet() error {
 	return nil
 }
 
-// memory holds the virtual kubelet to its goal, which grows with the pods beyond the first thousand. It keeps the pods and the Services
-// of the benchmark by now.
+// memory compares the virtual kubelet's memory with its goal, which grows with the pods beyond the first thousand. At
+// this point the virtual kubelet caches the pods and the Services of the benchmark.
 func (b *bench) memory(context.Context) error {
 	used, err := testenv.ProcessUsage(b.Kubelet().Pid())
 	if err != nil {

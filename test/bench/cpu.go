@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// cpu has the processor time of each process of both clusters so far.
+// cpu is the processor time of each process of both clusters so far.
 type cpu map[string]time.Duration
 
 func (b *bench) cpu() (cpu, error) {
@@ -53,10 +53,10 @@ func (c cpu) since(earlier cpu) (sum time.Duration, parts string) {
 	return sum, strings.Join(largest, ", ")
 }
 
-// kubeletProcess is how the virtual kubelet is called among the processes of the consumer.
+// kubeletProcess is the name of the virtual kubelet among the processes of the consumer.
 const kubeletProcess = lab.ConsumerID + " virtual-kubelet"
 
-// collectionMost is the part of the virtual kubelet's processor time that may go into the collection of garbage.
+// collectionMost is the maximum percentage of the virtual kubelet's processor time for garbage collection.
 const collectionMost = 15
 
 // phase records the processor time of both clusters and the processes of Refract while do runs, and the time that the
@@ -90,14 +90,14 @@ func (b *bench) phase(ctx context.Context, do func(context.Context) error) (tota
 	total, parts := after.since(before)
 	b.found("   CPU of everything meanwhile", "%.1f s", total.Seconds())
 	b.found("   most of it", "%s", parts)
-	if own := after[kubeletProcess] - before[kubeletProcess]; own > time.Second { // less is not measured well
+	if own := after[kubeletProcess] - before[kubeletProcess]; own > time.Second { // a shorter time is too inexact
 		b.found("   the virtual kubelet's part", "%.1f %%", 100*own.Seconds()/total.Seconds())
 		b.atMostTime("   of that for garbage collection", clockAfter.collection(clock), collectionMost, " %")
 	}
 	return total, nil
 }
 
-// goClock has the processor time of the virtual kubelet as the Go runtime estimates it, in seconds. The estimates
+// goClock is the processor time of the virtual kubelet as the Go runtime estimates it, in seconds. The estimates
 // include the time waiting for a processor, so they can only be compared with each other.
 type goClock struct{ all, collecting float64 }
 
@@ -112,7 +112,7 @@ func (b *bench) goClock(ctx context.Context) (goClock, error) {
 	return goClock{sum("total") - sum("idle"), sum("gc_total")}, nil
 }
 
-// collection is the part of the time since an earlier reading that went into the collection of garbage, in percent.
+// collection returns the percentage of garbage collection in the time since an earlier reading.
 func (c goClock) collection(since goClock) float64 {
 	return 100 * (c.collecting - since.collecting) / (c.all - since.all)
 }
@@ -129,7 +129,7 @@ func (b *bench) profile(ctx context.Context) error {
 	return b.keepProfile("allocs", data)
 }
 
-// keepProfile writes a profile where the user wants to have them, if at all.
+// keepProfile writes a profile to the folder that the user has chosen, if any.
 func (b *bench) keepProfile(name string, data []byte) error {
 	if b.profiles == "" {
 		return nil

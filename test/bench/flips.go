@@ -18,10 +18,10 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// A thousand endpoints of the consumer, as Kubernetes would slice them.
+// flipSlices and flipEndpoints are a thousand endpoints of the consumer, sliced as Kubernetes does.
 const flipSlices, flipEndpoints = 10, 100
 
-// flips measures how long the endpoints of the consumer take to follow the state of the consumer, on the provider.
+// flips measures the delay between a state change of the consumer and the readiness of its endpoints on the provider.
 func (b *bench) flips(ctx context.Context) error {
 	progress("%d endpoints that become unready together, and ready", flipSlices*flipEndpoints)
 	slices := b.flipping()
@@ -49,7 +49,7 @@ func (b *bench) flips(ctx context.Context) error {
 	return err
 }
 
-// flipping is the kind of the EndpointSlices.
+// flipping returns the kind of the EndpointSlices.
 func (b *bench) flipping() *kind {
 	endpoints := make([]any, 0, flipEndpoints)
 	for i := range flipEndpoints {
@@ -59,7 +59,8 @@ func (b *bench) flipping() *kind {
 		content: map[string]any{"addressType": "IPv4", "endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": int64(80)}}}}
 }
 
-// flip has the provider take the network to the consumer for down, or up, and returns how long after the condition the last endpoint followed.
+// flip sets the state of the network to the consumer on the provider, and returns the delay between the condition and
+// the last endpoint.
 func (b *bench) flip(ctx context.Context, status string, ready bool) (time.Duration, error) {
 	clusters := b.Provider.Dynamic.Resource(corev1beta1.ForeignClusterGVR)
 	watch, err := clusters.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + lab.ConsumerID})
@@ -91,7 +92,7 @@ func networkStatus(cluster *unstructured.Unstructured) string {
 	return ""
 }
 
-// awaitReadiness returns when all the endpoints on the provider are ready, or none is.
+// awaitReadiness waits until all endpoints on the provider are ready, or none is.
 func (b *bench) awaitReadiness(ctx context.Context, ready bool) error {
 	return b.Wait(ctx, fmt.Sprintf("%d endpoints with ready: %t", flipSlices*flipEndpoints, ready), func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Client.DiscoveryV1().EndpointSlices(remoteNamespace).List(ctx, metav1.ListOptions{LabelSelector: label + "=yes"})

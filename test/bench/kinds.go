@@ -26,13 +26,14 @@ import (
 // kind describes the objects of a kind that the benchmark creates, their number, and the permitted writes.
 type kind struct {
 	name           string
-	prefix         string // of the objects' names; "" is the name of the kind
+	prefix         string // prefix of the objects' names; "" is the name of the kind
 	source, target schema.GroupVersionResource
 	count          int
-	content        map[string]any // of each object, besides its name and labels
-	// back: objects of the provider, the copies are here.
+	content        map[string]any // content of each object, in addition to its name and labels
+	// back is set if the objects are on the provider and the copies on the consumer.
 	back bool
-	// plain is the cluster of objects in a namespace that is not offloaded; they are their own copies. nil: they are reflected.
+	// plain is the cluster of objects in a namespace that is not offloaded. They count as their own copies. If it is
+	// nil, the objects are reflected.
 	plain *lab.Side
 	// onCreation and onChange are the writes of all processes of Refract for one object, including the writes of the
 	// provider's controllers for the copy.
@@ -69,7 +70,8 @@ func (b *bench) kinds() []*kind {
 		{name: "EndpointSlice", source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), target: offloadingv1beta1.ShadowEndpointSliceGVR,
 			count: few, onCreation: 2, onChange: 2, // the shadow, and the provider's EndpointSlice
 			content: map[string]any{"addressType": "IPv4", "endpoints": []any{endpoint}, "ports": ports}},
-		{name: "PersistentVolumeClaim", source: core("persistentvolumeclaims"), count: few, onCreation: 2, onChange: 1, // the claim, and the volume that stands for it
+		// The claim is created, and the volume that represents it.
+		{name: "PersistentVolumeClaim", source: core("persistentvolumeclaims"), count: few, onCreation: 2, onChange: 1,
 			content: claim()},
 		{name: "Widget", source: schema.GroupVersionResource{Group: "bench.example.org", Version: "v1", Resource: "widgets"}, count: few, onCreation: 1, onChange: 1,
 			content: map[string]any{"spec": map[string]any{"size": int64(3)}}},
@@ -104,9 +106,9 @@ func (b *bench) volumes(ctx context.Context) error {
 	return nil
 }
 
-// eventKind is one that the provider writes about copies, and that is shown here.
+// eventKind returns the kind of Events that the provider writes about copies and that are reflected to the consumer.
 func (b *bench) eventKind(count int) *kind {
-	lasting := fmt.Sprintf("service-%04d", b.services-1) // is never deleted
+	lasting := fmt.Sprintf("service-%04d", b.services-1) // this Service is never deleted
 	about := map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": remoteNamespace, "name": lasting}
 	return &kind{name: "Event", source: corev1.SchemeGroupVersion.WithResource("events"), count: count, onCreation: 1, onChange: 1, back: true,
 		content: map[string]any{"involvedObject": about, "reason": "Measured", "message": "about a copy", "type": "Warning", "count": int64(1)},

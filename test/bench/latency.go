@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// updates are made at this rate, for so long.
+	// updatesPerSecond is the rate of updates, and updatesFor their duration.
 	updatesPerSecond = 100
 	updatesFor       = 10 * time.Second
 )
@@ -36,10 +36,10 @@ func (b *bench) latency(ctx context.Context) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// percentile of sorted delays.
+// percentile returns a percentile of sorted delays.
 func percentile(delays []time.Duration, p int) time.Duration { return delays[(len(delays)-1)*p/100] }
 
-// updates changes objects of a kind and returns after what time their copies had the change, sorted.
+// updates changes objects of a kind and returns the delays until their copies had the change, sorted.
 func (b *bench) updates(ctx context.Context, k *kind) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -57,7 +57,7 @@ func (b *bench) updates(ctx context.Context, k *kind) ([]time.Duration, error) {
 	for i := range total {
 		<-tick.C
 		wg.Go(func() {
-			// Each round is on another object, so that no update overtakes another.
+			// Each round changes another object, so that no update overtakes another one.
 			value := fmt.Sprintf("update-%d", i)
 			begun := time.Now()
 			err := b.change(ctx, k, k.object(i%k.count), value)
@@ -78,13 +78,13 @@ func (b *bench) updates(ctx context.Context, k *kind) ([]time.Duration, error) {
 	return delays, err
 }
 
-// arrivals has the time at which each value of each copy was seen.
+// arrivals contains the time at which each value of each copy was observed.
 type arrivals struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// watchCopies notes when copies change.
+// watchCopies records the changes of copies.
 func (b *bench) watchCopies(ctx context.Context, k *kind) (*arrivals, error) {
 	_, copies := b.ends(k)
 	// The watch starts now: listing the existing copies would delay the first updates.

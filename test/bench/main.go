@@ -40,7 +40,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: --scale measures Services as well: leave out one of --scale and --pods-only")
 		os.Exit(2)
 	}
-	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
+	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; its messages are also in our errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
@@ -54,10 +54,10 @@ func main() {
 	}
 }
 
-// least is how many of each are needed: two rounds, and one that stays.
+// least is the minimum number of objects of each kind: enough for two rounds, and one that stays.
 const least = 4*missed + 1
 
-// kubeletArgs are additional arguments that the lab does not set.
+// kubeletArgs are additional flags that the lab does not set.
 var kubeletArgs = []string{"--enable-profiling", "--enable-storage", "--remote-real-storage-class-name=" + lab.RemoteStorageClass}
 
 func run(ctx context.Context, options lab.Options, b *bench) (err error) {
@@ -84,11 +84,11 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	}
 	for _, measure := range measures {
 		if err := measure(ctx); err != nil {
-			return errors.Join(err, b.report()) // of what was measured by then
+			return errors.Join(err, b.report()) // measured so far
 		}
 	}
 	return b.report()
 }
 
-// progress reports on standard error what goes on, so that the table on standard output stands alone.
+// progress prints progress on standard error, so that standard output contains only the table.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "… "+format+"\n", args...) }

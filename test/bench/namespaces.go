@@ -19,7 +19,8 @@ import (
 // further is the number of namespaces that are offloaded to measure the cost of one.
 const further = 100
 
-// namespacesMemory is the goal for them, in MiB: 40 KiB for each of ten watches, nine of this cluster's kinds and one of the provider.
+// namespacesMemory is the memory goal for these namespaces, in MiB: 40 KiB for each of ten watches, nine for kinds of
+// this cluster and one for the provider.
 const namespacesMemory = 40
 
 // namespaces measures the cost of additional namespaces for a virtual kubelet that has just started. They are empty

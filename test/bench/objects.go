@@ -23,13 +23,13 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// parallel is how many requests the benchmark itself has under way.
+// parallel is the number of concurrent requests of the benchmark itself.
 const parallel = 8
 
-// label is on everything of the benchmark's, so that nobody else's objects are counted.
+// label is set on all objects of the benchmark, so that no other objects are counted.
 const label = "bench"
 
-// ends are where the objects of a kind are, and their copies.
+// ends returns the clients for the objects of a kind, and for their copies.
 func (b *bench) ends(k *kind) (sources, copies dynamic.ResourceInterface) {
 	home, away := b.Consumer.Dynamic, b.Provider.Dynamic
 	if k.plain != nil {
@@ -72,12 +72,12 @@ func changeOf(object *unstructured.Unstructured) string {
 	return object.GetLabels()["changed"]
 }
 
-// hasChange reports whether a copy shows a change to that value.
+// hasChange returns a check whether a copy has the change to the value.
 func hasChange(value string) func(*unstructured.Unstructured) bool {
 	return func(object *unstructured.Unstructured) bool { return changeOf(object) == value }
 }
 
-// ofOurs selects the copies of the benchmark's objects.
+// ofOurs is the label selector of the copies of the benchmark's objects.
 const ofOurs = wire.OriginLabel + "=" + lab.ConsumerID + "," + label + "=yes"
 
 func (b *bench) delete(ctx context.Context, k *kind, name string) error {
@@ -85,7 +85,7 @@ func (b *bench) delete(ctx context.Context, k *kind, name string) error {
 	return sources.Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-// each does something with a range of the objects of a kind.
+// each calls do for a range of the objects of a kind.
 func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context.Context, *kind, string) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -95,7 +95,7 @@ func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context
 	return group.Wait()
 }
 
-// await returns when exactly n copies fulfill a condition; nil is fulfilled by all. It watches, because repeated lists
+// await waits until exactly n copies fulfill a condition. nil is fulfilled by all. It watches, because repeated lists
 // of all objects would affect the measurement.
 func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructured.Unstructured) bool) error {
 	_, copies := b.ends(k)
@@ -139,7 +139,7 @@ func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructu
 	})
 }
 
-// plainObjects creates the Services where nothing is reflected, in one cluster and in both at once, and measures updates there.
+// plainObjects creates Services without reflection, in one cluster and in both at once, and measures their updates.
 func (b *bench) plainObjects(ctx context.Context) error {
 	progress("%d Services, and updates, without reflection", b.services)
 	if err := b.plainServicesOnce(ctx); err != nil {
@@ -164,7 +164,7 @@ func (b *bench) plainObjects(ctx context.Context) error {
 	return nil
 }
 
-// plainServicesOnce measures the Services of the consumer alone.
+// plainServicesOnce measures only the Services of the consumer.
 func (b *bench) plainServicesOnce(ctx context.Context) error {
 	c, err := b.plainServices(ctx, fmt.Sprintf("%d Services where nothing is reflected", b.services), b.Consumer)
 	b.plain.creation = append(b.plain.creation, c)
@@ -192,7 +192,7 @@ func (b *bench) plainServices(ctx context.Context, what string, sides ...*lab.Si
 	return c, err
 }
 
-// created creates all objects of some kinds at once, and waits until their copies are there and nobody has anything left to do.
+// created creates all objects of some kinds at once, and waits until their copies exist and all processes are done.
 func (b *bench) created(ctx context.Context, kinds ...*kind) error {
 	group, bounded := errgroup.WithContext(ctx)
 	for _, k := range kinds {
@@ -223,12 +223,12 @@ func (b *bench) reflected(ctx context.Context) error {
 	return nil
 }
 
-// reflectedServices measures Services alone.
+// reflectedServices measures only Services.
 func (b *bench) reflectedServices(ctx context.Context) error {
 	return errors.Join(b.createdAndChanged(ctx, b.kinds()[0]), b.kubelet())
 }
 
-// createdAndChanged creates, and then changes, all objects of a kind, and counts what that took.
+// createdAndChanged creates and then changes all objects of a kind, and records the cost.
 func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
 	progress("%d of kind %s", k.count, k.name)
 	var writes []lab.Write

@@ -21,13 +21,14 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// withoutTokens compares like with like: simulated nodes give plain pods no tokens of the consumer's API server.
+// withoutTokens disables tokens for a fair comparison: plain pods on simulated nodes get no tokens of the consumer's
+// API server.
 var withoutTokens = map[string]string{wire.APIServerSupportAnnotation: wire.APIServerSupportDisabled}
 
 // load is a Deployment that is rolled out and deleted, in one or both clusters.
 type load struct {
 	name   string
-	nodes  map[string]string // labels of those that it runs on
+	nodes  map[string]string // labels of its nodes
 	places []place
 }
 
@@ -75,7 +76,8 @@ func (b *bench) plainOnce(ctx context.Context) (load, error) {
 		return plain, err
 	}
 	b.plain.rollout = append(b.plain.rollout, c)
-	if _, err := b.settled(ctx); err != nil { // as those on the virtual node, before they are deleted
+	// The pods on the virtual node are also settled before they are deleted.
+	if _, err := b.settled(ctx); err != nil {
 		return plain, err
 	}
 	if c, err = b.removed(ctx, plain, "the same deleted"); err != nil {
@@ -103,19 +105,19 @@ func (b *bench) comparedPods(ctx context.Context) error {
 	return err
 }
 
-// deployed deploys as many pods as are timed, in each place.
+// deployed deploys the measured number of pods in each place.
 func (b *bench) deployed(ctx context.Context, l load, what string) (cost, error) {
 	return b.timed(ctx, what, l, func(ctx context.Context, p place) error {
 		return b.deploy(ctx, p, l.name, b.pods, l.nodes, withoutTokens)
 	})
 }
 
-// removed deletes them again.
+// removed deletes the pods again.
 func (b *bench) removed(ctx context.Context, l load, what string) (cost, error) {
 	return b.timed(ctx, what, l, func(ctx context.Context, p place) error { return b.remove(ctx, p, l.name) })
 }
 
-// timed does something in all places of a load at once.
+// timed runs do in all places of a load at once, and measures its cost.
 func (b *bench) timed(ctx context.Context, what string, l load, do func(context.Context, place) error) (c cost, err error) {
 	at := len(b.figures)
 	c.used, err = b.phase(ctx, func(ctx context.Context) error {
@@ -132,7 +134,7 @@ func (b *bench) timed(ctx context.Context, what string, l load, do func(context.
 	return c, err
 }
 
-// virtualNodes is where offloaded pods are.
+// virtualNodes selects the nodes of offloaded pods.
 var virtualNodes = map[string]string{wire.TypeLabel: wire.VirtualNodeType}
 
 func (b *bench) offloadedPods(ctx context.Context) (err error) {
@@ -153,14 +155,14 @@ func (b *bench) offloadedPods(ctx context.Context) (err error) {
 	return b.kubelet()
 }
 
-// offloadedApp is the Deployment whose pods are timed on the virtual node.
+// offloadedApp is the Deployment whose pods are measured on the virtual node.
 const offloadedApp = "offloaded"
 
 func (b *bench) offloaded() load {
 	return load{offloadedApp, virtualNodes, []place{{b.Consumer, namespace}}}
 }
 
-// offloadedDeleted measures how the pods go.
+// offloadedDeleted measures the deletion of the pods.
 func (b *bench) offloadedDeleted(ctx context.Context) (err error) {
 	progress("their deletion")
 	if b.deletion, err = b.removed(ctx, b.offloaded(), "Deployment on the virtual node deleted"); err != nil {
@@ -175,7 +177,7 @@ func (b *bench) offloadedDeleted(ctx context.Context) (err error) {
 	return b.kubelet()
 }
 
-// offloadedAgain has the pods come back for what follows.
+// offloadedAgain deploys the pods again for the following measurements.
 func (b *bench) offloadedAgain(ctx context.Context) error {
 	if err := b.deploy(ctx, b.offloaded().places[0], offloadedApp, b.pods, virtualNodes, withoutTokens); err != nil {
 		return err
@@ -187,7 +189,7 @@ func (b *bench) offloadedAgain(ctx context.Context) error {
 	return err
 }
 
-// tally records of what kind writes were, in parts of a number of objects.
+// tally records the number of writes of each kind per object.
 func (b *bench) tally(writes []lab.Write, objects int) {
 	for kind, n := range lab.Tally(writes) {
 		if n >= objects/10 {
@@ -199,7 +201,7 @@ func (b *bench) tally(writes []lab.Write, objects int) {
 // tokensApp is the Deployment whose pods have tokens.
 const tokensApp = "tokens"
 
-// podsWithTokens counts the additional cost of the tokens with which pods use the consumer's API server.
+// podsWithTokens counts the additional cost of the pods' tokens for the consumer's API server.
 func (b *bench) podsWithTokens(ctx context.Context) error {
 	progress("%d pods with tokens", few)
 	if err := b.deploy(ctx, b.offloaded().places[0], tokensApp, few, virtualNodes, nil); err != nil {
@@ -217,7 +219,8 @@ func (b *bench) podsWithTokens(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecorded waits until so many ShadowPods have the phase Running, which the provider's controller writes last.
+// awaitRecorded waits until the given number of ShadowPods have the phase Running, which the provider's controller
+// writes last.
 func (b *bench) awaitRecorded(ctx context.Context, pods int) error {
 	return b.Wait(ctx, "the phases of ShadowPods", func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{})

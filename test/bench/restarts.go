@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// restart ends the virtual kubelet as an upgrade does and starts it again with everything present.
+// restart stops the virtual kubelet as an upgrade does, and starts it again while all objects exist.
 func (b *bench) restart(ctx context.Context) error {
 	progress("a clean restart of the virtual kubelet")
 	if err := b.StopKubelet(ctx); err != nil {
@@ -64,7 +64,7 @@ func (b *bench) restart(ctx context.Context) error {
 	return b.delete(ctx, service, first)
 }
 
-// adopted measures a restart with many objects, and nothing else.
+// adopted measures only a restart with many objects.
 func (b *bench) adopted(ctx context.Context) error {
 	progress("%d objects", b.adopt)
 	kinds := b.kinds()[1:3] // ConfigMaps and Secrets
@@ -78,10 +78,10 @@ func (b *bench) adopted(ctx context.Context) error {
 	return b.restart(ctx)
 }
 
-// missed is how many objects of a kind are created, changed and deleted while the virtual kubelet cannot see it.
+// missed is the number of objects of a kind that are created, changed and deleted while the virtual kubelet is down.
 const missed = 10
 
-// awayAndKilled measures how long it takes to catch up with what happened while the virtual kubelet was down.
+// awayAndKilled measures how long the virtual kubelet takes to process the changes that happened while it was down.
 func (b *bench) awayAndKilled(ctx context.Context) error {
 	for round, end := range []struct {
 		name string
@@ -100,7 +100,7 @@ func (b *bench) awayAndKilled(ctx context.Context) error {
 	return nil
 }
 
-// killAtWork kills the virtual kubelet while it follows changes, of objects that the round before left alone.
+// killAtWork kills the virtual kubelet while it processes changes of objects that the previous round did not change.
 func (b *bench) killAtWork(ctx context.Context) error {
 	const value = "burst"
 	k := b.kinds()[1]
@@ -120,7 +120,7 @@ func (b *bench) killAtWork(ctx context.Context) error {
 	return errors.Join(err, <-changes)
 }
 
-// catchUp does things nobody sees, starts the virtual kubelet and waits until its copies are right.
+// catchUp changes objects while the virtual kubelet is down, starts it, and waits until its copies are correct.
 func (b *bench) catchUp(ctx context.Context, round int) (time.Duration, error) {
 	value := fmt.Sprintf("away-%d", round)
 	from := round * 2 * missed
@@ -155,7 +155,7 @@ func (b *bench) catchUp(ctx context.Context, round int) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// awaitSame returns when there is a copy of every object, as it is, and of nothing else.
+// awaitSame waits until every object has an equal copy, and no other copies exist.
 func (b *bench) awaitSame(ctx context.Context, k *kind) error {
 	sources, copies := b.ends(k)
 	return b.Wait(ctx, "copies of kind "+k.name+" to be as the objects are", func(ctx context.Context) (string, error) {
@@ -179,7 +179,7 @@ func (b *bench) awaitSame(ctx context.Context, k *kind) error {
 	})
 }
 
-// states are the changes that objects show, by name.
+// states returns the changes in the objects, by name.
 func states(ctx context.Context, client dynamic.ResourceInterface, selector string) (map[string]string, error) {
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -216,7 +216,7 @@ func (b *bench) replacePods(ctx context.Context, value string) (gone []string, e
 	return gone, nil
 }
 
-// awaitPods returns when the provider has those pods that there are here, as they are, and no token of others.
+// awaitPods waits until the provider has the same pods as the consumer, and no tokens of other pods.
 func (b *bench) awaitPods(ctx context.Context, gone []string, value string) error {
 	return b.Wait(ctx, "the ShadowPods to be those of the pods", func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app in (offloaded," + tokensApp + ")"})
@@ -243,7 +243,7 @@ func (b *bench) awaitPods(ctx context.Context, gone []string, value string) erro
 	})
 }
 
-// resyncs are counted, resyncEvery apart.
+// resyncs is the number of counted resyncs, and resyncEvery their interval.
 const (
 	resyncs     = 2
 	resyncEvery = 15 * time.Second
@@ -255,7 +255,7 @@ func (b *bench) resync(ctx context.Context) error {
 	if err := b.awaitRecorded(ctx, b.pods+few); err != nil {
 		return err
 	}
-	if _, err := b.settled(ctx); err != nil { // Events of the new pods are still to be shown
+	if _, err := b.settled(ctx); err != nil { // Events of the new pods may still be pending
 		return err
 	}
 	if err := b.StopKubelet(ctx); err != nil {
@@ -293,7 +293,7 @@ func (b *bench) resync(ctx context.Context) error {
 	return nil
 }
 
-// evaluated is how many evaluations the virtual kubelet has made.
+// evaluated returns the number of evaluations of the virtual kubelet.
 func (b *bench) evaluated(ctx context.Context) (float64, error) {
 	metrics, err := b.KubeletMetrics(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// fault is something that breaks, and is repaired.
+// fault is a failure that can be injected and repaired.
 type fault struct {
 	name string
 	// of is the target of the fault. Two faults of the same target are not injected at once.
@@ -27,13 +27,13 @@ type fault struct {
 	inflict, repair func(context.Context, *game) error
 }
 
-// all faults that there are.
+// all returns all faults.
 func all() []fault {
 	return []fault{
 		process("kill-kubelet", "kubelet", killed((*lab.Lab).KillKubelet), (*lab.Lab).StartKubelet),
 		process("stop-kubelet", "kubelet", (*lab.Lab).StopKubelet, (*lab.Lab).StartKubelet), // the other replica takes over
 		process("kill-standby", "standby", killed((*lab.Lab).KillStandby), (*lab.Lab).StartStandby),
-		process("stop-standby", "standby", (*lab.Lab).StopStandby, (*lab.Lab).StartStandby), // which leads, after the above
+		process("stop-standby", "standby", (*lab.Lab).StopStandby, (*lab.Lab).StartStandby), // it leads after the fault above
 		process("kill-consumer-manager", "consumer-manager", killed((*lab.Lab).KillConsumerManager), (*lab.Lab).StartConsumerManager),
 		process("kill-provider-manager", "provider-manager", killed((*lab.Lab).KillProviderManager), (*lab.Lab).StartProviderManager),
 		stopServer("stop-consumer-apiserver", func(g *game) *lab.Side { return g.Consumer }),
@@ -63,7 +63,7 @@ func all() []fault {
 	}
 }
 
-// chosen returns the faults of these names, separated by commas; all for "".
+// chosen returns the faults with the given names, separated by commas. "" returns all faults.
 func chosen(names string) ([]fault, error) {
 	known := all()
 	if names == "" {
@@ -88,7 +88,7 @@ func clashes(inflicted []fault, next fault) bool {
 	return slices.ContainsFunc(inflicted, func(f fault) bool { return f.of == next.of })
 }
 
-// repairOrder has the last one repaired first, but processes of ours last.
+// repairOrder returns the faults in reverse order, with the faults of our processes at the end.
 func repairOrder(inflicted []fault) []fault {
 	order := slices.Clone(inflicted)
 	slices.Reverse(order)
@@ -132,7 +132,7 @@ func pauseStorage(name string, of func(*game) *lab.Side) fault {
 	}
 }
 
-// pauseNodes has all nodes of the provider cease to answer.
+// pauseNodes stops all nodes of the provider from responding.
 func pauseNodes() fault {
 	signal := func(g *game, signal syscall.Signal) error {
 		return syscall.Kill(g.Provider.Processes()["kwok"], signal)
@@ -143,7 +143,8 @@ func pauseNodes() fault {
 	}
 }
 
-// restore puts a cluster back to a snapshot of its etcd, when the other faults are repaired: everything since then has not happened.
+// restore restores a cluster from a snapshot of its etcd, after the other faults are repaired. All changes since the
+// snapshot are lost.
 func restore(name string, of func(*game) *lab.Side) fault {
 	var backup string
 	var at time.Time
@@ -173,7 +174,7 @@ func restore(name string, of func(*game) *lab.Side) fault {
 	}
 }
 
-// compact needs no repair.
+// compact compacts etcd. It needs no repair.
 func compact(name string, of func(*game) *lab.Side) fault {
 	return fault{name: name, of: name,
 		inflict: func(ctx context.Context, g *game) error {
@@ -195,7 +196,7 @@ func link(name string, spoil func(*testenv.Link)) fault {
 	}
 }
 
-// flapping ends all connections again and again.
+// flapping repeatedly ends all connections.
 func flapping() fault {
 	var stop context.CancelFunc
 	return fault{name: "flapping-link", of: "link",
@@ -213,7 +214,7 @@ func flapping() fault {
 	}
 }
 
-// eventually tries again until it works.
+// eventually retries until do succeeds.
 func eventually(ctx context.Context, do func(context.Context) error) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -23,8 +23,8 @@ import (
 	"github.com/refract-project/refract/test/hostile/attacks"
 )
 
-// hostileConsumer attacks with the identity of the consumer: it creates forbidden objects, changes its own objects into forbidden ones, and
-// deletes objects of the provider. An attack that succeeds ends the game.
+// hostileConsumer attacks with the identity of the consumer: it creates forbidden objects, changes its own objects
+// into forbidden ones, and deletes objects of the provider. An attack that succeeds ends the game.
 func hostileConsumer() fault {
 	const name = "hostile-consumer"
 	return fault{name: name, of: name,
@@ -75,7 +75,7 @@ func (g *game) asConsumer() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// create returns an error if an attack succeeds. The API server may be unavailable at the same time: then it has no effect.
+// create returns an error if an attack succeeds. While the API server is unavailable, the attack has no effect.
 func (g *game) create(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
 	object, err := attack.Object(lab.ConsumerID, namespace)
 	if err != nil {
@@ -85,7 +85,7 @@ func (g *game) create(ctx context.Context, client dynamic.Interface, attack *att
 	return g.mustFail(err, "create %s in namespace %s", attack.Name, namespace)
 }
 
-// change attacks with an object that the consumer has.
+// change attacks with an existing object of the consumer.
 func (g *game) change(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
 	patch, ok, err := attack.Change(lab.ConsumerID)
 	if err != nil || !ok {
@@ -101,13 +101,13 @@ func (g *game) change(ctx context.Context, client dynamic.Interface, attack *att
 	return g.mustFail(err, "make %s/%s %s", namespace, name, attack.Name)
 }
 
-// remove deletes what belongs to the provider.
+// remove tries to delete an object that belongs to the provider.
 func (g *game) remove(ctx context.Context, client dynamic.Interface, removal *attacks.Removal, namespace string) error {
 	err := client.Resource(removal.Resource).Namespace(namespace).Delete(ctx, removal.Name, metav1.DeleteOptions{})
 	return g.mustFail(err, "delete %s %s/%s", removal.Resource.Resource, namespace, removal.Name)
 }
 
-// mustFail returns an error if an attack had none.
+// mustFail returns an error if an attack did not fail.
 func (g *game) mustFail(err error, format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	switch {
@@ -119,11 +119,12 @@ func (g *game) mustFail(err error, format string, args ...any) error {
 	return nil
 }
 
-// foreignNamespace is a namespace of the consumer that nobody has offloaded.
+// foreignNamespace is a namespace of the consumer that is never offloaded.
 const foreignNamespace = "kube-system"
 
-// hostileProvider writes at random into the copy of the NamespaceMap in its own cluster: namespaces that nobody has requested, that they are
-// accepted, and texts that are no texts. The consumer must not desire any of it, and nothing of these namespaces may arrive.
+// hostileProvider writes at random into the copy of the NamespaceMap in its own cluster: namespaces that were not
+// requested, their acceptance, and invalid texts. The consumer must not desire any of these namespaces, and no
+// objects of them may be reflected.
 func hostileProvider() fault {
 	const name = "hostile-provider"
 	maps := func(side *lab.Side, namespace string) dynamic.ResourceInterface {
@@ -184,10 +185,12 @@ func hostileProvider() fault {
 	}
 }
 
-// desiresForeign returns an error if a NamespaceMap of the consumer has the namespace that only the provider has added, as desired or as accepted.
+// desiresForeign returns an error if a NamespaceMap of the consumer contains the namespace that only the provider has
+// added, as desired or as accepted.
 func desiresForeign(nm map[string]any) error {
 	for _, path := range [][]string{{"spec", "desiredMapping"}, {"status", "currentMapping"}} {
-		entries, _, _ := unstructured.NestedMap(nm, path...) // no map, no entry
+		// A missing map has no entries.
+		entries, _, _ := unstructured.NestedMap(nm, path...)
 		if entry, ok := entries[foreignNamespace]; ok {
 			return fmt.Errorf("%s of the consumer has %v for namespace %s, which only the provider has asked for", strings.Join(path, "."), entry, foreignNamespace)
 		}

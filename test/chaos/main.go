@@ -1,15 +1,18 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Chaos breaks two joined clusters in every way it knows, again and again, while users work in one of them, and checks after each round
-// that nothing was lost, doubled or left. `make chaos` runs it; see `make chaos ARGS=--help`.
+// Chaos repeatedly injects all known faults into two joined clusters, while users work in one of them, and checks
+// after each round that no object was lost, duplicated or left behind. `make chaos` runs it; see `make chaos
+// ARGS=--help`.
 //
-// A round is a random sequence of faults and of what users do, both drawn from one seed, then a repair of all faults and a quiet period in
-// which the oracle must become content: it computes from the consumer's state alone, and the documented rules, what the provider is to
-// hold (see oracle.go). While faults last, witnesses watch that no pod ends that nobody has deleted (see witness.go). The order of
-// what happens follows the seed; the time that the processes take does not.
+// A round is a random sequence of faults and of user actions, both drawn from one seed. Then all faults are repaired,
+// and the oracle must be satisfied after a quiet period: it computes the expected objects of the provider only from
+// the consumer's state and the documented rules (see oracle.go). While faults last, witnesses check that no pod ends
+// unless a user has deleted it (see witness.go). The seed determines the order of the actions, but not the timing of
+// the processes.
 //
-// With --stories it plays the documented failures instead, one by one, and prints how long each takes to be noticed and to be over.
+// With --stories it plays the documented failures one by one instead, and prints how long each takes until it is
+// noticed and until it is over.
 package main
 
 import (
@@ -30,7 +33,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// options are the flags.
+// options contains the flags.
 type options struct {
 	seed          uint64
 	rounds        int
@@ -54,7 +57,7 @@ func main() {
 	flag.StringVar(&o.stories, "stories", "", "play these documented stories instead of random rounds, separated by commas, or all of them, and print how long everything took")
 	flag.IntVar(&o.repeat, "repeat", 1, "with --stories: how often each is played")
 	flag.Parse()
-	ctrllog.SetLogger(logr.Discard()) // a library asks for one
+	ctrllog.SetLogger(logr.Discard()) // a library requires a logger
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, &o); err != nil {
@@ -123,7 +126,7 @@ func run(ctx context.Context, o *options) (err error) {
 	return nil
 }
 
-// round breaks things, repairs them, and checks.
+// round injects faults, repairs them, and checks the result.
 func (g *game) round(ctx context.Context, number int, faults []fault) error {
 	var inflicted []fault
 	for range 1 + g.random.IntN(g.faults) {
@@ -169,7 +172,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// settle waits until the oracle is content, and stays so for a moment.
+// settle waits until the oracle is satisfied, and stays so for a moment.
 func (g *game) settle(ctx context.Context, round int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.quiet, fmt.Errorf("the clusters were not as they should be after %s", g.quiet))
 	defer cancel()

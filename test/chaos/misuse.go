@@ -24,10 +24,10 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// Actions of administrators in the clusters. If an API server is broken at the time, an action has no effect, which is
-// reported.
+// The following faults are actions of administrators in the clusters. If an API server is broken at the time, an
+// action has no effect, which is reported.
 
-// attempt does what may have no effect.
+// attempt runs an action that may have no effect.
 func (g *game) attempt(ctx context.Context, name string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -37,7 +37,7 @@ func (g *game) attempt(ctx context.Context, name string, do func(context.Context
 	return nil
 }
 
-// fillQuota lets no more pods into the remote namespaces.
+// fillQuota prevents new pods in the remote namespaces.
 func fillQuota() fault {
 	const name = "fill-quota"
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -70,7 +70,7 @@ func fillQuota() fault {
 	}
 }
 
-// credentials replaces the kubeconfig for the provider; the repair renews it.
+// credentials replaces the kubeconfig for the provider. The repair renews it.
 func credentials(name string, with func(*lab.Lab) ([]byte, error)) fault {
 	replace := func(ctx context.Context, g *game, with func(*lab.Lab) ([]byte, error)) error {
 		kubeconfig, err := with(g.Lab)
@@ -105,7 +105,7 @@ func expired(l *lab.Lab) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// swapPlugins loads a plugin, breaks its file, and takes it away again.
+// swapPlugins loads a plugin, breaks its file, and removes it again.
 func swapPlugins() fault {
 	path := func(g *game) string { return filepath.Join(g.PluginDir, "strip-vendor-labels.wasm") }
 	return fault{name: "swap-plugins", of: "plugins",
@@ -126,7 +126,7 @@ func swapPlugins() fault {
 	}
 }
 
-// drain evicts all pods of the virtual node, which takes no new ones until it is put back into service.
+// drain evicts all pods of the virtual node. New pods are not scheduled to it until it is uncordoned.
 func drain() fault {
 	const name = "drain"
 	return fault{name: name, of: name, late: true,

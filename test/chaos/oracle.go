@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// state has the relevant content of each object of a kind in one cluster, by namespace and name.
+// state is the relevant content of each object of a kind in one cluster, by namespace and name.
 type state map[string]string
 
 // examine compares the provider's objects with the objects that follow from the consumer's state by the documented
@@ -62,8 +62,8 @@ func (g *game) examine(ctx context.Context) (wrong []string, err error) {
 	return append(wrong, left...), err
 }
 
-// leaveOutFinished drops pods that have finished once a cluster was put back: the provider may have lost them, or have deleted them
-// before the consumer forgot that somebody had requested it, and they are not run again.
+// leaveOutFinished removes finished pods from the states if a cluster was restored. The provider may have lost them,
+// or may have deleted them before the consumer lost the deletion request, and they are not run again.
 func (g *game) leaveOutFinished(ctx context.Context, namespace string, states ...state) error {
 	if !g.witness.wasPutBack(lab.ProviderID) && !g.witness.wasPutBack(lab.ConsumerID) {
 		return nil
@@ -100,7 +100,7 @@ func differences(kind, namespace string, expected, found state) (wrong []string)
 	return wrong
 }
 
-// extended lists the namespaces of the consumer that are extended and not being withdrawn.
+// extended lists the namespaces of the consumer that are offloaded and not being withdrawn.
 func (g *game) extended(ctx context.Context) (names []string, err error) {
 	list, err := g.Consumer.Dynamic.Resource(offloadings).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -136,7 +136,8 @@ func content(data map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// Every ConfigMap is reflected. The ConfigMap with the root certificates gets another name.
+// expectedConfigMaps returns all ConfigMaps of the consumer's namespace, because every ConfigMap is reflected. The
+// ConfigMap with the root certificates gets another name.
 func (g *game) expectedConfigMaps(ctx context.Context, namespace string) (state, error) {
 	list, err := g.Consumer.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	found := state{}
@@ -152,7 +153,8 @@ func (g *game) expectedConfigMaps(ctx context.Context, namespace string) (state,
 	return found, err
 }
 
-// The provider's own root certificates are its own.
+// configMapsThere returns the ConfigMaps on the provider, without the provider's own root certificates and the
+// objects of its users.
 func (g *game) configMapsThere(ctx context.Context, namespace string) (state, error) {
 	list, err := g.Provider.Client.CoreV1().ConfigMaps(remote(namespace)).List(ctx, metav1.ListOptions{})
 	found := state{}
@@ -166,10 +168,12 @@ func (g *game) configMapsThere(ctx context.Context, namespace string) (state, er
 	return found, err
 }
 
-// The objects that a user of the provider has created there stay unchanged.
+// expectedTheirs returns the objects that a user of the provider has created in the remote namespace. They stay
+// unchanged.
 func (g *game) expectedTheirs(_ context.Context, namespace string) (state, error) {
 	found := state{}
-	if g.witness.isWithdrawn(namespace) { // which has deleted it, though a restored consumer does not know
+	// The withdrawal has deleted them, although a restored consumer has lost the request.
+	if g.witness.isWithdrawn(namespace) {
 		return found, nil
 	}
 	g.users.mu.Lock()
@@ -189,7 +193,8 @@ func (g *game) theirsThere(ctx context.Context, namespace string) (state, error)
 	found := state{}
 	if err == nil {
 		for i := range list.Items {
-			if name := list.Items[i].Name; expected[name] != "" { // one may be there though the answer to its creation was lost
+			// An object may exist although the response to its creation was lost.
+			if name := list.Items[i].Name; expected[name] != "" {
 				found[name] = content(list.Items[i].Data)
 			}
 		}
@@ -247,7 +252,8 @@ func (g *game) servicesThere(ctx context.Context, namespace string) (state, erro
 	return services(list), nil
 }
 
-// A pod that is bound to the virtual node has a ShadowPod with its image, until it is gone.
+// expectedShadows returns the ShadowPods with their images. A pod that is bound to the virtual node has one until it
+// is gone.
 func (g *game) expectedShadows(ctx context.Context, namespace string) (state, error) {
 	list, err := g.Consumer.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	found := state{}
@@ -276,7 +282,8 @@ func (g *game) shadowsThere(ctx context.Context, namespace string) (state, error
 	return found, err
 }
 
-// The status of a pod equals the status of the provider's pod, except for its address.
+// statuses returns the statuses of pods. The status of a pod equals the status of the provider's pod, except for its
+// address.
 func statuses(list *corev1.PodList) state {
 	found := state{}
 	for i := range list.Items {

@@ -25,21 +25,21 @@ import (
 	"github.com/refract-project/refract/internal/story"
 )
 
-// The documented stories, a file each. Besides the commands of package story they have these:
+// The documented stories, one per file. They have these commands in addition to the commands of package story:
 //
-//	inflict FAULT                        break something, and start the clock
+//	inflict FAULT                        inject a fault, and start the clock
 //	repair FAULT                         repair it, and start the clock
 //	start                                start the clock
-//	took FIGURE                          note how long it is since the clock was started
+//	took FIGURE                          record the time since the clock was started
 //	steady DURATION SIDE KIND/NAME [PATH=VALUE...]
-//	                                     an object has these values for so long
-//	standby start|kill                   start another replica of the virtual kubelet, or end it at once
+//	                                     an object has these values for this time
+//	standby start|kill                   start another replica of the virtual kubelet, or kill it
 //	refractctl ARGUMENT...               run refractctl against the consumer
-//	oracle                               the provider has what it should, and no pod was lost
+//	oracle                               check that the provider has the expected objects, and that no pod was lost
 //
-// The variables NS and REMOTE are a namespace that is offloaded, and its remote namespace; NODE is the virtual node.
+// The variables NS and REMOTE are an offloaded namespace, and its remote namespace. NODE is the virtual node.
 //
-// The objects that several of them create are files of stories/objects.
+// The files of stories/objects contain objects that several stories create.
 //
 //go:embed stories
 var stories embed.FS
@@ -88,7 +88,7 @@ func (g *game) tell(ctx context.Context, names string, times int) error {
 		for range times {
 			g.say("story %s", name)
 			if err := g.play(ctx, name, target, measured); err != nil {
-				return errors.Join(err, measured.print()) // of what was measured by then
+				return errors.Join(err, measured.print()) // measured so far
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func (g *game) tell(ctx context.Context, names string, times int) error {
 	return measured.print()
 }
 
-// print shows the median and the range of each figure.
+// print prints the median and the range of each figure.
 func (f *figures) print() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(w, "FIGURE\tMEDIAN\tRANGE\tTIMES")
@@ -138,18 +138,18 @@ func (g *game) play(ctx context.Context, name, file string, measured *figures) e
 	}, func(text string) { fmt.Println(text) })
 }
 
-// telling is one story that is being played.
+// telling is a story that is being played.
 type telling struct {
 	*game
 	ctx      context.Context //nolint:containedctx // of the story, whose commands are given none
 	name     string
-	faults   []fault // which remember how to be repaired
+	faults   []fault // kept until they are repaired
 	sides    map[string]*story.Side
 	measured *figures
 	begun    time.Time
 }
 
-// look is how often a condition is looked at, which is the error of the figures.
+// look is the interval at which a condition is checked. It limits the precision of the figures.
 const look = 50 * time.Millisecond
 
 func (s *telling) wait(check func() error) error {
@@ -189,7 +189,7 @@ func (s *telling) inflict(_ bool, args []string) error {
 	return f.inflict(s.ctx, s.game)
 }
 
-// repair starts the clock when it is done: how long an API server takes to start is not of interest.
+// repair starts the clock when the repair is complete, so that the start of an API server is not measured.
 func (s *telling) repair(_ bool, args []string) error {
 	f, err := s.fault(args)
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *telling) steady(_ bool, args []string) error {
 	for until := time.Now().Add(lasts); time.Now().Before(until) && s.ctx.Err() == nil; pause(s.ctx, look) {
 		object, err := side.Get(s.ctx, args[2])
 		if err != nil && !apierrors.IsNotFound(err) {
-			continue // this API server may be what is broken
+			continue // this API server may be broken
 		}
 		if err != nil {
 			return err
@@ -251,13 +251,14 @@ func (s *telling) refractctl(_ bool, args []string) error {
 
 func (s *telling) oracle(bool, []string) error { return s.settle(s.ctx, 0) }
 
-// stage creates a namespace for a story, and extends it.
+// stage creates a namespace for a story, and offloads it.
 func (u *users) stage(ctx context.Context) (string, error) {
 	if err := u.extend(ctx, nil); err != nil {
 		return "", err
 	}
 	name := u.namespaces[len(u.namespaces)-1]
-	u.g.witness.withdrawn(name) // a story says itself what is to happen to its pods
+	// A story itself decides what happens to its pods.
+	u.g.witness.withdrawn(name)
 	u.namespaces = u.namespaces[:len(u.namespaces)-1]
 	return name, u.g.Wait(ctx, "namespace "+name+" to be ready for pods in both clusters", func(ctx context.Context) (string, error) {
 		for client, namespace := range map[kubernetes.Interface]string{u.g.Consumer.Client: name, u.g.Provider.Client: remote(name)} {

@@ -27,22 +27,21 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// users work in the consumer. Their requests may fail while things are broken, and then they continue with other
-// requests.
+// users work in the consumer. Their requests may fail during faults. Then they continue with other requests.
 type users struct {
 	g *game
 
 	mu         sync.Mutex
 	number     int
-	namespaces []string // extended
+	namespaces []string // offloaded
 	pods       []types.NamespacedName
-	theirs     map[string][]string // ConfigMaps that a user of the provider has in the remote namespaces
+	theirs     map[string][]string // ConfigMaps of a user of the provider in the remote namespace, by local namespace
 	done, lost int
 }
 
 func newUsers(g *game) *users { return &users{g: g, theirs: map[string][]string{}} }
 
-// begin has something to lose before the first fault.
+// begin creates objects before the first fault, so that a fault can affect them.
 func (u *users) begin(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(u.g.seed, 1)) //nolint:gosec // it is to be repeatable
 	var problems []error
@@ -55,7 +54,7 @@ func (u *users) begin(ctx context.Context) error {
 	return errors.Join(append(problems, u.createService(ctx, random))...)
 }
 
-// work does one thing after the other until ctx ends.
+// work performs random actions until ctx ends.
 func (u *users) work(ctx context.Context, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // it is to be repeatable
 	deeds := []func(context.Context, *rand.Rand) error{
@@ -91,14 +90,14 @@ func (u *users) next() int {
 	return u.number
 }
 
-// all returns the namespaces that are offloaded.
+// all returns the offloaded namespaces.
 func (u *users) all() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return slices.Clone(u.namespaces)
 }
 
-// look finds out what there is, after the consumer was put back.
+// look reads the existing objects after the consumer was restored.
 func (u *users) look(ctx context.Context) error {
 	extended, err := u.g.extended(ctx)
 	if err != nil {
@@ -118,14 +117,14 @@ func (u *users) look(ctx context.Context) error {
 	return nil
 }
 
-// forget pods that another client has ended.
+// forget removes pods that another client has ended.
 func (u *users) forget(pods map[types.NamespacedName]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.pods = slices.DeleteFunc(u.pods, func(pod types.NamespacedName) bool { return pods[pod] })
 }
 
-// namespace is one of those that are extended, "" if there is none.
+// namespace returns a random offloaded namespace, or "" if none is offloaded.
 func (u *users) namespace(random *rand.Rand) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -135,7 +134,7 @@ func (u *users) namespace(random *rand.Rand) string {
 	return u.namespaces[random.IntN(len(u.namespaces))]
 }
 
-// mostNamespaces bounds what users keep up.
+// mostNamespaces and mostPods limit the number of objects of the users.
 const mostNamespaces, mostPods = 4, 30
 
 func (u *users) extend(ctx context.Context, _ *rand.Rand) error {
@@ -168,7 +167,7 @@ func (u *users) extend(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// withdraw takes a namespace back, after its pods.
+// withdraw stops offloading a namespace, after deleting its pods.
 func (u *users) withdraw(ctx context.Context, random *rand.Rand) error {
 	u.mu.Lock()
 	few := len(u.namespaces) < mostNamespaces
@@ -209,7 +208,7 @@ func (u *users) createPod(ctx context.Context, random *rand.Rand) error {
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: fmt.Sprintf("pod-%d", number)}
 	u.mu.Lock()
-	u.pods = append(u.pods, key) // it may be there though the answer is lost
+	u.pods = append(u.pods, key) // the pod may exist although the response was lost
 	u.mu.Unlock()
 	_, err := u.g.Consumer.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: key.Name, Labels: map[string]string{"chaos": "pod"}},
@@ -241,7 +240,8 @@ func (u *users) deletePod(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// finishPod plays the provider's kubelet: the containers of a pod that does not restart have ended well.
+// finishPod simulates the provider's kubelet: the containers of a pod that does not restart have completed
+// successfully.
 func (u *users) finishPod(ctx context.Context, random *rand.Rand) error {
 	namespace := u.namespace(random)
 	if namespace == "" {
@@ -290,7 +290,7 @@ func (u *users) createConfig(ctx context.Context, random *rand.Rand) error {
 // theirsPrefix is the prefix of the names of objects that a user of the provider creates in the remote namespaces.
 const theirsPrefix = "theirs-"
 
-// createTheirs is a user of the provider, whose object nobody of ours may touch.
+// createTheirs creates an object as a user of the provider. Our processes must not change it.
 func (u *users) createTheirs(ctx context.Context, random *rand.Rand) error {
 	namespace := u.namespace(random)
 	if namespace == "" {
@@ -306,7 +306,7 @@ func (u *users) createTheirs(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// lookAtTheirs finds out what there is, after the provider was put back.
+// lookAtTheirs reads the existing objects after the provider was restored.
 func (u *users) lookAtTheirs(ctx context.Context) error {
 	list, err := u.g.Provider.Client.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -323,7 +323,7 @@ func (u *users) lookAtTheirs(ctx context.Context) error {
 	return nil
 }
 
-// config names a ConfigMap of the users in one of their namespaces, "" if there is none.
+// config returns a random ConfigMap in one of the users' namespaces. Its name is "" if none exists.
 func (u *users) config(ctx context.Context, random *rand.Rand) (namespace, name string, err error) {
 	if namespace = u.namespace(random); namespace == "" {
 		return "", "", nil
@@ -379,5 +379,5 @@ func (u *users) deleteService(ctx context.Context, random *rand.Rand) error {
 
 var offloadings = offloading.GroupVersion.WithResource("namespaceoffloadings")
 
-// remote is the name of the remote namespace, by the default strategy.
+// remote returns the name of the remote namespace with the default strategy.
 func remote(namespace string) string { return namespace + "-" + lab.ConsumerID }

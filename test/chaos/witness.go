@@ -24,40 +24,41 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// witness watches the pods of both clusters all the time. A pod that no user has deleted must not end, in neither cluster, nor be replaced by
-// another one of its name. No node fails here, so nothing else is a reason.
+// witness watches the pods of both clusters all the time. A pod that no user has deleted must not end in either
+// cluster, nor be replaced by another one with its name. No node fails here, so there is no other reason.
 type witness struct {
 	mu     sync.Mutex
 	gone   map[types.NamespacedName]bool // deleted by users
-	left   map[string]bool               // namespaces that were withdrawn
+	left   map[string]bool               // withdrawn namespaces
 	uids   map[types.NamespacedName]types.UID
-	born   map[types.NamespacedName]time.Time // when the consumer's was created
-	phases map[types.UID]finish               // of the provider's pods that have finished
+	born   map[types.NamespacedName]time.Time // creation time of the consumer's pods
+	phases map[types.UID]finish               // results of the provider's finished pods
 	ended  map[types.NamespacedName]types.UID // the same, by the consumer's pod
 	seen   []complaint
 
-	evicting bool                          // somebody drains the virtual node
-	excused  map[types.NamespacedName]bool // evicted by the API server's own account, or lost with a restored cluster
-	restored map[string][]span             // what clusters do not remember, because they were put back
+	evicting bool                          // the virtual node is being drained
+	excused  map[types.NamespacedName]bool // evicted according to the API server, or lost with a restored cluster
+	restored map[string][]span             // periods that clusters have lost because they were restored
 }
 
-// span of time.
+// span is a period of time.
 type span struct{ from, to time.Time }
 
-// finish is how and when a pod was seen to have finished.
+// finish is the observed result of a pod, with the time.
 type finish struct {
 	phase corev1.PodPhase
 	at    time.Time
 }
 
-// complaint is about a pod that nobody has touched.
+// complaint is about a pod that ended without a user's action.
 type complaint struct {
 	key  types.NamespacedName
 	text string
 	at   time.Time
 }
 
-// doubt is how long a complaint may turn out to be none: the clusters are watched separately, and one may have shown its part first.
+// doubt limits how long a complaint may still be refuted: the clusters are watched separately, and one watch may be
+// ahead.
 const doubt = 5 * time.Second
 
 // watched observes the pods of a cluster. Its methods are called by one goroutine.
@@ -127,7 +128,8 @@ func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
 			}
 		}}
 		source := cache.NewListWatchFromClient(side.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
-		// An informer would look away for half a minute after an API server was down: a watch goes on at once where it ended.
+		// An informer would back off for half a minute after an outage of an API server. A reflector with this backoff
+		// continues at once.
 		reflector := cache.NewReflectorWithOptions(source, &corev1.Pod{}, pods, cache.ReflectorOptions{Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1, Steps: math.MaxInt}})
 		go reflector.RunWithContext(ctx)
 		select {
@@ -148,7 +150,8 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	if cluster == lab.ConsumerID {
 		w.born[key] = pod.CreationTimestamp.Time
 	}
-	if w.lost(cluster, pod.CreationTimestamp.Time) || w.lost(lab.ConsumerID, w.born[key]) { // a consumer that was put back may bind it again
+	// A consumer that was restored may bind the pod again.
+	if w.lost(cluster, pod.CreationTimestamp.Time) || w.lost(lab.ConsumerID, w.born[key]) {
 		return
 	}
 	complain := func(format string, args ...any) {
@@ -189,12 +192,13 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	}
 }
 
-// lost reports whether a cluster does not remember what happened at a time.
+// lost reports whether a cluster has lost the state of the given time.
 func (w *witness) lost(cluster string, at time.Time) bool {
 	return slices.ContainsFunc(w.restored[cluster], func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
 }
 
-// unbound is how long a pod may have been created and not be bound yet: put back to that moment, it is bound again, maybe elsewhere.
+// unbound limits how long a created pod may be unbound. If the cluster is restored to that moment, the
+// pod is bound again, maybe to another node.
 const unbound = 5 * time.Second
 
 func (w *witness) wasPutBack(cluster string) bool {
@@ -203,7 +207,7 @@ func (w *witness) wasPutBack(cluster string) bool {
 	return len(w.restored[cluster]) > 0
 }
 
-// putBack records that a cluster is restored to its state at that time, until done is called.
+// putBack records that a cluster is restored to its state at the given time, until done is called.
 func (w *witness) putBack(cluster string, to time.Time) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,7 +250,7 @@ func (w *witness) evictions() map[types.NamespacedName]bool {
 	return maps.Clone(w.excused)
 }
 
-// deleted announces that a user deletes a pod.
+// deleted records that a user deletes a pod.
 func (w *witness) deleted(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,7 +270,7 @@ func (w *witness) isWithdrawn(namespace string) bool {
 	return w.left[namespace]
 }
 
-// complaints returns the complaints without an excuse, and those that cannot get one any more.
+// complaints returns the complaints without an excuse, and the ones that can no longer be excused.
 func (w *witness) complaints() (open, certain []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,21 +16,21 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// column of the table: the results on one node.
+// column is a column of the table: the results on one node.
 type column struct {
 	*lab
 	name  string
-	dir   string        // of the reports
-	limit time.Duration // of the time that a test may take
+	dir   string        // folder of the reports
+	limit time.Duration // maximum time of a test
 	logf  func(string, ...any)
 
 	mu      sync.Mutex
 	results map[string]result
-	reports int // how many there are
+	reports int // number of reports
 	total   int
 }
 
-// run the tests that have no result yet, those that must be alone last, and return the results of all.
+// run runs the tests without a result and returns the results of all tests. Tests that must run alone are run last.
 func (c *column) run(ctx context.Context, o options, tests []test) (map[string]result, error) {
 	if err := c.openReports(o.resume); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 		}
 		watcher.Go(func() { c.offloadNamespaces(watching, c.logf) })
 	}
-	// Few tests are spread over all processes.
+	// A small number of tests is spread over all processes.
 	batch := max(1, min(o.batch, len(together)/o.parallel))
 	if err := c.runBatches(ctx, slices.AppendSeq(slow, slices.Chunk(together, batch)), o.parallel); err != nil {
 		return nil, err
@@ -89,7 +89,8 @@ func (c *column) openReports(resume bool) error {
 		return err
 	}
 	for _, report := range reports {
-		if results, err := readResults(report); err == nil { // otherwise it is not complete, and its tests run again
+		// Otherwise the report is incomplete, and its tests run again.
+		if results, err := readResults(report); err == nil {
 			maps.Copy(c.results, results)
 		}
 		var number int
@@ -109,7 +110,8 @@ func (c *column) runBatches(ctx context.Context, batches [][]test, parallel int)
 	return group.Wait()
 }
 
-// runBatch runs tests in one process. Those that it left out, because one of them took the time of all or ended the process, run in others.
+// runBatch runs tests in one process. If one of them used up the time or ended the process, the remaining tests run
+// in other processes.
 func (c *column) runBatch(ctx context.Context, batch []test) error {
 	results, err := c.runTests(ctx, c.newReport(), batch)
 	switch {
@@ -140,7 +142,7 @@ func (c *column) runBatch(ctx context.Context, batch []test) error {
 	return c.runBatch(ctx, left)
 }
 
-// newReport returns the path of the next one.
+// newReport returns the path of the next report.
 func (c *column) newReport() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

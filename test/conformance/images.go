@@ -20,14 +20,15 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// debianPrograms lists the programs that the images contain besides busybox, with their names there. `make conformance-tools` installs them from Debian's packages.
+// debianPrograms lists the programs that the images contain besides busybox, with their names in the images. `make
+// conformance-tools` installs them from Debian's packages.
 var debianPrograms = map[string]string{
 	"bash": "bash", "curl": "curl", "dig": "dig", "getent": "getent", "ipcs": "ipcs", "nc.openbsd": "nc", "nslookup": "nslookup", "ss": "ss",
 }
 
-// suiteImages lists the images of the suite that the lab provides. All contain the files of agnhost and differ in their command. Images of other programs
-// (perl, etcd, sample-apiserver, resource-consumer, NFS and iSCSI servers, storage drivers) and of private registries are missing: tests that need them
-// fail on both nodes.
+// suiteImages lists the images of the suite that the lab provides. All contain the files of agnhost and differ in
+// their command. Images of other programs (perl, etcd, sample-apiserver, resource-consumer, NFS and iSCSI servers,
+// storage drivers) and of private registries are missing. Tests that need them fail on both nodes.
 var suiteImages = map[string]v1.Config{
 	"e2e-test-images/agnhost:2.63.0":          {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
 	"e2e-test-images/agnhost:2.55":            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
@@ -51,7 +52,8 @@ var addedFiles = map[string]image.File{
 
 var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 
-// pushImages builds the images of the suite from the binaries in tools and stores them under the names that the suite uses, without the registry.
+// pushImages builds the images of the suite from the binaries in tools and stores them under the names that the suite
+// uses, without the registry.
 func pushImages(ctx context.Context, registry *testenv.Registry, tools string) error {
 	files, err := imageFiles(ctx, tools)
 	if err != nil {
@@ -79,7 +81,8 @@ func pushImages(ctx context.Context, registry *testenv.Registry, tools string) e
 	return nil
 }
 
-// checkImages returns an error if the suite no longer uses an image: image versions change with the version of Kubernetes.
+// checkImages returns an error if the suite no longer uses an image: image versions change with the version of
+// Kubernetes.
 func checkImages(ctx context.Context, suite string) error {
 	list := exec.CommandContext(ctx, suite, "--list-images")
 	out, err := list.Output()
@@ -88,7 +91,7 @@ func checkImages(ctx context.Context, suite string) error {
 	}
 	used := map[string]bool{}
 	for line := range strings.Lines(string(out)) {
-		_, name, _ := strings.Cut(strings.TrimSpace(line), "/") // without the registry
+		_, name, _ := strings.Cut(strings.TrimSpace(line), "/") // remove the registry
 		used[name] = true
 	}
 	for name := range suiteImages {
@@ -145,9 +148,9 @@ func imageFiles(ctx context.Context, tools string) ([]image.File, error) {
 
 var sharedObject = regexp.MustCompile(`/\S+\.so\S*`)
 
-// programFiles returns Debian's programs with the shared objects that they are linked to, each where the program looks for it.
+// programFiles returns Debian's programs with their shared libraries, each at the path where the program loads it.
 func programFiles(ctx context.Context) ([]image.File, error) {
-	content := map[string]string{} // where to find what, by the path in the image
+	content := map[string]string{} // source files by their path in the image
 	for program, name := range debianPrograms {
 		path, err := exec.LookPath(program)
 		if err != nil {

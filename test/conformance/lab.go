@@ -28,16 +28,17 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// The nodes of the consumer. Its control plane is on the plain one, too.
+// The names of the nodes of the consumer. Its control plane is on the plain node, too.
 const (
 	plainNode   = "rome-node-1"
 	virtualNode = "milan"
 )
 
-// runLabel is on each namespace that the suite creates.
+// runLabel is a label of each namespace that the suite creates.
 const runLabel = "e2e-run"
 
-// untaintPolicy takes the taint from virtual nodes, also when a virtual kubelet writes it again: the suite needs a node without.
+// untaintPolicy removes the taint from virtual nodes, even if a virtual kubelet writes it again, because the suite
+// needs a node without taints.
 //
 //go:embed untaint.yaml
 var untaintPolicy []byte
@@ -50,12 +51,14 @@ type lab struct {
 	suite, kubectl, kubeconfig string
 }
 
-// command of the administrator's network, without a shell: signals reach the program itself.
+// command returns a command in the administrator's network, without a shell, so that signals reach the program
+// itself.
 func (l *lab) command(path string, args ...string) *exec.Cmd {
 	return l.Rome.Machines()[0].NetworkCommand(path, args...)
 }
 
-// startLab starts the clusters with the images of the suite, installs Refract in both, and joins them. Stop it.
+// startLab starts the clusters with the images of the suite, installs Refract in both, and joins them. The caller
+// must stop it.
 func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error) {
 	tools, err := hack.ToolDir("kubernetes")
 	if err != nil {
@@ -84,7 +87,7 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 	for _, line := range []string{
 		"kubectl --context=rome config view --raw --minify --flatten > " + l.kubeconfig,
 		"refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract",
-		// Tests of the plain node run privileged containers, too.
+		// Tests on the plain node also run privileged containers.
 		"refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=tenants.podSecurity=privileged",
 		"refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=8Gi",
 	} {
@@ -96,7 +99,7 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 	return l, l.connect()
 }
 
-// connect makes the client of the consumer.
+// connect creates the client of the consumer.
 func (l *lab) connect() error {
 	config, err := clientcmd.BuildConfigFromFlags("", l.Rome.Kubeconfig())
 	if err != nil {
@@ -113,7 +116,8 @@ func (l *lab) connect() error {
 	return err
 }
 
-// steer leaves the virtual node alone for the pods of the suite. Before that they run on the plain node, since the virtual one has a taint.
+// steer makes the virtual node the only node for the pods of the suite. Without it they run on the plain node,
+// because the virtual node has a taint.
 func (l *lab) steer(ctx context.Context) error {
 	if err := os.WriteFile(l.Path("untaint.yaml"), untaintPolicy, 0o600); err != nil {
 		return err
@@ -129,7 +133,7 @@ func (l *lab) steer(ctx context.Context) error {
 	return l.awaitUntainted(ctx)
 }
 
-// awaitUntainted writes the virtual node until the policy removes its taint.
+// awaitUntainted updates the virtual node until the policy removes its taint.
 func (l *lab) awaitUntainted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the policy that removes the taint of the virtual node has no effect"))
 	defer cancel()
@@ -153,12 +157,12 @@ func (l *lab) offloadNamespaces(ctx context.Context, logf func(string, ...any)) 
 	for ctx.Err() == nil {
 		if err := l.watchNamespaces(ctx); err != nil && ctx.Err() == nil {
 			logf("offloading the namespaces of the suite: %v", err)
-			time.Sleep(100 * time.Millisecond) // the watch starts again
+			time.Sleep(100 * time.Millisecond) // before the watch is restarted
 		}
 	}
 }
 
-// watchNamespaces returns when the watch ends.
+// watchNamespaces offloads namespaces until the watch ends.
 func (l *lab) watchNamespaces(ctx context.Context) error {
 	watcher, err := l.client.Watch(ctx, &corev1.NamespaceList{}, client.HasLabels{runLabel})
 	if err != nil {
@@ -176,7 +180,8 @@ func (l *lab) watchNamespaces(ctx context.Context) error {
 				NamespaceMappingStrategy: offloading.EnforceSameNameMappingStrategyType, PodOffloadingStrategy: offloading.RemotePodOffloadingStrategyType,
 			},
 		})
-		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) { // forbidden: the namespace ends
+		// Requests are forbidden if the namespace is being deleted.
+		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
 			return err
 		}
 	}

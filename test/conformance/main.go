@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Conformance runs tests of Kubernetes' own end-to-end suite on a virtual node and on a plain node of the same cluster, and compares: those that
-// pass on the plain node alone must be in differences.yaml, with a reason. `make test-conformance` runs it.
+// Conformance runs tests of Kubernetes' own end-to-end suite on a virtual node and on a plain node of the same
+// cluster, and compares the results: tests that pass only on the plain node must be listed in differences.yaml, with
+// a reason. `make test-conformance` runs it.
 package main
 
 import (
@@ -30,7 +31,7 @@ const (
 	virtualColumn = "virtual"
 )
 
-// options are the flags.
+// options contains the flags.
 type options struct {
 	focus, skip     *regexp.Regexp
 	columns         []string
@@ -46,7 +47,8 @@ func main() {
 		fmt.Fprintf(os.Stderr, "conformance: %v; see --help\n", err)
 		os.Exit(2)
 	}
-	ctrllog.SetLogger(logr.Discard()) // controller-runtime requires a logger; the returned errors contain the same messages
+	// controller-runtime requires a logger. The returned errors contain the same messages.
+	ctrllog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, o); err != nil {
@@ -56,7 +58,7 @@ func main() {
 	}
 }
 
-// selects reports whether to run the test of a name.
+// selects reports whether to run the test with the given name.
 func (o options) selects(name string) bool {
 	return o.focus.MatchString(name) && (o.skip == nil || !o.skip.MatchString(name))
 }

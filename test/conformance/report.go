@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// differencesFile lists the tests that are expected to pass on a plain node alone.
+// differencesFile lists the tests that are expected to pass only on a plain node.
 //
 //go:embed differences.yaml
 var differencesFile []byte
 
-// difference is a test that is expected to pass on a plain node alone.
+// difference is a test that is expected to pass only on a plain node.
 type difference struct {
 	Test   string `json:"test"`
 	Reason string `json:"reason"`
@@ -32,7 +32,7 @@ func readDifferences() ([]difference, error) {
 	return list, nil
 }
 
-// table compares the results of the columns, by their names and the names of the tests.
+// table compares the results of the columns, by the names of the columns and the tests.
 type table struct {
 	tests   []test
 	columns []string
@@ -48,7 +48,8 @@ func newTable(tests []test, columns []string, results map[string]map[string]resu
 	return &table{tests: tests, columns: columns, results: results, reasons: reasons}
 }
 
-// print writes how many tests of each group pass on each node, and lists the others. It returns an error if a difference is not expected.
+// print writes the number of passed tests of each group on each node, and lists the other tests. It returns an error
+// if a difference is not expected.
 func (t *table) print(w io.Writer) error {
 	_, _ = fmt.Fprintf(w, "\n%-10s", "group")
 	for _, name := range t.columns {
@@ -70,7 +71,7 @@ func (t *table) print(w io.Writer) error {
 	return t.printDifferences(w)
 }
 
-// printGroup prints a line with the tests that passed and those that were not skipped by the suite, for each column.
+// printGroup prints a line with the numbers of tests that passed and that the suite did not skip, for each column.
 func (t *table) printGroup(w io.Writer, title string, contains func(group string) bool) {
 	line, some := fmt.Sprintf("%-10s", title), false
 	for _, name := range t.columns {
@@ -128,7 +129,7 @@ func (t *table) printDifferences(w io.Writer) error {
 
 func failed(r result) bool { return !r.passed && !r.skipped }
 
-// list the tests of a kind below its title, each with a remark, and return how many there are.
+// list prints the tests of a kind below its title, each with a remark, and returns their number.
 func (t *table) list(w io.Writer, title string, is func(test) (bool, string)) (n int) {
 	for _, s := range t.tests {
 		matches, remark := is(s)

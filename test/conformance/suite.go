@@ -73,15 +73,15 @@ func listTests(ctx context.Context, binary, dir string, selects func(name string
 	return tests, nil
 }
 
-// result of a test.
+// result is the result of a test.
 type result struct {
 	passed  bool
-	skipped bool // by the suite itself, which misses something here
+	skipped bool // the suite itself skipped it, because a requirement is missing
 	seconds float64
-	message string // of a failure, its first line
+	message string // first line of the failure
 }
 
-// junit is the part of a report that is read back.
+// junit contains the fields of a report that are read.
 type junit struct {
 	Suites []struct {
 		Cases []struct {
@@ -101,7 +101,7 @@ type junit struct {
 	} `xml:"testsuite"`
 }
 
-// readResults returns the results in a report, by the names of tests. It leaves out those that did not run.
+// readResults returns the results in a report, by the names of the tests. Tests that did not run are left out.
 func readResults(path string) (map[string]result, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -116,7 +116,7 @@ func readResults(path string) (map[string]result, error) {
 		for _, c := range suite.Cases {
 			name, isTest := strings.CutPrefix(c.Name, "[It] ")
 			if !isTest || c.Status == "skipped" && c.Time == 0 || c.Status == "pending" {
-				continue // it was not selected, or the time was up before
+				continue // not selected, or the time was over before
 			}
 			message, _, _ := strings.Cut(c.Failure.Message+c.Error.Message+c.Skipped.Message, "\n")
 			results[withoutLabels(name)] = result{passed: c.Status == "passed", skipped: c.Status == "skipped", seconds: c.Time, message: message}
@@ -125,7 +125,8 @@ func readResults(path string) (map[string]result, error) {
 	return results, nil
 }
 
-// withoutLabels removes the list of labels that the report appends to the name of a test. Every test has the label of its group.
+// withoutLabels removes the list of labels that the report appends to the name of a test. Every test has the label of
+// its group.
 func withoutLabels(name string) string {
 	if i := strings.LastIndex(name, " ["); i > 0 && strings.Contains(name[i:], "sig-") {
 		return name[:i]
@@ -133,7 +134,7 @@ func withoutLabels(name string) string {
 	return name
 }
 
-// runTests runs tests one after the other, in one process, and returns the results of those that ran.
+// runTests runs tests one after the other, in one process, and returns the results of the tests that ran.
 func (c *column) runTests(ctx context.Context, report string, tests []test) (map[string]result, error) {
 	names := make([]string, len(tests))
 	for i, t := range tests {
@@ -155,7 +156,7 @@ func (c *column) runTests(ctx context.Context, report string, tests []test) (map
 	go func() {
 		select {
 		case <-ended:
-		case <-ctx.Done(): // the suite removes what it has made, and writes its report
+		case <-ctx.Done(): // the suite removes its objects, and writes its report
 			_ = cmd.Process.Signal(syscall.SIGINT)
 		}
 		select {

@@ -69,13 +69,13 @@ func absence(err error) (string, error) {
 	return "", err
 }
 
-// anyResource reflects a kind that the virtual kubelet has never heard of.
+// anyResource reflects a kind that is not built into the virtual kubelet.
 func (s *story) anyResource(ctx context.Context) error {
 	for _, cluster := range []string{lab.ConsumerID, lab.ProviderID} {
 		if err := s.apply(ctx, cluster, "monitor-definition.yaml"); err != nil {
 			return err
 		}
-		// The API server serves a resource a moment after its definition was taken.
+		// The API server serves a resource a moment after it has accepted its CRD.
 		if err := s.kubectl(ctx, "--context="+cluster, "wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com"); err != nil {
 			return err
 		}

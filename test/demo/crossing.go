@@ -50,7 +50,7 @@ func (s *story) compare(ctx context.Context) error {
 	return nil
 }
 
-// differences returns a table of the fields of metadata and spec in which two pods differ.
+// differences returns a table of the differing fields in metadata and spec of two pods.
 func differences(local, remote *corev1.Pod) (string, error) {
 	home, err := flatten(local)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *story) endpoints(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=cloud", "get", "endpointslices", "-n", remoteNamespace, "-l", discoveryv1.LabelServiceName+"=web", columns)
 }
 
-// readyEndpoints lists the addresses of the Service web that are ready, sorted.
+// readyEndpoints lists the addresses of the ready endpoints of the Service web, sorted.
 func readyEndpoints(ctx context.Context, side *lab.Side, namespace string) ([]string, error) {
 	slicesOfWeb, err := side.Client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Demo shows what Refract does on two real Kubernetes control planes, step by step, and fails when a step does not hold.
-// `make demo` runs it; see `make demo ARGS=--help`.
+// Demo shows step by step how Refract works on two real Kubernetes control planes, and fails when a step fails. `make
+// demo` runs it; see `make demo ARGS=--help`.
 package main
 
 import (
@@ -26,12 +26,12 @@ func main() {
 	real := flag.Bool("real", false, "tell another story, on clusters with real nodes; needs root, and make node-tools")
 	timeout := flag.Duration("timeout", 15*time.Minute, "give up after this long")
 	flag.Parse()
-	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
+	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; its messages are also in our errors
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "demo: unknown argument %q; see --help\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	// A signal ends the context, thus the step that runs, and the deferred clean-up follows.
+	// A signal ends the context and with it the running step. The deferred cleanup follows.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, *real, *keep, *timeout); err != nil {
@@ -41,23 +41,23 @@ func main() {
 	}
 }
 
-// story has the common state of the steps.
+// story contains the common state of the steps.
 type story struct {
 	*screen
 	lab *lab.Lab
-	// plugin is the example plugin's module, dropped in on the way.
+	// plugin is the example plugin's module, which a step installs.
 	plugin []byte
 	begun  time.Time
 	writes tallies
 }
 
-// chapter of a story.
+// chapter is a step of a story.
 type chapter[S any] struct {
 	title, why string
 	tell       func(S, context.Context) error
 }
 
-// tell tells a story, chapter by chapter, up to the first chapter that fails.
+// tell runs a story, chapter by chapter, up to the first chapter that fails.
 func tell[S any](ctx context.Context, screen *screen, story S, chapters []chapter[S]) error {
 	for _, c := range chapters {
 		screen.heading(c.title, c.why)
@@ -112,7 +112,7 @@ func run(ctx context.Context, real, keep bool, timeout time.Duration) error {
 	return err
 }
 
-// runSimulated bounds the chapters, and not what comes after them when the clusters are kept.
+// runSimulated runs the chapters with the bounded context. Waiting while the clusters are kept is not bounded.
 func runSimulated(ctx, bounded context.Context, screen *screen, keep bool) (err error) {
 	s := &story{screen: screen, begun: time.Now()}
 	defer func() {

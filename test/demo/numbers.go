@@ -15,15 +15,16 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// tallies has the counts of the story.
+// tallies contains the counts of the story.
 type tallies struct {
-	// all writes of our processes so far, in both clusters.
+	// all contains the writes of our processes so far, in both clusters.
 	all []lab.Write
-	// before holds the metrics of the virtual kubelet that was killed.
+	// before contains the metrics of the virtual kubelet that was killed.
 	before lab.Metrics
 }
 
-// collect reads the audit logs on and returns how many new writes of ours they held, heartbeats aside.
+// collect reads the new lines of the audit logs and returns the number of new writes of our processes, without
+// heartbeats.
 func (s *story) collect() (news int, err error) {
 	for _, side := range []*lab.Side{s.lab.Consumer, s.lab.Provider} {
 		writes, err := side.Journal.Next()
@@ -40,7 +41,7 @@ func (s *story) collect() (news int, err error) {
 	return news, nil
 }
 
-// remember keeps the metrics of the virtual kubelet, which end with it.
+// remember saves the metrics of the virtual kubelet, which are lost when it ends.
 func (s *story) remember(ctx context.Context) (err error) {
 	s.writes.before, err = s.lab.KubeletMetrics(ctx)
 	return err
@@ -75,7 +76,7 @@ func (s *story) numbers(ctx context.Context) error {
 	return s.resources()
 }
 
-// latencies shows how long the plugins took, as the virtual kubelet measured it.
+// latencies prints the durations of plugins, as measured by the virtual kubelet.
 func (s *story) latencies() error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -106,5 +107,5 @@ func (s *story) resources() error {
 	return nil
 }
 
-// chainLatency is the virtual kubelet's histogram of how long one plugin took for one object.
+// chainLatency is the virtual kubelet's histogram of the duration of one plugin for one object.
 const chainLatency = "refract_plugin_duration_seconds"

@@ -133,7 +133,7 @@ func (s *story) annotation(ctx context.Context, service, key string) (string, er
 	return found.Annotations[key], nil
 }
 
-// pluginEvent returns the Warning about a plugin about the VirtualNode, or "".
+// pluginEvent returns the message of the Warning about a plugin on the VirtualNode, or "" if there is none.
 func (s *story) pluginEvent(ctx context.Context) (string, error) {
 	events, err := s.lab.Consumer.Client.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=VirtualNode,involvedObject.name=" + lab.NodeName})
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *story) pluginEvent(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// settle waits until our processes have written nothing for a while, so that what follows can be counted by itself.
+// settle waits until our processes have written nothing for a while, so that later writes can be counted separately.
 func (s *story) settle(ctx context.Context, quiet time.Duration) error {
 	since := time.Now()
 	return s.lab.Wait(ctx, "our processes to have nothing more to do", func(context.Context) (string, error) {

@@ -20,11 +20,11 @@ import (
 //go:embed app/real.yaml
 var realApp embed.FS
 
-// reality is the story on real nodes. It shows command lines that anybody could type.
+// reality is the story on real nodes. It shows command lines that a user could type.
 type reality struct {
 	*screen
 	lab *nodelab.Lab
-	// begun is when the two clusters were there, and nothing of ours.
+	// begun is the time when the two clusters were ready, before Refract was installed.
 	begun time.Time
 }
 

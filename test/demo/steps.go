@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// namespace is offloaded to the provider; remote namespace is its name there.
+// namespace is offloaded to the provider, with the name remoteNamespace there.
 const namespace, remoteNamespace = "shop", "shop-" + lab.ConsumerID
 
 func (s *story) bringUp(ctx context.Context) error {
@@ -78,7 +78,7 @@ func (s *story) offload(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "pods", "-n", namespace, "-o", "wide")
 }
 
-// awaitPods waits until the application is Ready and stands in both clusters.
+// awaitPods waits until the application is Ready and exists in both clusters.
 func (s *story) awaitPods(ctx context.Context) error {
 	return s.lab.Wait(ctx, "the application's pods", func(ctx context.Context) (string, error) {
 		local, err := s.pods(ctx, s.lab.Consumer, namespace, "")
@@ -129,7 +129,7 @@ func isReady(pod *corev1.Pod) bool {
 // customColumns matches a long argument that repeats the heading of the table.
 var customColumns = regexp.MustCompile(`-o=custom-columns=\S+`)
 
-// kubectl runs kubectl and shows it.
+// kubectl runs kubectl and shows the command and its output.
 func (s *story) kubectl(ctx context.Context, args ...string) error {
 	out, err := s.lab.Kubectl(ctx, args...)
 	if err != nil {

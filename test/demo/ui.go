@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// screen prints the story: plain lines to a file or a pipe; colors and a line with the current wait on a terminal. Safe
-// for concurrent use.
+// screen prints the story. To a file or a pipe it prints plain lines, to a terminal colors and a line with the
+// current wait. It is safe for concurrent use.
 type screen struct {
 	mu      sync.Mutex
 	out     io.Writer
@@ -34,7 +34,7 @@ const (
 	clearLine                          = "\r\x1b[K"
 )
 
-// paint colours the text when the screen has colours and NO_COLOR is not set.
+// paint colours the text if the screen has colours and NO_COLOR is not set.
 func (s *screen) paint(colour, text string) string {
 	if !s.live || os.Getenv("NO_COLOR") != "" {
 		return text
@@ -78,7 +78,7 @@ func (s *screen) shell(command, output string) {
 	s.print("   %s\n%s", s.paint(cyan, "$ "+command), indent(output, "     "))
 }
 
-// text prints lines as they are, indented.
+// text prints lines unchanged and indented.
 func (s *screen) text(lines string) { s.print("%s", indent(lines, "     ")) }
 
 func (s *screen) print(format string, args ...any) {

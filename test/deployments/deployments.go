@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployments runs the Deployments of Refract as processes on this machine, for control planes whose nodes are simulated.
+// Package deployments runs the Deployments of Refract as processes on this machine, for control planes with simulated
+// nodes.
 package deployments
 
 import (
@@ -27,7 +28,7 @@ import (
 // Cluster is a control plane whose Deployments run on this machine.
 type Cluster struct {
 	*testenv.Cluster
-	// Client is an administrator's.
+	// Client has the permissions of an administrator.
 	Client kubernetes.Interface
 	// WebhookPort is the port of the controller manager's webhook, set by RedirectWebhooks.
 	WebhookPort int
@@ -58,7 +59,7 @@ func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 				d := &list.Items[i]
 				key := d.Namespace + "/" + d.Name
 				if len(d.Spec.Template.Spec.Containers[0].Command) == 0 {
-					continue // a user's
+					continue // a Deployment of a user
 				}
 				wanted[key] = d.DeletionTimestamp == nil
 				if running[key] != nil {
@@ -90,7 +91,8 @@ func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// locate gives the pods of a Deployment the address of the process that stands for them: simulated nodes invent one. What fails is done again.
+// locate sets the address of the process that represents a Deployment on its pods, because simulated nodes assign
+// invented addresses. It retries after errors.
 func (c *Cluster) locate(ctx context.Context, d *appsv1.Deployment) {
 	pods, err := c.Client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 	if err != nil {
@@ -104,7 +106,8 @@ func (c *Cluster) locate(ctx context.Context, d *appsv1.Deployment) {
 	}
 }
 
-// RedirectWebhooks has the API server call the webhooks of the chart on this machine, for want of a network that leads to their Service.
+// RedirectWebhooks lets the API server call the webhooks of the chart on this machine, because no network leads to
+// their Service.
 func (c *Cluster) RedirectWebhooks(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,7 +133,7 @@ func end(t *testing.T, command *testenv.Command) {
 	}
 }
 
-// start the container of a Deployment, with its arguments and its ServiceAccount.
+// start starts the container of a Deployment, with its arguments and its ServiceAccount.
 func (c *Cluster) start(ctx context.Context, t *testing.T, bin string, d *appsv1.Deployment) (*testenv.Command, error) {
 	pod := &d.Spec.Template.Spec
 	container := &pod.Containers[0]
@@ -143,7 +146,7 @@ func (c *Cluster) start(ctx context.Context, t *testing.T, bin string, d *appsv1
 	for _, argument := range container.Args {
 		args = append(args, strings.ReplaceAll(argument, "$(POD_IP)", "127.0.0.1"))
 	}
-	// A flag that is given twice has its last value.
+	// The last value of a repeated flag applies.
 	args = append(args, "--health-probe-address=0")
 	switch program {
 	case "controller-manager":

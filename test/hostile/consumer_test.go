@@ -20,10 +20,11 @@ import (
 	"github.com/refract-project/refract/test/hostile/attacks"
 )
 
-// honest is the name of objects that a consumer may have.
+// honest is the name of permitted objects of a consumer.
 const honest = "honest"
 
-// refusesChange checks that an honest object, if there is one of that resource, cannot be changed into the object of an attack.
+// refusesChange checks that an honest object of that resource, if it exists, cannot be changed into the object of an
+// attack.
 func (l *clusters) refusesChange(consumer client.Client, attack *attacks.Attack, id, namespace string) {
 	l.Helper()
 	change, ok, err := attack.Change(id)
@@ -40,8 +41,8 @@ func (l *clusters) refusesChange(consumer client.Client, attack *attacks.Attack,
 	})
 }
 
-// A consumer tries what it may not do with its own identity, in a cluster that refractctl has installed, and gets nowhere. What an honest consumer
-// does works meanwhile.
+// A consumer attempts forbidden requests with its own identity, in a cluster that refractctl has installed, and all
+// of them fail. The requests of an honest consumer succeed meanwhile.
 func TestAHostileConsumerGetsNowhere(t *testing.T) {
 	l := begin(t, nil, "rome", "milan")
 	rome, milan := l.sides["rome"], l.sides["milan"]

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// private is the prefix of the names of all that must not reach milan.
+// private is the prefix of the names of all objects that must not reach milan.
 const private = "private-"
 
 // spied collects objects that must not exist at any time.
@@ -47,8 +47,8 @@ func (s *spied) all() []string {
 	return slices.Clone(s.seen)
 }
 
-// spy watches, until the test ends, whether a private object arrives in milan, and whether a RoleBinding of rome lets milan's virtual kubelet into one of
-// the namespaces.
+// spy watches, until the test ends, for private objects in milan, and for RoleBindings of rome that give milan's
+// virtual kubelet access to one of the namespaces.
 func (l *clusters) spy(namespaces ...string) *spied {
 	l.Helper()
 	s := &spied{}
@@ -82,12 +82,13 @@ func (l *clusters) spy(namespaces ...string) *spied {
 	return s
 }
 
-// opens reports whether a RoleBinding lets virtual kubelets into its namespace. Another one, in kube-system, lets them verify requests to their kubelet API.
+// opens reports whether a RoleBinding gives virtual kubelets access to its namespace. A different RoleBinding, in
+// kube-system, lets them verify requests to their kubelet API.
 func opens(binding *rbacv1.RoleBinding) bool {
 	return strings.HasSuffix(binding.RoleRef.Name, "-virtual-kubelet-extended")
 }
 
-// offload a new namespace of rome to the nodes with one label.
+// offload offloads a new namespace of rome to the nodes with one label.
 func (l *clusters) offload(namespace, label string, values ...string) {
 	l.Helper()
 	rome := l.sides["rome"]
@@ -104,7 +105,8 @@ func (l *clusters) offload(namespace, label string, values ...string) {
 	}})
 }
 
-// flows waits until something new of each namespace that is offloaded has arrived: whatever could be reflected before was.
+// flows waits until a new object of each offloaded namespace was reflected. All earlier objects that could be
+// reflected have been reflected by then.
 func (l *clusters) flows(round string) {
 	l.Helper()
 	rome := l.sides["rome"]
@@ -118,7 +120,7 @@ func (l *clusters) flows(round string) {
 	}
 }
 
-// copyInMilan is the NamespaceMap as rome's copy looks.
+// copyInMilan returns a NamespaceMap that looks like rome's copy in milan.
 func copyInMilan(desired map[string]string) *offloading.NamespaceMap {
 	return &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("rome"), Name: "milan", Labels: map[string]string{
@@ -128,8 +130,9 @@ func copyInMilan(desired map[string]string) *offloading.NamespaceMap {
 	}
 }
 
-// A provider writes into its own cluster, and, as a consumer, with its identity into ours: no object of a namespace that selects another
-// provider, or no provider, arrives there, and no RoleBinding there ever names its virtual kubelet.
+// A provider writes into its own cluster and, with its identity as a consumer, into ours. Objects of a namespace that
+// selects another provider, or no provider, are not reflected to it, and no RoleBinding in such a namespace ever
+// names its virtual kubelet.
 func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l := begin(t, map[string][]string{"milan": {"--set=discovery.config.clusterLabels.tier=trusted"}}, "rome", "milan", "turin")
 	rome, milan := l.sides["rome"], l.sides["milan"]
@@ -142,7 +145,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	merge := func(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 	stolen := map[string]string{"finance": "finance-rome", "vault": "vault-rome", "plain": "plain-rome", "kube-system": "ks-rome", "default": "default-rome"}
 
-	// Before the first meeting: the map is there when rome sends its first one.
+	// First attack, before the peering is used: the map already exists when rome sends its first one.
 	l.create(milan, copyInMilan(stolen))
 	outgoing := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan", Labels: map[string]string{
 		wire.ReplicationLabel: "true", wire.RemoteIDLabel: "milan", wire.RemoteClusterIDLabel: "milan"}}, Spec: offloading.NamespaceMapSpec{DesiredMapping: stolen}}
@@ -153,7 +156,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.refused("taking the lease of a virtual kubelet", "writes only the Lease refract-heartbeat", func() error {
 		return thief.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan-2"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To(int32(1) << 30)}})
 	})
-	// Its own map, as a consumer, has the same label: its virtual kubelet must not follow it.
+	// The provider's own map as a consumer has the same label. Its virtual kubelet must not follow it.
 	incoming := squatter.DeepCopy()
 	incoming.Name, incoming.Spec.DesiredMapping = "rome", stolen
 	require.NoError(t, thief.Create(t.Context(), incoming))
@@ -165,7 +168,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.offload("vault", "tier", "trusted")
 	l.flows("first")
 
-	// Later, through the map that rome uses.
+	// Second attack: through the map that rome uses.
 	l.refused("adding namespaces", "writes only its own NamespaceMap", func() error {
 		return thief.Patch(t.Context(), outgoing.DeepCopy(), merge(`{"spec":{"desiredMapping":{"finance":"finance-rome","vault":"vault-rome"}}}`))
 	})
@@ -173,7 +176,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.refused("claiming that they are accepted", `"namespacemaps/status"`, func() error {
 		return thief.Status().Patch(t.Context(), outgoing.DeepCopy(), merge(`{"status":{"currentMapping":{"finance":{"remoteNamespace":"finance-rome","phase":"Accepted"}}}}`))
 	})
-	// In its own cluster: the spec and the status of the copy, and labels that it offers.
+	// Third attack, in its own cluster: the spec and the status of the copy, and labels that it offers.
 	copied := copyInMilan(nil)
 	l.patch(milan, copied, `{"spec":{"desiredMapping":{"vault":"vault-rome","finance":"finance-rome"}}}`, false)
 	l.patch(milan, copyInMilan(nil), `{"status":{"currentMapping":{"vault":{"remoteNamespace":"vault-rome","phase":"Accepted"},"finance":{"remoteNamespace":"finance-rome","phase":"Accepted"}}}}`, true)
@@ -193,7 +196,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	})
 	l.flows("second")
 
-	// The map is lost in both clusters: rome makes it again, after milan.
+	// The map is lost in both clusters. rome recreates it, after milan.
 	for _, lost := range []struct {
 		side *side
 		key  *offloading.NamespaceMap

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostile tests attacks of a peer on the cluster that it is peered with: as an administrator of its own cluster, and with its
-// identity in the other one. The control planes are real, and Refract is installed and joined with refractctl, with all policies of the chart. Its
-// Deployments run as processes on this machine.
+// Package hostile tests attacks of a peer on the cluster that it is peered with: as an administrator of its own
+// cluster, and with its identity in the other one. The control planes are real, and Refract is installed and joined
+// with refractctl, with all policies of the chart. Its Deployments run as processes on this machine.
 package hostile
 
 import (
@@ -40,7 +40,7 @@ type side struct {
 	admin client.WithWatch
 }
 
-// clusters has clusters that run Refract.
+// clusters contains clusters that run Refract.
 type clusters struct {
 	*testing.T
 	scheme     *runtime.Scheme
@@ -48,7 +48,8 @@ type clusters struct {
 	sides      map[string]*side
 }
 
-// begin starts clusters with these ids, and installs Refract in each of them, with further arguments by the id of the cluster.
+// begin starts clusters with these IDs, and installs Refract in each of them. install contains further arguments by
+// cluster ID.
 func begin(t *testing.T, install map[string][]string, ids ...string) *clusters {
 	t.Helper()
 	log.SetLogger(logr.Discard())
@@ -90,7 +91,7 @@ func (l *clusters) client(config *rest.Config) client.WithWatch {
 	return c
 }
 
-// refractctl runs a command line, or ends the test.
+// refractctl runs a command line. An error ends the test.
 func (l *clusters) refractctl(args ...string) {
 	l.Helper()
 	var out bytes.Buffer
@@ -120,7 +121,7 @@ func (l *clusters) identity(consumer, provider string) client.WithWatch {
 	return l.client(config)
 }
 
-// create an object, or end the test.
+// create creates an object. An error ends the test.
 func (l *clusters) create(s *side, object client.Object) {
 	l.Helper()
 	require.NoErrorf(l, s.admin.Create(l.Context(), object), "creating %T %s in %s", object, client.ObjectKeyFromObject(object), s.id)
@@ -151,7 +152,7 @@ func (l *clusters) await(what string, holds func() error) {
 	l.Fatalf("waiting for %s: %v", what, last)
 }
 
-// refused is something that the API server must refuse with these words.
+// refused checks that the API server refuses a request with the given words.
 func (l *clusters) refused(what, words string, do func() error) {
 	l.Helper()
 	if err := do(); err == nil || !strings.Contains(err.Error(), words) {

@@ -46,24 +46,25 @@ import (
 )
 
 const (
-	// maxRSS is what a controller manager may use at its peak, in bytes.
+	// maxRSS is the maximum peak memory of a controller manager, in bytes.
 	maxRSS = 300 << 20
 	// victim and attacker are the remote namespaces of two consumers.
 	victim, attacker = "shop-" + lab.ConsumerID, "shop-mallory"
 )
 
-// counts returns how many hostile ShadowPods are sent to the webhook, which refuses them, and how many are stored without it. They take the API
-// server, which decodes them and keeps the latter, a fifth of a second and tens of MiB each. Therefore there are few by default, and
-// REFRACT_HOSTILE=400,400 has more of them.
+// counts returns the number of hostile ShadowPods that are sent to the webhook, which refuses them, and the number
+// that are stored without it. Each costs the API server, which decodes all and keeps the stored ones, a fifth of a
+// second and tens of MiB. Therefore the default numbers are small. REFRACT_HOSTILE=400,400 sets larger ones.
 func counts(t *testing.T) (sent, stored int) {
 	_, err := fmt.Sscanf(cmp.Or(os.Getenv("REFRACT_HOSTILE"), "60,20"), "%d,%d", &sent, &stored)
 	require.NoError(t, err, "REFRACT_HOSTILE")
 	return sent, stored
 }
 
-// TestNobodysMemoryIsAnothersToSpend runs both controller managers while one consumer floods the provider with ShadowPods that are refused,
-// and a provider answers the consumer with lists that become gigabytes. Neither process may grow, and other consumers are served. The latencies
-// are logged, beside the latencies of plain pods at the same time: the API server on the same machine takes the largest part of both.
+// TestNobodysMemoryIsAnothersToSpend runs both controller managers while one consumer floods the provider with
+// refused ShadowPods, and a provider sends lists to the consumer that decompress to gigabytes. The memory of both
+// processes must stay limited, and other consumers must be served. The latencies are logged, beside the latencies of
+// plain pods at the same time, because the API server on the same machine causes most of both.
 func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -87,7 +88,7 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	t.Run("ShadowPods that the webhook refuses", func(t *testing.T) {
 		var refused atomic.Int32
 		flood := send(ctx, shadows, toSend, 8, func(err error) error {
-			// An API server that decodes many of them may not get the answer in time, and refuses them then.
+			// An API server that decodes many of them may not get the response in time. It also refuses them then.
 			if err == nil || !strings.Contains(err.Error(), "more than") && !strings.Contains(err.Error(), "failed calling webhook") {
 				return fmt.Errorf("a hostile ShadowPod was not refused: %w", err)
 			}
@@ -107,7 +108,7 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 		report(t, l.ProviderManager(), before, during)
 		awaitRefused(ctx, t, l, shadows, toStore)
 
-		// A restart, and every standby replica, reads them again.
+		// A restarted process, and every standby replica, lists the objects again.
 		l.KillProviderManager()
 		require.NoError(t, l.StartProviderManager(ctx))
 		require.NoError(t, l.AwaitProviderManager(ctx))
@@ -126,7 +127,7 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	})
 }
 
-// report logs how a controller manager is doing, and fails the test if it has used too much memory.
+// report logs the resource usage of a controller manager, and fails the test if it has used too much memory.
 func report(t *testing.T, manager *testenv.Command, before, during latencies) {
 	t.Helper()
 	log := func(what string, before, during []time.Duration) {
@@ -149,7 +150,7 @@ func checkMemory(t *testing.T, manager *testenv.Command) {
 	assert.LessOrEqual(t, used.PeakRSS, int64(maxRSS))
 }
 
-// createRemoteNamespace creates one as the controller of NamespaceMaps does.
+// createRemoteNamespace creates a remote namespace as the controller of NamespaceMaps does.
 func createRemoteNamespace(ctx context.Context, t *testing.T, l *lab.Lab, name, consumer string) {
 	t.Helper()
 	_, err := l.Provider.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -159,7 +160,7 @@ func createRemoteNamespace(ctx context.Context, t *testing.T, l *lab.Lab, name, 
 	require.NoError(t, err)
 }
 
-// unlimited returns a configuration whose requests are not delayed here.
+// unlimited returns a configuration without client-side throttling.
 func unlimited(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -180,7 +181,8 @@ func shadowPod(name, origin string, spec map[string]any) *unstructured.Unstructu
 	}}
 }
 
-// hostileSpec takes 1.27 MiB, and is refused for another reason as well: nothing of it runs, and no Quota is used.
+// hostileSpec returns a spec of 1.27 MiB that is also refused for another reason, so that it is never run and uses no
+// Quota.
 func hostileSpec() map[string]any {
 	env := make([]any, 100_000)
 	for i := range env {
@@ -189,7 +191,7 @@ func hostileSpec() map[string]any {
 	return map[string]any{"hostNetwork": true, "containers": []any{map[string]any{"name": "main", "image": "none", "env": env}}}
 }
 
-// send creates hostile ShadowPods, some at a time, and checks each result.
+// send creates hostile ShadowPods, some of them concurrently, and checks each result.
 func send(ctx context.Context, shadows dynamic.NamespaceableResourceInterface, count, parallel int, check func(error) error) *errgroup.Group {
 	group := &errgroup.Group{}
 	spec, next := hostileSpec(), atomic.Int32{}
@@ -207,10 +209,11 @@ func send(ctx context.Context, shadows dynamic.NamespaceableResourceInterface, c
 	return group
 }
 
-// latencies has the sorted times from the request until the pod exists: for ShadowPods of another consumer, and for plain pods.
+// latencies contains the sorted times from the request until the pod exists: for ShadowPods of another consumer, and
+// for plain pods.
 type latencies struct{ shadows, plain []time.Duration }
 
-// measureLatencies creates ShadowPods, and pods in a namespace of the provider, by turns.
+// measureLatencies alternately creates ShadowPods, and pods in a namespace of the provider.
 func measureLatencies(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic.NamespaceableResourceInterface, round string) (took latencies) {
 	t.Helper()
 	const samples = 100
@@ -241,7 +244,8 @@ func measureLatencies(ctx context.Context, t *testing.T, l *lab.Lab, shadows dyn
 		name := fmt.Sprintf("%s-%d", round, i)
 		took.shadows = append(took.shadows, shadow(name))
 		took.plain = append(took.plain, plain(name))
-		time.Sleep(time.Duration(rand.Intn(20)) * time.Millisecond) // so that samples do not follow the beat of the attack
+		// The random delay prevents samples from being synchronous with the attack.
+		time.Sleep(time.Duration(rand.Intn(20)) * time.Millisecond)
 	}
 	slices.Sort(took.shadows)
 	slices.Sort(took.plain)
@@ -252,7 +256,8 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1)+0.5)].Round(time.Millisecond)
 }
 
-// dropQuotaWebhook has the API server of the provider store what the webhook and the policies of the chart refuse.
+// dropQuotaWebhook lets the API server of the provider store objects that the webhook and the policies of the chart
+// would refuse.
 func dropQuotaWebhook(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
 	require.NoError(t, l.Provider.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
@@ -273,7 +278,7 @@ func dropQuotaWebhook(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}))
 }
 
-// awaitRefused waits until the conditions of all hostile ShadowPods say so.
+// awaitRefused waits until the conditions of all hostile ShadowPods report the refusal.
 func awaitRefused(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic.NamespaceableResourceInterface, count int) {
 	t.Helper()
 	for i := 1; i <= count; i++ {
@@ -291,7 +296,7 @@ func awaitRefused(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic
 	}
 }
 
-// offloadTo has the controllers of the consumer follow the provider, and ask it for a namespace.
+// offloadTo lets the controllers of the consumer follow the provider, and request a namespace from it.
 func offloadTo(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"{}"}}}`, wire.NegotiatedFieldsAnnotation)
@@ -307,7 +312,7 @@ func offloadTo(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}
 }
 
-// hostileProvider is the API server of a provider whose lists have 16 MiB of empty objects.
+// hostileProvider is the API server of a provider whose lists contain 16 MiB of empty objects.
 type hostileProvider struct {
 	*httptest.Server
 	list         []byte // compressed
@@ -335,7 +340,7 @@ func (p *hostileProvider) ServeHTTP(w http.ResponseWriter, request *http.Request
 		p.maps.Add(1)
 	case strings.Contains(request.URL.Path, "/resourceslices"):
 		p.slices.Add(1)
-	default: // it does not say which cluster it is
+	default: // it does not reveal its cluster ID
 		http.NotFound(w, request)
 		return
 	}
@@ -357,7 +362,7 @@ func (p *hostileProvider) kubeconfig(t *testing.T) []byte {
 	return text
 }
 
-// awaitName returns when the watch shows an object of that name.
+// awaitName waits until the watch returns an object with the given name.
 func awaitName(ctx context.Context, t *testing.T, events <-chan watch.Event, name string) {
 	t.Helper()
 	for {

@@ -46,7 +46,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// What was interrupted can be run again, and ends as if it had not been; what fails takes back what it has made. Nothing runs in pods here.
+// An interrupted command can be run again, with the same result as without the interruption. A failed command removes
+// the objects that it has created. No containers run in this test.
 func TestInterrupted(t *testing.T) {
 	w := begin(t)
 	w.interruptedInstallation()
@@ -59,7 +60,7 @@ func TestInterrupted(t *testing.T) {
 	w.interruptedPeering()
 }
 
-// interruptedInstallation kills refractctl install, as far as Helm's storage shows, and runs it again.
+// interruptedInstallation simulates a killed refractctl install in Helm's storage, and runs it again.
 func (w *world) interruptedInstallation() {
 	w.Helper()
 	install := []string{"install", "--cluster-id=rome", "--registry=registry.example.com/refract", replicas}
@@ -97,10 +98,11 @@ func (w *world) interruptedInstallation() {
 	}
 }
 
-// commandVariable makes a process of this test one of refractctl, with the arguments that are its value.
+// commandVariable is an environment variable with the arguments of refractctl. If it is set, a process of this test
+// runs refractctl.
 const commandVariable = "REFRACT_TEST_COMMAND"
 
-// TestCommand is no test of its own: it is refractctl, where hungUp needs a process.
+// TestCommand is not a test of its own. It runs refractctl for hungUp, which needs a process.
 func TestCommand(t *testing.T) {
 	arguments := os.Getenv(commandVariable)
 	if arguments == "" {
@@ -110,7 +112,7 @@ func TestCommand(t *testing.T) {
 	cli.Main("refractctl")
 }
 
-// hungUp ends the terminal in which refractctl peer waits for a node that nobody registers.
+// hungUp closes the terminal while refractctl peer waits for a node that is never registered.
 func (w *world) hungUp() {
 	w.Helper()
 	if signal.Ignored(syscall.SIGHUP) {
@@ -138,7 +140,7 @@ func (w *world) hungUp() {
 	w.unchanged(w.milan, milan)
 }
 
-// seesChanges is what the comparisons below depend on.
+// seesChanges checks that the comparisons below detect changes.
 func (w *world) seesChanges() {
 	w.Helper()
 	before := w.inventory(w.rome)
@@ -153,7 +155,8 @@ func (w *world) seesChanges() {
 	w.unchanged(w.rome, before)
 }
 
-// pair are the options of a peering whose requests to milan go to an API server at server, through what change returns.
+// pair returns the options of a peering whose requests to milan go to the API server at server, through the client
+// that change returns.
 func (w *world) pair(server string, change func(client.WithWatch) client.WithWatch, progress func(line string)) *peering.Options {
 	w.Helper()
 	of := func(s *side, config *rest.Config) *peering.Cluster {
@@ -189,8 +192,8 @@ func (w *world) typed(config *rest.Config) client.WithWatch {
 	return c
 }
 
-// registerNodes does, until the end of the test, what virtual kubelets do in rome that peer and unpeer wait for: a VirtualNode has a Node, as
-// long as it is there.
+// registerNodes simulates, until the end of the test, the virtual kubelets in rome that peer and unpeer wait for: a
+// VirtualNode has a Node as long as it exists.
 func (w *world) registerNodes(names ...string) {
 	w.Helper()
 	c := w.typed(w.rome.Config())
@@ -207,17 +210,17 @@ func (w *world) registerNodes(names ...string) {
 				case err != nil && client.IgnoreNotFound(err) == nil:
 					_ = c.Delete(ctx, node)
 				case err == nil:
-					_ = c.Create(ctx, node) // or it is there
+					_ = c.Create(ctx, node) // it may exist already
 					ready := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
-					_ = c.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, ready)) // or the next time
+					_ = c.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, ready)) // an error is retried
 				}
 			}
-			time.Sleep(300 * time.Millisecond) // longer than peer takes to say that it waits
+			time.Sleep(300 * time.Millisecond) // longer than peer takes to report the wait
 		}
 	}()
 }
 
-// notSigned has nobody sign the certificate of rome: nothing is left of the peering.
+// notSigned tests that no object of the peering is left if the certificate of rome is not signed.
 func (w *world) notSigned() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -265,7 +268,8 @@ func (w *world) notSigned() {
 	}
 }
 
-// cutOff loses milan on the way: the command says what is left, and continues when it is run again.
+// cutOff interrupts the connection to milan. The command reports the remaining objects, and continues when it is run
+// again.
 func (w *world) cutOff() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -310,7 +314,8 @@ func (w *world) cutOff() {
 	}
 }
 
-// interruptedPeering cancels peer and unpeer at each line that they print, and runs them again: both clusters end as if it had not been.
+// interruptedPeering cancels peer and unpeer at each line that they print, and runs them again. The result in both
+// clusters is the same as without the interruption.
 func (w *world) interruptedPeering() {
 	w.Helper()
 	begun := time.Now()
@@ -323,7 +328,7 @@ func (w *world) interruptedPeering() {
 		}
 	}
 	interrupted := 0
-	// at cancels do at its line of that number, and reports whether there was one.
+	// at cancels do when it prints the line with the given number, and reports whether that line exists.
 	at := func(number int, do func(*peering.Options, context.Context) error) bool {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
@@ -337,7 +342,7 @@ func (w *world) interruptedPeering() {
 			require.NoError(w, err)
 			return false
 		}
-		// At the last line nothing is left to be done.
+		// At the last line the command is already complete.
 		if err != nil {
 			interrupted++
 			require.EqualError(w, err, "interrupted; run the command again to continue")
@@ -350,7 +355,7 @@ func (w *world) interruptedPeering() {
 		require.NoError(w, do(w.pair(server, nil, func(string) {}), ctx))
 	}
 	again((*peering.Options).Peer)
-	testenv.Eventually(w, func() error { // what controllers add to a new namespace
+	testenv.Eventually(w, func() error { // controllers add objects to a new namespace
 		for _, s := range []*side{w.rome, w.milan} {
 			if joined[s] = w.inventory(s); !strings.Contains(joined[s], "configmaps liqo-tenant-") || !strings.Contains(joined[s], "serviceaccounts liqo-tenant-"+map[*side]string{w.rome: "milan", w.milan: "rome"}[s]+"/default") {
 				return fmt.Errorf("%s has %s", s.Name(), joined[s])

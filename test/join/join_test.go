@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package join makes two empty clusters one, with refractctl alone, and parts them again; what can go wrong is tried on the way. Package
-// test/nodes follows the same page on real nodes. The control planes are real, with their signers
-// and garbage collectors. Their nodes are simulated: what the Deployments of the chart and of the controllers ask for runs on this
-// machine instead, with the arguments and the ServiceAccount that the pods have.
+// Package join joins two empty clusters with refractctl alone, and separates them again. Possible errors are tested
+// on the way. Package test/nodes follows the same page on real nodes. The control planes are real, with their signers
+// and garbage collectors. Their nodes are simulated: the Deployments of the chart and of the controllers run as
+// processes on this machine, with the arguments and the ServiceAccount of the pods.
 package join
 
 import (
@@ -60,17 +60,17 @@ type side struct {
 	client kubernetes.Interface
 }
 
-// world is where the test plays.
+// world contains the clusters and the state of a test.
 type world struct {
 	*testing.T
 	rome, milan *side
-	sides       map[string]*side // by the name of their context
+	sides       map[string]*side // keys are the names of their contexts
 	kubeconfig  string
 	kubectl     string
-	page        []string // what is left of it
+	page        []string // remaining lines of the page
 }
 
-// replicas of which this machine runs one.
+// replicas sets one replica, because this machine runs only one of each Deployment.
 const replicas = "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"
 
 // begin starts rome, milan, and other clusters.
@@ -79,7 +79,7 @@ func begin(t *testing.T, others ...string) *world {
 	return beginWith(t, func(*testenv.Options) {}, others...)
 }
 
-// beginWith is begin with other control planes.
+// beginWith is like begin, with changed options of the control planes.
 func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *world {
 	t.Helper()
 	log.SetLogger(logr.Discard())
@@ -118,7 +118,7 @@ func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *w
 	return w
 }
 
-// refractctl runs a command line and returns what it prints.
+// refractctl runs a command line and returns its output.
 func (w *world) refractctl(args ...string) (output string, err error) {
 	w.Helper()
 	var out bytes.Buffer
@@ -131,7 +131,7 @@ func (w *world) refractctl(args ...string) (output string, err error) {
 	return out.String(), err
 }
 
-// read the command lines of the page.
+// read reads the command lines of the page.
 func (w *world) read(path string) {
 	w.Helper()
 	var err error
@@ -139,8 +139,8 @@ func (w *world) read(path string) {
 	require.NoError(w, err)
 }
 
-// follow the page up to, and without, the first line that begins so, or to its end. What this machine needs besides is added: the API
-// servers are on loopback, and one process runs for each Deployment.
+// follow runs the lines of the page before the first one with the given prefix, or all remaining lines. It adds
+// options that this machine requires: the API servers are on loopback, and one process runs for each Deployment.
 func (w *world) follow(until string) {
 	w.Helper()
 	besides := map[string][]string{"install": {replicas}, "peer": {"--remote-api-server-url=" + w.milan.Config().Host}}
@@ -160,7 +160,7 @@ func (w *world) follow(until string) {
 	require.True(w, until == "" || len(w.page) > 0, "the page has no %q", until)
 }
 
-// must run without an error.
+// must runs a command. An error ends the test.
 func (w *world) must(args ...string) string {
 	w.Helper()
 	output, err := w.refractctl(args...)
@@ -168,7 +168,7 @@ func (w *world) must(args ...string) string {
 	return output
 }
 
-// refused is a command that fails with all of the words.
+// refused checks that a command fails with all of the words.
 func (w *world) refused(args []string, words ...string) {
 	w.Helper()
 	_, err := w.refractctl(args...)
@@ -178,7 +178,7 @@ func (w *world) refused(args []string, words ...string) {
 	}
 }
 
-// inventory lists all objects of a cluster that last, one a line, with a digest of what their authors want.
+// inventory lists all persistent objects of a cluster, one per line, with a digest of their desired state.
 func (w *world) inventory(s *side) string {
 	w.Helper()
 	var lines []string
@@ -189,7 +189,7 @@ func (w *world) inventory(s *side) string {
 	return strings.Join(lines, "\n")
 }
 
-// each calls do with all objects of a cluster that last.
+// each calls do with all persistent objects of a cluster.
 func (w *world) each(s *side, do func(resource string, object *unstructured.Unstructured)) {
 	w.Helper()
 	config := s.Config()
@@ -216,10 +216,11 @@ func (w *world) each(s *side, do func(resource string, object *unstructured.Unst
 	}
 }
 
-// restless are resources that controllers change all the time, in their spec, too.
+// restless are resources that controllers change all the time, including their spec.
 var restless = []string{"leases", "nodes", "pods", "endpoints", "endpointslices"}
 
-// digest of the spec, labels and annotations of an object, as far as they stay what they are when nobody changes them.
+// digest returns a digest of the spec, labels and annotations of an object, without the parts that change by
+// themselves.
 func (w *world) digest(resource string, object *unstructured.Unstructured) string {
 	w.Helper()
 	if slices.Contains(restless, resource) {
@@ -232,7 +233,7 @@ func (w *world) digest(resource string, object *unstructured.Unstructured) strin
 	return fmt.Sprintf("%.4x", sha256.Sum256(text))
 }
 
-// unchanged waits until a cluster has what it had.
+// unchanged waits until the inventory of a cluster is the same as before.
 func (w *world) unchanged(s *side, before string) {
 	w.Helper()
 	testenv.Eventually(w, func() error {
@@ -243,7 +244,7 @@ func (w *world) unchanged(s *side, before string) {
 	})
 }
 
-// explainOnFailure logs the Events of a cluster when the test has failed.
+// explainOnFailure logs the Events of a cluster if the test has failed.
 func (w *world) explainOnFailure(s *side) {
 	if !w.Failed() {
 		return
@@ -292,11 +293,11 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=" + wire.ConsumerServiceAccount}, "cannot be called refract-consumer")
 	w.refused([]string{"peer", "--remote-context=stranger", server}, "cluster stranger", "cannot list resource")
 	w.refused([]string{"install", "--release=other"}, "the cluster already has Refract, as release refract in namespace liqo")
-	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
+	w.must("install", "--cluster-id=rome", "--context=milan") // the other values are kept
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
 	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret, `--set-json=offloading.reflection.ingress.ingressClasses=[{"name":"nginx","default":true}]`)
 	w.overlap(server)
-	// What another program has applied is taken over: kubectl-refract, helm.
+	// Objects that another program has applied are taken over, for example from kubectl-refract or helm.
 	const other = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"refract-controller-manager","labels":{"app.kubernetes.io/version":"other"}}}`
 	_, err := w.rome.client.AppsV1().Deployments("liqo").Patch(t.Context(), "refract-controller-manager", types.ApplyPatchType, []byte(other), metav1.PatchOptions{FieldManager: "kubectl-refract", Force: ptr.To(true)})
 	require.NoError(t, err)
@@ -320,7 +321,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 
 	begun = time.Now()
 	w.follow("refractctl test")
-	w.page = w.page[1:] // nothing runs in pods here: test/nodes does it
+	w.page = w.page[1:] // no containers run here; test/nodes runs this line
 	w.follow("kubectl --context=milan --namespace=shop-rome get pods")
 	t.Logf("from two clusters to the first offloaded pods: %.0f s of refractctl install, %.0f s from refractctl peer to Running", installed.Seconds(), time.Since(begun).Seconds())
 	secret := w.secret()
@@ -348,13 +349,15 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"uninstall"}, "nothing was removed", "NamespaceOffloading shop/offloading", "VirtualNode liqo-tenant-milan/milan")
 	w.refused([]string{"uninstall", "--context=milan"}, "nothing was removed", "NamespaceMap liqo-tenant-rome/", "ShadowPod shop-rome/web-")
 	w.follow("refractctl install")
-	w.page = w.page[1:] // which needs pods that are restarted: test/nodes does it
+	// The line needs pods that are restarted. Package test/nodes runs it.
+	w.page = w.page[1:]
 	w.follow("refractctl unoffload")
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.another()
-	w.must("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi") // a peering ends with all of its nodes
+	// A peering ends with all of its nodes.
+	w.must("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi")
 	w.follow("refractctl uninstall")
-	w.must("unpeer", "--remote-context=milan") // again, as after an interruption
+	w.must("unpeer", "--remote-context=milan") // a second run, as after an interruption
 	w.invited(server)
 	w.forced(server)
 	require.NoError(t, w.rome.client.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
@@ -370,7 +373,8 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.unchanged(w.milan, milanEmpty)
 }
 
-// overlap of the pod ranges is refused, until a network translates addresses, or none is expected.
+// overlap tests that overlapping pod ranges are refused, unless a network translates addresses, or no network is
+// expected.
 func (w *world) overlap(server string) {
 	w.Helper()
 	for name, s := range map[string]*side{"10.9.0.0/24": w.rome, "10.9.0.0/16": w.milan} {
@@ -393,7 +397,8 @@ func (w *world) overlap(server string) {
 	w.must("install", "--set=networking.reflectIPs=true")
 }
 
-// offered is what milan has answered: the virtual node has the class that milan is installed with, and what was asked for.
+// offered checks that the virtual node shows milan's answer: the ingress class of milan's installation, and the
+// requested resources.
 func (w *world) offered() {
 	w.Helper()
 	testenv.Eventually(w, func() error {
@@ -408,7 +413,7 @@ func (w *world) offered() {
 	assert.Contains(w, w.must("info"), "Accepted")
 }
 
-// another virtual node, for which milan is asked, and then not any more.
+// another creates a second virtual node with a request to milan, and deletes both.
 func (w *world) another() {
 	w.Helper()
 	asked := func() []string {
@@ -428,7 +433,8 @@ func (w *world) another() {
 	assert.Equal(w, []string{"milan"}, asked())
 }
 
-// controllersWork waits until the controller managers lead, have their certificates, and the API servers know these.
+// controllersWork waits until the controller managers lead and have their certificates, and the API servers have the
+// CA.
 func (w *world) controllersWork() {
 	w.Helper()
 	testenv.Eventually(w, func() error {
@@ -448,7 +454,7 @@ func (w *world) controllersWork() {
 	})
 }
 
-// examine the clusters: all is well, until something is broken.
+// examine runs the doctor on the clusters: there are no problems until a part is broken.
 func (w *world) examine() {
 	w.Helper()
 	for _, name := range []string{"rome", "milan"} {
@@ -465,15 +471,17 @@ func (w *world) examine() {
 	found, err := w.refractctl("doctor")
 	assert.ErrorContains(w, err, "errors were found")
 	assert.Contains(w, found, "it is missing: it holds the kubeconfig of cluster milan, recreate it with refractctl peer")
-	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi") // which is the remedy
+	// This is the remedy.
+	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi")
 	assert.NotEqual(w, secret.Data, w.secret().Data)
-	testenv.Eventually(w, func() error { // the controller has noticed, too
+	testenv.Eventually(w, func() error { // the controller has observed the change, too
 		_, err := w.refractctl("doctor")
 		return err
 	})
 }
 
-// uncalled is a webhook that the API server does not reach: new pods would stay here, and it is said where somebody looks.
+// uncalled tests a webhook that the API server cannot reach: new pods would stay in the consumer, and commands report
+// it.
 func (w *world) uncalled() {
 	w.Helper()
 	offload := []string{"offload", "namespace", "shop", "--pod-offloading-strategy=Remote"}
@@ -507,7 +515,7 @@ func (w *world) uncalled() {
 	})
 }
 
-// impostor is a cluster that claims the id of another one.
+// impostor is a cluster that claims the ID of another one.
 func (w *world) impostor() {
 	w.Helper()
 	for _, s := range []*side{w.rome, w.milan} {
@@ -527,7 +535,7 @@ func (w *world) impostor() {
 	}
 }
 
-// pullSecret has virtual kubelets pull their image with the Secret registry.
+// pullSecret makes virtual kubelets pull their image with the Secret registry.
 const pullSecret = "--set=common.imagePullSecrets[0].name=registry"
 
 func forImages(password string) *corev1.Secret {
@@ -535,7 +543,8 @@ func forImages(password string) *corev1.Secret {
 		Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{"registry.example.com":{"password":%q}}}`, password)}}
 }
 
-// pullSecrets are where the virtual kubelet's image is pulled with them, and stay in their cluster.
+// pullSecrets tests that the image pull secrets are copied to the virtual kubelet's namespace, and stay in their
+// cluster.
 func (w *world) pullSecrets(server string) {
 	w.Helper()
 	const namespace = "liqo-tenant-milan"
@@ -555,7 +564,7 @@ func (w *world) pullSecrets(server string) {
 	assert.NotContains(w, w.inventory(w.milan), "liqo-tenant-rome/registry")
 }
 
-// bothWays makes each cluster a node of the other, and takes one way back: the other one stays.
+// bothWays makes each cluster a node of the other, and ends one of the peerings. The other one stays.
 func (w *world) bothWays() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -568,7 +577,7 @@ func (w *world) bothWays() {
 	w.unchanged(w.milan, milan)
 }
 
-// byCertificate changes how rome authenticates, and back: whatever is shared by both kinds of credentials stays as it is.
+// byCertificate changes rome's kind of credentials, and back. Objects that both kinds share stay unchanged.
 func (w *world) byCertificate(server string) {
 	w.Helper()
 	before := w.inventory(w.milan)
@@ -583,7 +592,8 @@ func (w *world) byCertificate(server string) {
 	w.unchanged(w.milan, before)
 }
 
-// invited joins the clusters again, with nobody who may do anything in both. What can go wrong is tried on the way.
+// invited joins the clusters again, without a user who has permissions in both. Possible errors are tested on the
+// way.
 func (w *world) invited(remote string) {
 	w.Helper()
 	server := strings.TrimPrefix(remote, "--remote-api-server-url=")
@@ -628,7 +638,8 @@ func (w *world) invited(remote string) {
 	w.refused([]string{"peer", file, remote}, "the invitation was withdrawn", "refractctl generate peering-user rome")
 }
 
-// anonymous is an invitation that hides which cluster it is from: it could be from one that claims the id of a provider.
+// anonymous tests an invitation without the UID of its cluster: it could be from a cluster that claims the ID of a
+// provider.
 func (w *world) anonymous(file, remote string) {
 	w.Helper()
 	text, err := os.ReadFile(strings.TrimPrefix(file, "--remote-kubeconfig="))
@@ -640,7 +651,7 @@ func (w *world) anonymous(file, remote string) {
 	w.refused([]string{"peer", "--remote-kubeconfig=" + hidden, remote}, "does not say which clusters it is for")
 }
 
-// withoutNetwork is a peering without a network between the pods.
+// withoutNetwork tests a peering without a network between the pods.
 func (w *world) withoutNetwork() {
 	w.Helper()
 	kubelet, err := w.rome.client.AppsV1().Deployments(wire.TenantNamespace("milan")).Get(w.Context(), "vk-milan", metav1.GetOptions{})
@@ -661,7 +672,7 @@ func (w *world) withoutNetwork() {
 	assert.Equal(w, `None ["10.1.0.0/16"] ["10.2.0.0/16","10.3.0.0/16"]`, string(out))
 }
 
-// further is one more virtual node of the same provider.
+// further tests one more virtual node of the same provider.
 func (w *world) further() {
 	w.Helper()
 	w.refused([]string{"create", "virtualnode", "turin-gpu", "--provider=turin"}, "join turin first with refractctl peer")
@@ -678,7 +689,8 @@ func (w *world) further() {
 	w.refused([]string{"get", "virtualnode", "turin"}, "this cluster has milan, milan-gpu")
 	deleted := w.result("delete", "virtualnode", "milan-gpu", "-o", "yaml")
 	assert.Equal(w, []reported{{Kind: "VirtualNode", Namespace: "liqo-tenant-milan", Name: "milan-gpu"}}, deleted.Objects)
-	testenv.Eventually(w, func() error { // but for its Lease, which goes with the peering
+	// The Lease of the node is deleted with the peering.
+	testenv.Eventually(w, func() error {
 		var left []string
 		for line := range strings.Lines(w.inventory(w.rome)) {
 			if strings.Contains(line, "milan-gpu") && !strings.HasPrefix(line, "leases ") {
@@ -692,8 +704,8 @@ func (w *world) further() {
 	})
 }
 
-// adopted is a virtual kubelet of which the VirtualNode has all of the Deployment, as where Liqo's webhook has written it. The controller that
-// follows it is ours.
+// adopted tests a virtual kubelet whose VirtualNode contains the whole Deployment, as written by Liqo's webhook. Our
+// own controller reconciles it.
 func (w *world) adopted() {
 	w.Helper()
 	namespace := wire.TenantNamespace("milan")
@@ -720,7 +732,7 @@ func (w *world) adopted() {
 	w.must("liqo", "revert")
 	assert.Contains(w, runs(), former+" ")
 	assert.NotContains(w, runs(), "--ignore-unknown-flags")
-	testenv.Eventually(w, func() error { // what was granted is taken back
+	testenv.Eventually(w, func() error { // the granted permissions are revoked
 		if now := w.inventory(w.rome); strings.Contains(now, "refract-adopted") && !strings.Contains(before, "refract-adopted") {
 			return errors.New(now)
 		}
@@ -728,7 +740,7 @@ func (w *world) adopted() {
 	})
 }
 
-// forced ends a peering with a provider that is away.
+// forced ends a peering with a provider that is unreachable.
 func (w *world) forced(server string) {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -744,7 +756,7 @@ func (w *world) forced(server string) {
 	w.unchanged(w.milan, milan)
 }
 
-// printed returns what a command prints on its standard output.
+// printed returns the standard output of a command.
 func (w *world) printed(args ...string) string {
 	w.Helper()
 	var out bytes.Buffer

@@ -53,8 +53,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// What is wrong with a peering is found before anything is changed, or what was made is removed; what it is made of is what the commands say.
-// Nothing runs in pods here.
+// Errors of a peering are found before anything is changed, or the created objects are removed. The objects of a
+// peering match the output of the commands. No containers run here.
 func TestMistakes(t *testing.T) {
 	w := begin(t)
 	for _, name := range []string{"rome", "milan"} {
@@ -73,7 +73,7 @@ func TestMistakes(t *testing.T) {
 // reported is an object in the result of a command.
 type reported struct{ Cluster, Kind, Namespace, Name string }
 
-// result of a command that is printed with -o, as a script reads it.
+// result is the result of a command with -o, in the form that a script reads.
 type result struct {
 	APIVersion, Kind, Command, Error, CredentialsExpire, Kubeconfig string
 	Succeeded                                                       bool
@@ -82,7 +82,7 @@ type result struct {
 	Objects, Removed, Left                                          []reported
 }
 
-// result runs a command that succeeds and returns what it prints.
+// result runs a command that succeeds and returns its result.
 func (w *world) result(args ...string) *result {
 	w.Helper()
 	printed, r := w.printed(args...), &result{}
@@ -92,7 +92,7 @@ func (w *world) result(args ...string) *result {
 	return r
 }
 
-// join is the command line that joins rome with milan, without what a network needs.
+// join returns the command line that joins rome with milan, without options for a network.
 func (w *world) join(more ...string) []string {
 	return append([]string{"peer", "--network=none", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host}, more...)
 }
@@ -109,7 +109,7 @@ func (w *world) invite() (flag, file string) {
 	return "--remote-kubeconfig=" + file, file
 }
 
-// wrongAddress is an address of milan at which rome would find nobody, or somebody else.
+// wrongAddress tests addresses of milan where rome would reach no server, or another one.
 func (w *world) wrongAddress() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -120,7 +120,7 @@ func (w *world) wrongAddress() {
 	}
 	closed, nobody := listen()
 	require.NoError(w, closed.Close())
-	filtered, silent := listen() // it accepts, and never says anything
+	filtered, silent := listen() // it accepts connections and never responds
 	defer filtered.Close()
 	stranger := httptest.NewTLSServer(http.NotFoundHandler())
 	defer stranger.Close()
@@ -139,7 +139,7 @@ func (w *world) wrongAddress() {
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
 
-	// One whose certificate is of the same authority does not know the credentials.
+	// A server whose certificate has the same CA does not accept the credentials.
 	impostor := httptest.NewTLSServer(http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
 		if request.URL.Path != "/version" {
 			out.WriteHeader(http.StatusUnauthorized)
@@ -158,7 +158,7 @@ func (w *world) wrongAddress() {
 	}
 }
 
-// overlappingServices are pods that have addresses of Services of the other cluster.
+// overlappingServices tests pods whose addresses are cluster IPs of the other cluster.
 func (w *world) overlappingServices() {
 	w.Helper()
 	peer := []string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host, "--dry-run"}
@@ -173,11 +173,11 @@ func (w *world) overlappingServices() {
 	}
 }
 
-// again joins clusters that are joined: what no flag sets stays as it is.
+// again joins clusters that are already joined. Settings without a flag stay unchanged.
 func (w *world) again() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
-	at := strings.Replace(w.milan.Config().Host, "127.0.0.1", "localhost", 1) // another one than in the kubeconfig
+	at := strings.Replace(w.milan.Config().Host, "127.0.0.1", "localhost", 1) // differs from the kubeconfig
 	server := "--remote-api-server-url=" + at
 	w.refused([]string{"peer", "--remote-context=milan", server, "--pod-cidrs=10.7.0.0/16", "--remote-pod-cidrs=10.7.0.0/16"}, "the pod ranges overlap")
 	w.must("peer", "--remote-context=milan", server, "--virtual-node=milan-b", "--cpu=3", "--resource=example.com/gpu=2", "--credentials=certificate",
@@ -190,7 +190,8 @@ func (w *world) again() {
 	}
 	assert.Equal(w, secret.Data, w.secret().Data)
 
-	// An earlier version did not note that ranges may overlap, or did not compare all of them: what is joined stays joined.
+	// An earlier version did not record that ranges may overlap, or did not compare all of them. Clusters that are
+	// joined stay joined.
 	typed := w.typed(w.rome.Config())
 	network := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan"}}
 	require.NoError(w, typed.Patch(w.Context(), network, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, wire.OverlappingRangesAnnotation))))
@@ -206,7 +207,7 @@ func (w *world) again() {
 	require.NoError(w, typed.Get(w.Context(), client.ObjectKey{Namespace: wire.TenantNamespace("milan"), Name: "milan-b"}, vn))
 	assert.Equal(w, "cpu=5,example.com/gpu=2,memory=8Gi,pods=110", vn.Annotations[wire.RequestedResourcesAnnotation])
 	assert.Equal(w, "10.7.0.0/16", vn.Annotations[wire.RangesAnnotation])
-	// Who may edit it is not granted more.
+	// A user who may edit the VirtualNode is not granted more.
 	require.NoError(w, typed.Patch(w.Context(), vn, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"cpu=1000"}}}`, wire.RequestedResourcesAnnotation))))
 	w.must("peer", "--remote-context=milan")
 	quota := &offloading.Quota{}
@@ -226,7 +227,8 @@ func (w *world) again() {
 	w.unchanged(w.milan, milan)
 }
 
-// adoptsAllOrNone finds the virtual node that cannot be adopted before it changes another one, and revokes what it has granted for nothing.
+// adoptsAllOrNone tests that a virtual node that cannot be adopted is found before any other one is changed, and that
+// its permissions are revoked.
 func (w *world) adoptsAllOrNone(typed client.WithWatch) {
 	w.Helper()
 	template := []byte(`{"spec":{"template":{"spec":{"template":{"spec":{"containers":[{"name":"virtual-kubelet","image":"registry.example.com/liqo"}]}}}}}}`)
@@ -246,7 +248,7 @@ func (w *world) adoptsAllOrNone(typed client.WithWatch) {
 	w.unchanged(w.rome, before)
 }
 
-// mistaken are a cluster that is not the one which was joined, a peer that there is not, and ranges of another peer.
+// mistaken tests a cluster that is not the joined one, a peer that does not exist, and ranges of another peer.
 func (w *world) mistaken() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -272,7 +274,7 @@ func (w *world) mistaken() {
 		uid(`"another"`)
 		w.refused([]string{"unpeer", "--remote-context=milan"}, "namespace "+tenant+" is the tenant namespace of a different cluster")
 		uid("null")
-		w.must(w.join()...) // which knows it
+		w.must(w.join()...) // records the UID again
 		w.unchanged(s, joined[s])
 	}
 	w.must("unpeer", "--remote-context=milan")
@@ -280,7 +282,7 @@ func (w *world) mistaken() {
 	w.unchanged(w.milan, milan)
 }
 
-// notInvited is rome with an invitation that is not valid any more, and one that is not made to the end.
+// notInvited tests rome with an invitation that is no longer valid, and with an incomplete one.
 func (w *world) notInvited() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -300,7 +302,7 @@ func (w *world) notInvited() {
 	w.unchanged(w.milan, milan)
 
 	flag, file := w.invite()
-	// With the addresses of milan's Services, which the invitation has.
+	// The range overlaps with milan's Service range, which the invitation contains.
 	w.refused([]string{"peer", flag, "--pod-cidrs=" + w.milan.ServiceCIDR()}, "overlaps with the Service range "+w.milan.ServiceCIDR()+" of milan")
 	invited := w.inventory(w.milan)
 	expired := w.expired(file)
@@ -320,7 +322,7 @@ func (w *world) notInvited() {
 	w.unchanged(w.milan, milan)
 }
 
-// expired returns the file of an invitation that has become two days old.
+// expired returns the file of an invitation that was issued two days ago.
 func (w *world) expired(invitation string) (file string) {
 	w.Helper()
 	kubeconfig, err := clientcmd.LoadFromFile(invitation)
@@ -331,7 +333,8 @@ func (w *world) expired(invitation string) (file string) {
 	return file
 }
 
-// revoked waits until milan accepts the token of an invitation no more: its API server remembers for some seconds which tokens are valid.
+// revoked waits until milan no longer accepts the token of an invitation, because its API server caches valid tokens
+// for some seconds.
 func (w *world) revoked(invitation string) {
 	w.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", invitation)
@@ -346,7 +349,7 @@ func (w *world) revoked(invitation string) {
 	})
 }
 
-// aged returns a token of milan's API server as that would have issued it some time ago.
+// aged returns the token that milan's API server would have issued some time ago.
 func (w *world) aged(token string, by time.Duration) string {
 	w.Helper()
 	parts := strings.Split(token, ".")
@@ -372,7 +375,7 @@ func (w *world) aged(token string, by time.Duration) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// guest has the rights of an invitation: they suffice for peer and unpeer, and for nothing else.
+// guest tests the permissions of an invitation: they suffice for peer and unpeer, and for nothing else.
 func (w *world) guest() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -386,7 +389,7 @@ func (w *world) guest() {
 	w.only(guest)
 	w.forbidden(guest, w.typed(config))
 
-	// With the token that rome has by then: an invitation is valid for a day.
+	// The token has been renewed by then, because an invitation is valid for a day.
 	parted := w.result("unpeer", "--remote-kubeconfig="+w.expired(file), "-o", "json")
 	assert.Contains(w, parted.Removed, reported{"rome", "Namespace", "", "liqo-tenant-milan"})
 	assert.Equal(w, []reported{{"milan", "Namespace", "", "liqo-tenant-rome"}}, parted.Left, "its administrator removes it")
@@ -395,7 +398,8 @@ func (w *world) guest() {
 	w.unchanged(w.milan, milan)
 }
 
-// only compares what the API server says about the rights of a consumer with those of its role, in the tenant namespace and elsewhere.
+// only compares the permissions of a consumer according to the API server with its role, in the tenant namespace and
+// in others.
 func (w *world) only(guest kubernetes.Interface) {
 	w.Helper()
 	config, err := w.milan.ServiceAccountConfig(w.Context(), metav1.NamespaceDefault, "default")
@@ -436,7 +440,7 @@ func (w *world) only(guest kubernetes.Interface) {
 	}
 }
 
-// spelt returns what rules allow, one request a line.
+// spelt returns the requests that rules allow, one per line.
 func spelt(rules []rbacv1.PolicyRule) (all []string) {
 	for _, a := range rbac.Attributes("", rules) {
 		all = append(all, strings.Join([]string{a.Verb, a.Group, a.Resource, a.Subresource, a.Name}, " "))
@@ -444,7 +448,7 @@ func spelt(rules []rbacv1.PolicyRule) (all []string) {
 	return all
 }
 
-// forbidden tries what a consumer must not do, with its credentials.
+// forbidden tests forbidden requests with the credentials of a consumer.
 func (w *world) forbidden(guest kubernetes.Interface, typed client.Client) {
 	w.Helper()
 	ctx, tenant := w.Context(), wire.TenantNamespace("rome")
@@ -530,7 +534,8 @@ func (w *world) forbidden(guest kubernetes.Interface, typed client.Client) {
 	}
 }
 
-// dryRun of unpeer lists what unpeer removes: all of it, and no more. What scripts need of peer and create virtualnode is in their results.
+// dryRun tests that the dry run of unpeer lists exactly the objects that unpeer removes, and that the results of peer
+// and create virtualnode contain the data for scripts.
 func (w *world) dryRun() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -544,7 +549,8 @@ func (w *world) dryRun() {
 	created := w.result("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "-o", "json")
 	assert.Contains(w, created.Objects, reported{"rome", "Node", "", "milan-b"})
 	assert.Equal(w, joined.CredentialsExpire, created.CredentialsExpire)
-	// What a controller would have made for the node, somewhere else, and what a user has put into the tenant namespace.
+	// The RoleBinding is in a namespace that stays, so unpeer must not remove it. The ConfigMap of a user in the tenant
+	// namespace is deleted with the namespace.
 	_, err = w.rome.client.RbacV1().RoleBindings(metav1.NamespaceDefault).Create(w.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "of-nobody", Labels: map[string]string{"team": "web"}}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}, metav1.CreateOptions{})
 	require.NoError(w, err)
@@ -595,7 +601,7 @@ func (w *world) dryRun() {
 	w.abandoned()
 }
 
-// abandoned is a provider that is given up: what it has is left.
+// abandoned tests that the objects on a provider stay when the provider is given up.
 func (w *world) abandoned() {
 	w.Helper()
 	w.must(w.join()...)
@@ -605,7 +611,7 @@ func (w *world) abandoned() {
 	w.must("unpeer", "--remote-context=milan")
 }
 
-// objects of both clusters that last.
+// objects returns the persistent objects of both clusters.
 func (w *world) objects() map[reported]bool {
 	w.Helper()
 	all := map[reported]bool{}

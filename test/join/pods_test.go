@@ -8,7 +8,7 @@ import "testing"
 // runPods runs the Deployments of this project until stop is called.
 func runPods(t *testing.T, s *side, bin string) (stop func()) { return s.Run(t, bin) }
 
-// redirectWebhooks has the API server call the webhooks of the chart on this machine.
+// redirectWebhooks lets the API server call the webhooks of the chart on this machine.
 func redirectWebhooks(t *testing.T, s *side) {
 	t.Helper()
 	s.RedirectWebhooks(t)

@@ -24,7 +24,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// One consumer has four providers. Its pods spread over them; one that is away holds no other up, and is given up in the end.
+// One consumer has four providers, and its pods are spread over them. An unreachable provider does not delay the
+// others, and is given up in the end.
 func TestFourProviders(t *testing.T) {
 	providers := []string{"milan", "turin", "genoa", "lucca"}
 	w := begin(t, providers[1:]...)
@@ -67,7 +68,7 @@ func TestFourProviders(t *testing.T) {
 	t.Logf("%d pods run on four providers after %.1f s", each*len(providers), time.Since(begun).Seconds())
 	w.memory(providers)
 
-	// Turin is away.
+	// turin is unreachable from here on.
 	turin := w.sides["turin"]
 	require.NoError(t, turin.StopAPIServer())
 	testenv.Eventually(t, func() error {
@@ -84,11 +85,11 @@ func TestFourProviders(t *testing.T) {
 	begun = time.Now()
 	w.scale((each + 1) * len(providers))
 	others := []string{"milan", "genoa", "lucca"}
-	w.run((each+1)*len(providers)-each, others...) // those of turin are still there, as far as anybody knows
+	w.run((each+1)*len(providers)-each, others...) // the pods on turin still exist for the API server
 	t.Logf("the others run 4 pods more %.1f s after that was asked for, while turin is away", time.Since(begun).Seconds())
 
 	w.must("unpeer", "turin", "--force", "--context=rome")
-	// Kubernetes deletes the pods of a node that is gone after a minute, and others take their place.
+	// Kubernetes deletes the pods of an unreachable node after a minute, and replaces them.
 	require.NoError(t, turin.StartAPIServer(t.Context()))
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.must("unoffload", "namespace", "shop", "--context=rome")
@@ -104,7 +105,7 @@ func (w *world) kubectlIn(name string, args ...string) {
 	require.NoError(w, err, "%s", out)
 }
 
-// run waits until providers together run so many pods.
+// run waits until the providers together run the given number of pods.
 func (w *world) run(want int, providers ...string) {
 	w.Helper()
 	testenv.Eventually(w, func() error {
@@ -129,7 +130,7 @@ func (w *world) scale(replicas int) {
 	require.NoError(w, err)
 }
 
-// memory logs what the processes of the consumer take.
+// memory logs the memory of the consumer's processes.
 func (w *world) memory(providers []string) {
 	w.Helper()
 	var lines []string

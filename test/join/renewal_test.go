@@ -26,8 +26,9 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// TestCertificatesAreRenewed has milan sign certificates for three minutes: the virtual kubelet and the controller manager of rome take each
-// over while they run, and the former one is not used any more. (A process that ended would fail the test.)
+// TestCertificatesAreRenewed lets milan sign certificates for three minutes. The virtual kubelet and the controller
+// manager of rome use each new one without a restart, and stop using the previous one. (A process that ended would
+// fail the test.)
 func TestCertificatesAreRenewed(t *testing.T) {
 	w := beginWith(t, func(o *testenv.Options) {
 		o.AuditLog = true
@@ -51,7 +52,8 @@ func TestCertificatesAreRenewed(t *testing.T) {
 
 	role, err := w.milan.client.RbacV1().ClusterRoles().Get(t.Context(), "liqo-remote-renewal", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.NoError(t, w.milan.client.RbacV1().ClusterRoles().Delete(t.Context(), role.Name, metav1.DeleteOptions{})) // as without authentication.enabled
+	// The role does not exist without authentication.enabled.
+	require.NoError(t, w.milan.client.RbacV1().ClusterRoles().Delete(t.Context(), role.Name, metav1.DeleteOptions{}))
 	said := w.must(peer...)
 	assert.Contains(t, said, "run the command again before; it is renewed automatically if you first set authentication.enabled of the chart in milan")
 	assert.Contains(t, said, "raise --cluster-signing-duration")
@@ -83,7 +85,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	w.unchanged(w.milan, milanInstalled)
 }
 
-// certificate with which rome opens milan.
+// certificate returns the certificate that rome uses for milan.
 func (w *world) certificate() tls.Certificate {
 	w.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(w.secret().Data[wire.KubeconfigSecretKey])
@@ -93,7 +95,8 @@ func (w *world) certificate() tls.Certificate {
 	return pair
 }
 
-// usesNoOther waits until some requests of rome in a row, such as pings and heartbeats, bear the current certificate.
+// usesNoOther waits until several consecutive requests of rome, such as pings and heartbeats, have the current
+// certificate.
 func (w *world) usesNoOther(used []tls.Certificate) {
 	w.Helper()
 	const inARow = 5
@@ -116,7 +119,8 @@ func credentialID(certificate tls.Certificate) string {
 	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
-// seenBy counts the requests of rome to milan since a time, by the credentials that they bear. (Kubernetes: authentication.kubernetes.io/credential-id.)
+// seenBy counts the requests of rome to milan since the given time, by their credentials. (Kubernetes:
+// authentication.kubernetes.io/credential-id.)
 func (w *world) seenBy(since time.Time) map[string]int {
 	w.Helper()
 	file, err := os.Open(w.milan.AuditLogPath())

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// What was requested for a virtual node, and the access of a consumer, are taken back in full, or the command fails.
+// The request of a virtual node, and the access of a consumer, are withdrawn completely, or the command fails.
 func TestWithdrawals(t *testing.T) {
 	w := begin(t)
 	for _, name := range []string{"rome", "milan"} {
@@ -36,7 +36,7 @@ func TestWithdrawals(t *testing.T) {
 	w.withdrawnAccess()
 }
 
-// cordoned is a consumer that milan admits no pods of, also if refractctl peer is run again.
+// cordoned tests a consumer whose pods milan does not admit, even if refractctl peer is run again.
 func (w *world) cordoned() {
 	w.Helper()
 	is := func(want bool) {
@@ -53,7 +53,7 @@ func (w *world) cordoned() {
 	is(false)
 }
 
-// requests are the names of the ResourceSlices that milan has of rome.
+// requests returns the names of rome's ResourceSlices on milan.
 func (w *world) requests() (names []string) {
 	w.Helper()
 	list, err := dynamic.NewForConfigOrDie(w.milan.Config()).Resource(auth.GroupVersion.WithResource("resourceslices")).Namespace(wire.TenantNamespace("rome")).List(w.Context(), metav1.ListOptions{})
@@ -64,7 +64,7 @@ func (w *world) requests() (names []string) {
 	return names
 }
 
-// withdrawnRequests are those for a virtual node that is deleted. The provider is checked before.
+// withdrawnRequests tests the requests of deleted virtual nodes. The provider is checked before the deletion.
 func (w *world) withdrawnRequests() {
 	w.Helper()
 	create := []string{"create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi", "--remote-context=milan"}
@@ -77,7 +77,8 @@ func (w *world) withdrawnRequests() {
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
 
-	w.must(remove...) // as if it were interrupted before milan was asked
+	// The state is the same as after an interruption before the request to milan.
+	w.must(remove...)
 	assert.Equal(w, []string{"milan", "milan-b"}, w.requests())
 	removed := w.result(append(remove, "--remote-context=milan", "-o", "json")...)
 	assert.Equal(w, []reported{{"milan", "ResourceSlice", wire.TenantNamespace("rome"), "milan-b"}}, removed.Removed)
@@ -108,7 +109,8 @@ func (w *world) withdrawnRequests() {
 	require.NoError(w, slices.Delete(w.Context(), "foreign", metav1.DeleteOptions{}))
 }
 
-// withdrawnAccess is that of a consumer. Access that refractctl does not take back is an error.
+// withdrawnAccess tests the access of a consumer. If access remains that refractctl does not revoke, the command
+// fails.
 func (w *world) withdrawnAccess() {
 	w.Helper()
 	milan := w.inventory(w.milan)

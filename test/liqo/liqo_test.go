@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liqo tests beside Liqo itself: two clusters with real nodes, with Liqo's own chart, controllers and command, joined by these, in which
-// one piece after the other is replaced by Refract's, and put back. Liqo is built from its sources: `make test-liqo`.
+// Package liqo tests Refract beside Liqo itself. It uses two clusters with real nodes that are joined by Liqo's own
+// chart, controllers and command. One component after the other is replaced by Refract's, and reverted. Liqo is built
+// from its sources: `make test-liqo`.
 package liqo
 
 import (
@@ -29,20 +30,20 @@ import (
 	"github.com/refract-project/refract/test/page"
 )
 
-// images of Liqo, by the name that its chart gives them, with the command in each.
+// images maps the names of Liqo's images in its chart to their commands.
 var images = map[string]string{
 	"liqo-controller-manager": "liqo-controller-manager", "crd-replicator": "crd-replicator", "webhook": "liqo-webhook", "virtual-kubelet": "liqo-virtual-kubelet",
 	"uninstaller": "uninstaller",
 }
 
-// values leave out what has nothing to do with joining and offloading.
+// values disable the parts of Liqo that are not needed for joining and offloading.
 const values = "networking.enabled=false,ipam.internal.enabled=false,metricAgent.enabled=false,telemetry.enabled=false,proxy.enabled=false,offloading.disableNetworkCheck=true,storage.enabled=false"
 
-// world is where the test plays.
+// world contains the clusters and the state of a test.
 type world struct {
 	*testing.T
 	lab   *nodelab.Lab
-	tools string // where Liqo's commands are
+	tools string // folder of Liqo's commands
 }
 
 func begin(t *testing.T) *world {
@@ -72,7 +73,7 @@ func beginWith(t *testing.T, options nodelab.Options) *world {
 	return &world{T: t, lab: lab, tools: tools}
 }
 
-// run a line in the administrator's shell.
+// run runs a line in the administrator's shell.
 func (w *world) run(format string, args ...any) string {
 	w.Helper()
 	out, err := w.try(format, args...)
@@ -88,7 +89,7 @@ func (w *world) try(format string, args ...any) (string, error) {
 	return out, err
 }
 
-// eventually runs a line until it prints what is wanted.
+// eventually runs a line until it prints the wanted output.
 func (w *world) eventually(want, format string, args ...any) {
 	w.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -101,7 +102,7 @@ func (w *world) eventually(want, format string, args ...any) {
 	})
 }
 
-// explain what went wrong.
+// explain logs the state of the clusters if the test has failed.
 func (w *world) explain() {
 	if !w.Failed() {
 		return
@@ -116,14 +117,14 @@ func (w *world) explain() {
 	}
 }
 
-// flags of liqoctl install.
+// flags returns the flags of liqoctl install.
 func (w *world) flags(cluster *testenv.Cluster) string {
 	return fmt.Sprintf("--cluster-id=%s --local-chart-path=%s --version=%s --pod-cidr=%s --service-cidr=%s --api-server-url=%s"+
 		" --disable-telemetry --disable-kernel-version-check --skip-validation --set=%s --timeout=90s",
 		cluster.Name(), filepath.Join(w.tools, "chart"), hack.Version("liqo"), cluster.PodCIDR(), cluster.ServiceCIDR(), cluster.Server(), values)
 }
 
-// shop runs in milan, for rome, by Liqo alone.
+// shop installs Liqo in both clusters, joins them, and runs an application of rome in milan, by Liqo alone.
 func (w *world) shop() {
 	w.Helper()
 	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
@@ -132,7 +133,7 @@ func (w *world) shop() {
 	w.open()
 }
 
-// open the shop in the two clusters, which are joined.
+// open creates the shop in the two joined clusters.
 func (w *world) open() {
 	w.Helper()
 	w.run("kubectl create namespace shop")
@@ -141,7 +142,7 @@ func (w *world) open() {
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
 }
 
-// same returns a check that the shop still has the pods which it has now, here and there.
+// same returns a check that the shop still has its current pods in both clusters.
 func (w *world) same() func() {
 	w.Helper()
 	uids := func() []string {
@@ -155,7 +156,7 @@ func (w *world) same() func() {
 	}
 }
 
-// TestVirtualKubeletBesideLiqo has Refract's virtual kubelet serve a virtual node of Liqo's, and then Liqo's again.
+// TestVirtualKubeletBesideLiqo lets Refract's virtual kubelet serve a virtual node of Liqo, and then Liqo's again.
 func TestVirtualKubeletBesideLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -174,8 +175,8 @@ func TestVirtualKubeletBesideLiqo(t *testing.T) {
 	assert.NotContains(w, w.run("kubectl get clusterroles,clusterrolebindings --output=name"), "refract", "what was granted is taken back")
 }
 
-// TestProviderBesideLiqo has Refract do on the provider what Liqo's controller manager does for offloading, under Liqo's virtual kubelet; Liqo
-// goes on joining the clusters. Then it goes, and Liqo does it again.
+// TestProviderBesideLiqo lets Refract replace the offloading part of Liqo's controller manager on the provider, with
+// Liqo's virtual kubelet. Liqo still joins the clusters. Then Refract is removed, and Liqo does the work again.
 func TestProviderBesideLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -195,7 +196,8 @@ func TestProviderBesideLiqo(t *testing.T) {
 	w.works("with Liqo on the provider")
 }
 
-// TestConsumerOfLiqo has a consumer that runs Liqo join a provider that runs Refract alone, with Liqo's own command, and leave it again.
+// TestConsumerOfLiqo lets a consumer that runs Liqo join a provider that runs only Refract, with Liqo's own command,
+// and leave it again.
 func TestConsumerOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -207,7 +209,8 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.works("with Liqo on the consumer")
 	w.grows()
 	w.renews("resourceslice-milan", "identity", ".spec.authParams.signedCRT")
-	w.renews("controlplane-milan", "renew", ".status.authParams.signedCRT") // which Liqo asks for, and puts nowhere
+	// Liqo requests this certificate, and stores it nowhere.
+	w.renews("controlplane-milan", "renew", ".status.authParams.signedCRT")
 	w.works("with renewed certificates")
 
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome patch tenant rome --type=merge --patch='{\"spec\":{\"tenantCondition\":\"Cordoned\"}}'")
@@ -223,7 +226,7 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.eventually(before, "%s", listing)
 }
 
-// TestProviderOfLiqo has a consumer that runs Refract alone join a provider that runs Liqo, and leave it again.
+// TestProviderOfLiqo lets a consumer that runs only Refract join a provider that runs Liqo, and leave it again.
 func TestProviderOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -238,7 +241,7 @@ func TestProviderOfLiqo(t *testing.T) {
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
 	w.works("with Liqo on the provider")
 	same := w.same()
-	w.run("refractctl peer --context=rome --remote-context=milan --cpu=3 --memory=2Gi") // once more, with another share
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=3 --memory=2Gi") // again, with other resources
 	w.eventually("3", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[0].spec.resources.cpu}'")
 	w.eventually("3", "kubectl get node milan --output=jsonpath='{.status.allocatable.cpu}'")
 	same()
@@ -262,8 +265,8 @@ func TestProviderOfLiqo(t *testing.T) {
 	w.eventually(here, "%s", consumerListing)
 }
 
-// TestMigration follows the page from a pair of clusters that runs Liqo to one that runs Refract, and back. What this machine needs besides is
-// added: there is no network between pods but that of the machines.
+// TestMigration follows the page from a pair of clusters that runs Liqo to one that runs Refract, and back. Settings
+// for this machine are added: the machines have the only network between pods.
 func TestMigration(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -290,7 +293,8 @@ func TestMigration(t *testing.T) {
 	}
 	follow("liqoctl unoffload", "refractctl install")
 	assert.Empty(t, w.run("kubectl get nodes --selector=liqo.io/type=virtual-node --output=name"))
-	w.run("kubectl --namespace=shop scale deployment/web --replicas=0") // until it is offloaded again: its strategy is remote
+	// The strategy is Remote, so the pods would wait until the namespace is offloaded again.
+	w.run("kubectl --namespace=shop scale deployment/web --replicas=0")
 	follow("refractctl install", "refractctl unoffload")
 	w.run("kubectl --namespace=shop scale deployment/web --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
@@ -305,8 +309,8 @@ func TestMigration(t *testing.T) {
 	w.works("with Liqo again")
 }
 
-// uninstalls Liqo. Its ForeignCluster may still say that a peering is active after liqoctl unpeer has ended that, until its controller manager
-// starts again: the page says so.
+// uninstalls uninstalls Liqo. After liqoctl unpeer has ended the peering, Liqo's ForeignCluster may still report an
+// active one until its controller manager is restarted, as described on the page.
 func (w *world) uninstalls(line string) {
 	w.Helper()
 	if _, err := w.try("%s", line); err == nil {
@@ -318,17 +322,18 @@ func (w *world) uninstalls(line string) {
 	testenv.Eventually(w.T, func() error { _, err := w.try("%s", line); return err })
 }
 
-// consumerListing prints what there is at the consumer of what a peering makes.
+// consumerListing prints the objects of a peering on the consumer.
 const consumerListing = "kubectl get namespaces,nodes,clusterroles,clusterrolebindings,foreignclusters --output=name && " +
 	"kubectl get secrets,serviceaccounts,roles,rolebindings,deployments,virtualnodes,namespacemaps --all-namespaces --output=name"
 
-// listing prints what there is on the provider of what a peering makes.
+// listing prints the objects of a peering on the provider.
 const listing = "kubectl --context=milan get namespaces,clusterrolebindings --output=name && " +
 	"kubectl --context=milan get tenants,resourceslices.authentication.liqo.io,renews,quotas,namespacemaps,rolebindings --all-namespaces --output=name"
 
 func (w *world) objects() string { w.Helper(); return w.run("%s", listing) }
 
-// renews has Liqo ask for another certificate of an identity, and waits until where, a JSONPath of a resource on the consumer, is another one.
+// renews lets Liqo request another certificate of an identity, and waits until the field where, a JSONPath of a
+// resource on the consumer, has changed.
 func (w *world) renews(identity, resource, where string) {
 	w.Helper()
 	certificate := fmt.Sprintf("kubectl --namespace=liqo-tenant-milan get %s %s --ignore-not-found --output=jsonpath='{%s}' | md5sum", resource, identity, where)
@@ -344,7 +349,7 @@ func (w *world) renews(identity, resource, where string) {
 	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew-", identity)
 }
 
-// grows asks for one more share of the provider, which Liqo grants and Refract holds rome to.
+// grows requests more resources of the provider, which Liqo grants and Refract enforces for rome.
 func (w *world) grows() {
 	w.Helper()
 	w.run("liqoctl create resourceslice more --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=2")
@@ -355,7 +360,8 @@ func (w *world) grows() {
 	w.run("kubectl --namespace=shop scale deployment/more --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon=true")
-	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quota %s --output=jsonpath='{.spec.cordoned}'", auth.ResourceSliceUser("more", "rome")) // the Quota outlives the slice
+	// The Quota outlives the ResourceSlice.
+	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quota %s --output=jsonpath='{.spec.cordoned}'", auth.ResourceSliceUser("more", "rome"))
 	w.run("kubectl --namespace=shop delete pods --selector=app=more --wait=false")
 	w.eventually("", "kubectl --context=milan --namespace=shop-rome get pods --selector=app=more --output=name")
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon-")
@@ -367,7 +373,7 @@ func (w *world) grows() {
 	w.eventually("", "kubectl get node more --ignore-not-found --output=name")
 }
 
-// works asks of a virtual node what its users do: pods come and go, and their logs and shells are there.
+// works tests the usual operations on a virtual node: pods are created and deleted, and their logs and exec work.
 func (w *world) works(when string) {
 	w.Helper()
 	w.Log(when)
@@ -385,7 +391,8 @@ func (w *world) works(when string) {
 	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --output=name | wc -l")
 }
 
-// TestToolsOfLiqo has liqoctl look at a pair of clusters that runs Refract, and compares the page about its commands and flags with its help.
+// TestToolsOfLiqo runs liqoctl against a pair of clusters that runs Refract, and compares its help with the page
+// about its commands and flags.
 func TestToolsOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -462,7 +469,7 @@ func (w *world) documented(t *testing.T) {
 		}
 		commands++
 		if !strings.Contains(row, "`") && strings.HasPrefix(row, " | |") && len(row) > len(" | | |\n") {
-			return // the command as a whole has another one instead
+			return // the command as a whole has a replacement
 		}
 		for _, line := range sectionOf(help, "Flags:") {
 			flag := longFlag.FindString(line)
@@ -486,7 +493,8 @@ func sectionOf(help, heading string) (lines []string) {
 	return strings.Split(strings.TrimSpace(section), "\n")
 }
 
-// TestRenewalAtLiqo: Liqo signs for so short a time that less than a third of it is left at once, as it begins five minutes ago.
+// TestRenewalAtLiqo tests certificates with so short a lifetime that less than a third of it is left at once, because
+// it begins five minutes before the signature.
 func TestRenewalAtLiqo(t *testing.T) {
 	w := beginWith(t, nodelab.Options{CertificateLife: 2 * time.Minute})
 	defer w.explain()

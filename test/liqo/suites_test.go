@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// suites of Liqo's own end-to-end tests that need two clusters and no network between their pods, with the reason for fewer passes than with Liqo
-// alone.
+// suites are Liqo's own end-to-end tests that need two clusters and no network between their pods, with the reason if
+// fewer specs pass than with Liqo alone.
 var suites = []struct{ name, differs string }{
 	{name: "creationremotenamespace"},
 	{name: "offloadingpolicies"},
@@ -28,8 +28,8 @@ var suites = []struct{ name, differs string }{
 	{name: "resourceenforcement", differs: "it expects pods of a drained consumer to fail at once; they do after five minutes, unless they run again before"},
 }
 
-// TestSuitesOfLiqo runs the suites on a pair of clusters that runs Liqo alone, and on one that runs Refract, there with both commands. It prints how
-// many of the specs of each pass.
+// TestSuitesOfLiqo runs the suites on a pair of clusters that runs Liqo alone, and on a pair that runs Refract, there
+// with both commands. It prints how many specs of each suite pass.
 func TestSuitesOfLiqo(t *testing.T) {
 	if os.Getenv("REFRACT_LIQO") != "suites" {
 		t.Skip("the suites take half an hour: run `make test-liqo-suites`")
@@ -98,7 +98,8 @@ func (w *world) pushNginx(t *testing.T) {
 
 var ranSpecs = regexp.MustCompile(`Ran (\d+) of \d+ Specs[^\n]*\n.*?(\d+) Passed`)
 
-// runSuites returns the passed and the total specs of each suite, which offload namespaces by the command.
+// runSuites returns the numbers of passed and of all specs of each suite. The suites offload namespaces with the
+// command.
 func (w *world) runSuites(binaries, command string) map[string]string {
 	w.Helper()
 	kubeconfigs := w.T.TempDir()
@@ -118,7 +119,8 @@ func (w *world) runSuites(binaries, command string) map[string]string {
 		if found[1] != found[2] {
 			w.Log(out[max(0, len(out)-6000):])
 		}
-		w.run("kubectl get namespaces --output=name | grep test- | xargs --no-run-if-empty kubectl delete --timeout=1m") // namespaces that a failed suite leaves
+		// A failed suite leaves namespaces behind.
+		w.run("kubectl get namespaces --output=name | grep test- | xargs --no-run-if-empty kubectl delete --timeout=1m")
 	}
 	return passed
 }

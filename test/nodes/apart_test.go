@@ -14,8 +14,9 @@ import (
 	"github.com/refract-project/refract/test/page"
 )
 
-// Two clusters without a network between their pods, which even have the same addresses: pods run, with their logs, and find the Services
-// of their own cluster. The consumer's images of Refract are private, and the clusters are joined with an invitation, as the page says.
+// The two clusters have no network between their pods, and even the same addresses. Pods run, with their logs, and
+// reach the Services of their own cluster. The consumer's images of Refract are private, and the clusters are joined
+// with an invitation, as described on the page.
 func TestRealNodesApart(t *testing.T) {
 	w := begin(t, nodelab.Options{Apart: true})
 	defer w.explain()
@@ -23,7 +24,7 @@ func TestRealNodesApart(t *testing.T) {
 	w.run("kubectl --namespace=liqo create secret docker-registry registry " + privateRegistry)
 	w.run("refractctl install --cluster-id=rome --registry=registry.example.com/private/refract --set=common.imagePullSecrets[0].name=registry")
 	w.run("refractctl install --cluster-id=milan --registry=registry.example.com/refract --context=milan")
-	w.lab.WorkDir = w.lab.Path("") // of the invitation
+	w.lab.WorkDir = w.lab.Path("") // folder for the invitation
 	variants, err := page.Variants("../../docs/joining.md")
 	require.NoError(t, err)
 	invited := slices.IndexFunc(variants, func(line string) bool { return strings.HasPrefix(line, "refractctl generate peering-user rome") })

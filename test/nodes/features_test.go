@@ -15,17 +15,17 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// check is a line for the administrator's shell, and what it prints, sooner or later.
+// check is a line for the administrator's shell, and its expected output, sooner or later.
 type check struct{ what, line, want string }
 
-// patience with a check: metrics have been measured three times until an autoscaler acts, each after 10 s, and a machine may be several
-// times slower than those that this was written on.
+// The timeouts for checks. An autoscaler acts after three measurements, one every 10 s, and a machine may be several
+// times slower than the ones on which the timeouts were chosen.
 const (
 	patience  = 5 * time.Minute
 	lookEvery = 200 * time.Millisecond
 )
 
-// verify each line by itself: one that fails does not keep the others back.
+// verify runs each check independently, so that a failure does not delay the others.
 func (w *world) verify(checks []check) {
 	w.Helper()
 	for _, c := range checks {
@@ -43,10 +43,10 @@ func (w *world) verify(checks []check) {
 	}
 }
 
-// privateRegistry are the arguments of a Secret for images under private/.
+// privateRegistry contains the arguments of a Secret for images under private/.
 const privateRegistry = "--docker-server=registry.example.com --docker-username=" + testenv.PullUser + " --docker-password=" + testenv.PullPassword
 
-// features are what a real node must do. They are asked of the virtual node, in namespace features.
+// features tests requirements of a real node on the virtual node, in namespace features.
 func (w *world) features() {
 	w.Helper()
 	for _, cluster := range []*testenv.Cluster{w.lab.Rome, w.lab.Milan} {
@@ -144,7 +144,7 @@ func (w *world) features() {
 	})
 }
 
-// stops takes from the manifest of the features what says how a pod ends.
+// stops tests that pods of the features' manifest end as their specs require.
 func (w *world) stops() {
 	w.Helper()
 	const kubectl = "kubectl --namespace=features "
@@ -160,7 +160,7 @@ func (w *world) stops() {
 	w.run(kubectl + "delete pod web --timeout=5m")
 }
 
-// both sides serve a Service, from either side.
+// both tests a Service with endpoints on both sides, from either side.
 func (w *world) both() {
 	w.Helper()
 	w.run("kubectl create namespace both")
@@ -176,12 +176,13 @@ func (w *world) both() {
 	w.run("refractctl unoffload namespace both")
 }
 
-// manyTimes asks a host from within a pod of namespace both, and shows who answers.
+// manyTimes returns a command that requests a host repeatedly from a pod of namespace both, and prints the responding
+// pods.
 func manyTimes(from, host string) string {
 	return "kubectl --namespace=both exec " + from + " -- workload get --times=20 http://" + host + "/ | sort -u"
 }
 
-// drains of the provider's node and of the virtual node: pods come back, the same here.
+// drains drains the provider's node and the virtual node: the pods come back, and the consumer's pod stays the same.
 func (w *world) drains() {
 	w.Helper()
 	const kubectl = "kubectl --namespace=features "

@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes tests on real nodes what simulated ones cannot show. Its clusters are joined by the commands of the documentation.
+// Package nodes tests, on real nodes, properties that simulated nodes do not have. Its clusters are joined by the
+// commands of the documentation.
 package nodes
 
 import (
@@ -17,11 +18,11 @@ import (
 	"github.com/refract-project/refract/test/page"
 )
 
-// world is where the tests play.
+// world contains the lab and the state of a test.
 type world struct {
 	*testing.T
 	lab  *nodelab.Lab
-	page []string // command lines that are left of it
+	page []string // remaining command lines of the page
 }
 
 func begin(t *testing.T, options nodelab.Options) *world {
@@ -34,7 +35,7 @@ func begin(t *testing.T, options nodelab.Options) *world {
 	return &world{T: t, lab: lab}
 }
 
-// run a line in the administrator's shell.
+// run runs a line in the administrator's shell.
 func (w *world) run(line string) string {
 	w.Helper()
 	begun := time.Now()
@@ -44,7 +45,7 @@ func (w *world) run(line string) string {
 	return out
 }
 
-// read the command lines of a page.
+// read reads the command lines of a page.
 func (w *world) read(path string) {
 	w.Helper()
 	var err error
@@ -52,7 +53,7 @@ func (w *world) read(path string) {
 	require.NoError(w, err)
 }
 
-// follow the page, word by word, up to the first line that begins so, or to its end.
+// follow runs the lines of the page, unchanged, before the first one with the given prefix, or all remaining lines.
 func (w *world) follow(until string) {
 	w.Helper()
 	for ; len(w.page) > 0 && (until == "" || !strings.HasPrefix(w.page[0], until)); w.page = w.page[1:] {
@@ -61,7 +62,7 @@ func (w *world) follow(until string) {
 	require.True(w, until == "" || len(w.page) > 0, "the page has no %q", until)
 }
 
-// explain what went wrong.
+// explain logs the state of the clusters if the test has failed.
 func (w *world) explain() {
 	if !w.Failed() {
 		return
@@ -74,7 +75,7 @@ func (w *world) explain() {
 	}
 }
 
-// firewall between the pods of the clusters: it is found, and nothing else is.
+// firewall tests that the connectivity test finds a firewall between the pods of the clusters, and no other problem.
 func (w *world) firewall() {
 	w.Helper()
 	machine := w.lab.Milan.Machines()[0]

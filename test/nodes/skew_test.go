@@ -17,8 +17,9 @@ import (
 	"github.com/refract-project/refract/internal/nodelab"
 )
 
-// TestVersionSkew has one cluster run an earlier revision, and then the other: they are joined, and the older one is upgraded while pods
-// run. The revision is a tag or a commit of this repository: `make test-skew FROM=REVISION`.
+// TestVersionSkew runs an earlier revision in one cluster, and then in the other. The clusters are joined, and the
+// older one is upgraded while pods run. The revision is a tag or a commit of this repository: `make test-skew
+// FROM=REVISION`.
 func TestVersionSkew(t *testing.T) {
 	revision := os.Getenv("REFRACT_SKEW")
 	if revision == "" {
@@ -62,7 +63,7 @@ func skew(t *testing.T, revision, older string) {
 	w.run("refractctl unpeer --context=rome --remote-context=milan")
 }
 
-// buildOlder makes the images and the command of another revision.
+// buildOlder builds the images and the command of another revision.
 func (w *world) buildOlder(revision string) {
 	w.Helper()
 	source := filepath.Join(w.TempDir(), "older")
@@ -80,7 +81,7 @@ func (w *world) do(dir string, name string, args ...string) {
 	require.NoError(w, err, "%s: %s", cmd, out)
 }
 
-// shopWorks with the given mode in its settings, on the other side.
+// shopWorks checks that the shop works on the provider, with the given mode in its settings.
 func (w *world) shopWorks(mode string) {
 	w.Helper()
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=5m")
@@ -92,7 +93,7 @@ func (w *world) shopWorks(mode string) {
 	})
 }
 
-// pods are those of the shop on both sides, with how often they were restarted.
+// pods returns the pods of the shop on both sides, with their restart counts.
 func (w *world) pods() string {
 	w.Helper()
 	const fields = `--output=jsonpath="{range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{'\n'}{end}" | sort`

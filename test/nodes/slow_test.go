@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The line of milan, while it is slow: how much longer packets take in each direction, and how many are lost.
+// The slow line of milan has an additional delay in each direction, and loses some packets.
 const (
 	slowDelay = 100 * time.Millisecond
 	slowLoss  = 0.02
 )
 
-// slowLine has pods of both clusters talk, in namespace both, while the line between the clusters is slow, cut, and whole again: nothing
-// that was asked for is lost, and what runs is not disturbed.
+// slowLine tests connections between pods of both clusters, in namespace both, while the line between the clusters is
+// slow, cut, and restored. No request is lost, and running pods are not disturbed.
 func (w *world) slowLine() {
 	w.Helper()
 	const (
@@ -81,7 +81,7 @@ func (w *world) slowLine() {
 	require.Equal(w, before, running(), "the pods are the same, and were not restarted")
 }
 
-// roundTrip from rome to milan: a connection takes one.
+// roundTrip measures a round trip from rome to milan. Opening a connection takes one.
 func (w *world) roundTrip() time.Duration {
 	w.Helper()
 	server, err := url.Parse(w.lab.Milan.Server())

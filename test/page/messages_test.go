@@ -20,10 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// row is the first cell of a table, in quotes of code.
+// row matches the first cell of a table row, formatted as code.
 var row = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 
-// The messages that the page about joining quotes are those of the programs.
+// The messages in the table of docs/joining.md occur in the sources of the programs.
 func TestMessagesAreOfThePrograms(t *testing.T) {
 	text, err := os.ReadFile("../../docs/joining.md")
 	require.NoError(t, err)
@@ -48,11 +48,11 @@ func TestSays(t *testing.T) {
 	}
 }
 
-// verb is one of fmt.
+// verb matches a formatting verb of package fmt.
 var verb = regexp.MustCompile(`%[+#]?[a-zA-Z]`)
 
-// says reports whether what a format string makes can have the words of a message in it, of which at least two are not those of a verb. A
-// verb stands for one word, or for a part of one.
+// says reports whether a format string can produce the words of a message. At least two of the words must be literal.
+// A verb produces one word, or a part of one.
 func says(format, message string) bool {
 	words, wanted := strings.Fields(format), strings.Fields(message)
 	for at := range len(words) - len(wanted) + 1 {
@@ -76,7 +76,8 @@ func says(format, message string) bool {
 	return false
 }
 
-// literals returns the strings in the sources below folders, without those of tests. Sums of literals are one.
+// literals returns the string literals in the sources below folders, except in tests. A concatenation of literals
+// counts as one.
 func literals(t *testing.T, folders ...string) (found []string) {
 	t.Helper()
 	var value func(ast.Expr) (string, bool)

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package page reads the command lines of a page of the documentation, for tests that run them.
+// Package page reads the command lines of a documentation page, for tests that run them.
 package page
 
 import (
@@ -13,7 +13,7 @@ import (
 
 var blocks = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
 
-// Commands returns the lines of all code blocks without a language, in their order.
+// Commands returns the lines of all code blocks without a language, in order.
 func Commands(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -22,7 +22,8 @@ func Commands(path string) ([]string, error) {
 	return lines(string(text), ""), nil
 }
 
-// Variants returns the lines of all code blocks of a shell, in their order: what can be done instead of, or besides, what Commands has.
+// Variants returns the lines of all shell code blocks, in order. They are alternatives or additions to the lines of
+// Commands.
 func Variants(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -31,7 +32,7 @@ func Variants(path string) ([]string, error) {
 	return lines(string(text), "sh"), nil
 }
 
-// CommandsOf returns the commands in the section with a heading of the second level, without those in other sections.
+// CommandsOf returns the commands in the section with a second-level heading, without the commands of other sections.
 func CommandsOf(path, heading string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

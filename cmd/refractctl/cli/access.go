@@ -29,22 +29,22 @@ import (
 	"github.com/refract-project/refract/internal/redirect"
 )
 
-// requestTimeout bounds one request to the API server.
+// requestTimeout limits one request to the API server.
 const requestTimeout = 15 * time.Second
 
 // clusterAccess selects the cluster with the flags of kubectl.
 type clusterAccess struct {
 	flags *genericclioptions.ConfigFlags
-	// contextFlag and fileFlag are the names of the flags that say which context of which kubeconfig it is.
+	// contextFlag and fileFlag are the names of the flags that select the context and the kubeconfig.
 	contextFlag, fileFlag string
-	// foreign: the kubeconfig may have been written by another party.
+	// foreign is set if another party may have written the kubeconfig.
 	foreign bool
 }
 
 func newClusterAccess() *clusterAccess {
 	flags := genericclioptions.NewConfigFlags(true)
-	flags.CacheDir, flags.DisableCompression = nil, nil           // they concern discovery, which is not used here
-	flags.WrapConfigFn = func(config *rest.Config) *rest.Config { // for libraries that read the flags
+	flags.CacheDir, flags.DisableCompression = nil, nil           // they apply to discovery, which is not used here
+	flags.WrapConfigFn = func(config *rest.Config) *rest.Config { // libraries read the flags
 		redirect.Refuse(config)
 		return config
 	}
@@ -60,10 +60,11 @@ func (a *clusterAccess) addFlags(command *cobra.Command) {
 	completeFlagBy(command, "namespace", a.completeNamespaces)
 }
 
-// namespace is that of --namespace, "" when it is not given.
+// namespace returns the value of --namespace, or "" if it is not set.
 func (a *clusterAccess) namespace() string { return *a.flags.Namespace }
 
-// named are the namespaces of the arguments, or that of --namespace when there are none, and no selector.
+// named returns the namespaces in the arguments. Without arguments and without a selector it returns the namespace of
+// --namespace.
 func (a *clusterAccess) named(names []string, selector string) []string {
 	if namespace := a.namespace(); namespace != "" && selector == "" && len(names) == 0 {
 		return []string{namespace}
@@ -71,8 +72,7 @@ func (a *clusterAccess) named(names []string, selector string) []string {
 	return names
 }
 
-// client returns one that reads and writes directly; each request may take as
-// long as timeout, unless --request-timeout says otherwise.
+// client returns a client without a cache. Each request may take as long as timeout, unless --request-timeout is set.
 func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 	config, err := a.restConfig()
 	if err != nil {
@@ -95,7 +95,8 @@ func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 	return c, nil
 }
 
-// restConfig names in its errors where the kubeconfig comes from. Without any it is that of the pod in which this runs.
+// restConfig returns the client configuration for the cluster. Its errors name the source of the kubeconfig. Without
+// a kubeconfig, the in-cluster configuration of the pod is used.
 func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	loader, source := a.flags.ToRawKubeConfigLoader(), a.source()
 	found, err := readable(loader.ConfigAccess().GetLoadingPrecedence())
@@ -126,7 +127,7 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	return a.flags.WrapConfigFn(config), nil
 }
 
-// source says where the kubeconfig comes from, as users write it.
+// source returns the source of the kubeconfig, in the notation of the command line.
 func (a *clusterAccess) source() string {
 	switch variable := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
 	case *a.flags.KubeConfig != "":
@@ -137,8 +138,8 @@ func (a *clusterAccess) source() string {
 	return clientcmd.RecommendedHomeFile
 }
 
-// readable returns whether any of the files is there, and which one is malformed.
-// A variable may name several, of which some may be missing.
+// readable reports whether any of the files exists. A malformed file is an error. A variable may name several files,
+// and some of them may be missing.
 func readable(files []string) (found bool, err error) {
 	for _, file := range files {
 		_, err := clientcmd.LoadFromFile(file)
@@ -152,12 +153,12 @@ func readable(files []string) (found bool, err error) {
 	return found, nil
 }
 
-// explained makes the errors of run explain themselves.
+// explained wraps run so that its errors include an explanation.
 func explained(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error { return cmdutil.Explain(run(cmd, args)) }
 }
 
-// list fills the given lists.
+// list reads the given lists.
 func list(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
 	for _, l := range lists {
 		if err := c.List(ctx, l); err != nil {
@@ -167,7 +168,7 @@ func list(ctx context.Context, c client.Client, lists ...client.ObjectList) erro
 	return nil
 }
 
-// kindsOf names what a list holds: "ForeignClusters".
+// kindsOf returns the plural kind of the objects in a list: "ForeignClusters".
 func kindsOf(l client.ObjectList) string {
 	name := fmt.Sprintf("%T", l)
 	return strings.TrimSuffix(name[strings.LastIndex(name, ".")+1:], "List") + "s"

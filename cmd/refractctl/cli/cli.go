@@ -24,14 +24,14 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// program is how the examples call it.
+// program is the name of the program in the examples.
 const program = "refractctl"
 
 // Main runs the command line of this process under the given name and ends it.
 func Main(name string) {
 	quietLibraries(os.Stderr)
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup has it be ignored
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores SIGHUP
 		ending = append(ending, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending...)
@@ -44,8 +44,8 @@ func Main(name string) {
 	}
 }
 
-// MainOf runs the command line that belongs to the name of an executable file. kubectl finds its plugin "kubectl refract" by the name kubectl-refract, and
-// asks kubectl_complete-refract how its arguments go on: both are links to refractctl.
+// MainOf runs the command line for the name of an executable file. kubectl runs kubectl-refract for "kubectl
+// refract", and kubectl_complete-refract to complete its arguments. Both are links to refractctl.
 func MainOf(executable string) {
 	switch strings.TrimSuffix(filepath.Base(executable), ".exe") {
 	case "kubectl-refract":
@@ -58,7 +58,7 @@ func MainOf(executable string) {
 	}
 }
 
-// NewCommand returns the root command; name is how users call it.
+// NewCommand returns the root command. name is the command that users type.
 func NewCommand(name string) *cobra.Command {
 	access := newClusterAccess()
 	withCluster := []*cobra.Command{
@@ -78,7 +78,7 @@ func NewCommand(name string) *cobra.Command {
 		group("generate", "Generate a kubeconfig with which another cluster can peer", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
-	// As liqoctl calls them.
+	// The hidden commands have the names that liqoctl uses.
 	addHidden(commandNamed(withCluster, "info"), "peer [PEER...]", newInfoCommand(access))
 	addHidden(commandNamed(withCluster, "test"), "network [VIRTUAL-NODE]", newNetworkTestCommand(access))
 	plugin := group("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
@@ -116,15 +116,15 @@ func NewCommand(name string) *cobra.Command {
 	return root
 }
 
-// group returns a command that only holds others. Called with anything else it
-// is an error: a script must not take the help for success.
+// group returns a command that only contains other commands. Any other argument is an error, so that a script does
+// not mistake the help for success.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: requireCommand(commands)}
 	command.AddCommand(commands...)
 	return command
 }
 
-// requireCommand returns the function of a command that only holds others.
+// requireCommand returns the function of a command that only contains other commands.
 func requireCommand(commands []*cobra.Command) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -138,25 +138,25 @@ func requireCommand(commands []*cobra.Command) func(*cobra.Command, []string) er
 	}
 }
 
-// commandNamed returns the command of that name.
+// commandNamed returns the command with the given name.
 func commandNamed(commands []*cobra.Command, name string) *cobra.Command {
 	return commands[slices.IndexFunc(commands, func(command *cobra.Command) bool { return command.Name() == name })]
 }
 
-// addHidden adds a command under another name, which only users of liqoctl look for.
+// addHidden adds a command under another name for users of liqoctl.
 func addHidden(to *cobra.Command, use string, command *cobra.Command) {
 	command.Use, command.Hidden = use, true
 	to.AddCommand(command)
 }
 
-// hiddenGroup returns a group that only users of liqoctl look for.
+// hiddenGroup returns a hidden group for users of liqoctl.
 func hiddenGroup(use string, commands ...*cobra.Command) *cobra.Command {
 	command := group(use, "Commands of liqoctl", commands...)
 	command.Hidden = true
 	return command
 }
 
-// callBy puts the name of the program into all examples.
+// callBy inserts the name of the program into all examples.
 func callBy(name string, command *cobra.Command) {
 	command.Example = strings.ReplaceAll(command.Example, program, name)
 	for _, child := range command.Commands() {

@@ -39,7 +39,7 @@ func testMain(m *testing.M) int {
 	return testenv.Main(m, &cluster, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})
 }
 
-// refractctl runs a command line and returns what it printed.
+// refractctl runs a command line and returns its output.
 func refractctl(t *testing.T, args ...string) (out, progress string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -47,7 +47,7 @@ func refractctl(t *testing.T, args ...string) (out, progress string, err error) 
 	return stdout.String(), stderr.String(), err
 }
 
-// refractctlTo runs a command line whose progress is looked at meanwhile.
+// refractctlTo runs a command line and writes its progress to the given writer.
 func refractctlTo(t *testing.T, progress io.Writer, args ...string) error {
 	t.Helper()
 	return execute(t, io.Discard, progress, args)
@@ -62,7 +62,7 @@ func execute(t *testing.T, out, progress io.Writer, args []string) error {
 	return command.ExecuteContext(t.Context())
 }
 
-// onCluster adds the flag that finds the test's cluster.
+// onCluster adds the flag that selects the test's cluster.
 func onCluster(args ...string) []string { return append(args, "--kubeconfig="+cluster.Kubeconfig()) }
 
 func accessTo(kubeconfig string) *clusterAccess {
@@ -83,8 +83,8 @@ func create(t *testing.T, obj client.Object) {
 	require.NoError(t, admin(t).Create(t.Context(), obj))
 }
 
-// report plays the controller: it waits for the NamespaceOffloading with the
-// strategy and writes its status, once for each phase.
+// report simulates the controller: it waits for the NamespaceOffloading with the strategy and writes its status, once
+// for each phase.
 func report(t *testing.T, namespace string, strategy offloading.PodOffloadingStrategyType, phases ...offloading.OffloadingPhaseType) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)
@@ -127,7 +127,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 		t.Errorf("spec = %+v", nso.Spec)
 	}
 
-	// Once more: what is not given stays.
+	// In a second run, settings without a flag stay unchanged.
 	done = report(t, "shop", "Local", offloading.ReadyOffloadingPhaseType)
 	if _, _, err := refractctl(t, onCluster("offload", "namespace", "shop", "--pod-offloading-strategy=Local")...); err != nil || <-done != nil {
 		t.Fatal(err)
@@ -348,7 +348,7 @@ func TestPluginRun(t *testing.T) {
 	}
 }
 
-// All documents of a file cross, each in its turn, whatever became of the one before.
+// All documents of a file are processed in order, independent of the result of earlier ones.
 func TestPluginRunOnEveryDocument(t *testing.T) {
 	object := func(name string) string {
 		return "apiVersion: v1\nkind: Service\nmetadata:\n  name: " + name + "\n  namespace: shop\nspec:\n  clusterIP: 10.96.0.7\n"
@@ -367,7 +367,7 @@ func TestPluginRunOnEveryDocument(t *testing.T) {
 	}
 }
 
-// The guard of the engine stands behind both hooks.
+// The guard of the engine runs after the plugin in both hooks.
 func TestPluginRunGuardsBothHooks(t *testing.T) {
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"forger","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["*"]}`,
 		`(import "refract" "set_string" (func $set (param i32 i32 i32 i32 i32)))`,

@@ -18,25 +18,26 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// completionTimeout is how long a shell waits for the cluster. Longer hangs the
-// prompt; shorter offers nothing on a slow link.
+// completionTimeout limits how long a shell waits for the cluster. A longer timeout blocks the prompt, a shorter one
+// offers nothing on a slow link.
 const completionTimeout = 3 * time.Second
 
-// addCompletion adds cobra's command that prints the scripts for shells. Cobra alone takes an unknown shell for a request for help.
+// addCompletion adds cobra's command that prints the scripts for shells. cobra itself prints the help for an unknown
+// shell.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	completion := commandNamed(root.Commands(), "completion")
 	completion.Args, completion.RunE = cobra.ArbitraryArgs, requireCommand(completion.Commands())
 }
 
-// completeFlag offers values for a flag of command.
+// completeFlag offers values for a flag of the command.
 func completeFlag(command *cobra.Command, flag string, values ...string) {
 	completeFlagBy(command, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func completeFlagBy(command *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := command.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(fmt.Sprintf("completing --%s: %v", flag, err)) // no such flag: a mistake in this package
+		panic(fmt.Sprintf("completing --%s: %v", flag, err)) // the flag does not exist: a mistake in this package
 	}
 }
 
@@ -60,7 +61,7 @@ func (a *clusterAccess) completeNamespaces(cmd *cobra.Command, given []string, _
 	})
 }
 
-// completeExtended offers the namespaces that are offloaded.
+// completeExtended offers the offloaded namespaces.
 func (a *clusterAccess) completeExtended(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	extended := &offloading.NamespaceOffloadingList{}
 	return a.complete(cmd.Context(), given, extended, func() (names []string) {
@@ -92,7 +93,7 @@ func (a *clusterAccess) completePeers(cmd *cobra.Command, given []string, _ stri
 	})
 }
 
-// complete fills the list and offers the names in it that are not given yet.
+// complete reads the list and offers its names that are not given yet.
 func (a *clusterAccess) complete(ctx context.Context, given []string, list client.ObjectList, names func() []string) ([]string, cobra.ShellCompDirective) {
 	c, err := a.client(completionTimeout)
 	if err == nil {
@@ -105,7 +106,7 @@ func (a *clusterAccess) complete(ctx context.Context, given []string, list clien
 	return offered, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeWasm offers files, for the one argument that there is.
+// completeWasm offers files for the only argument.
 func completeWasm(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(given) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -45,7 +45,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Arguments are completed from the cluster, also under the name by which kubectl asks for it.
+// Arguments are completed from the cluster, also under the name that kubectl uses for completion.
 func TestNamesAreCompleted(t *testing.T) {
 	virtualNode(t, "liqo-tenant-como", "tab-node")
 	create(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "tab-peer"}, Spec: core.ForeignClusterSpec{ClusterID: "tab-peer"}})
@@ -100,7 +100,7 @@ func TestCompletionOfUnknownShells(t *testing.T) {
 	assert.Contains(t, said, `has no command "tcsh": use one of bash, fish, powershell, zsh`)
 }
 
-// contextOf the test's cluster.
+// contextOf returns the context of the test's cluster.
 func contextOf(t *testing.T) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(cluster.Kubeconfig())

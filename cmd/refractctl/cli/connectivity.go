@@ -46,7 +46,7 @@ func newNetworkTestCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// connectivityTest is what the two commands have in common.
+// connectivityTest contains the common settings of the two commands.
 type connectivityTest struct {
 	access                *clusterAccess
 	networkOnly           bool
@@ -97,10 +97,11 @@ func (t *connectivityTest) run(cmd *cobra.Command, args []string) error {
 	if len(results) == 0 {
 		return err
 	}
-	return errors.Join(t.print(cmd, results), err) // what was found is of use also if the cleanup has failed
+	// The results are useful even if the cleanup has failed.
+	return errors.Join(t.print(cmd, results), err)
 }
 
-// print the results. Failed checks are an error.
+// print prints the results. Failed checks are an error.
 func (t *connectivityTest) print(cmd *cobra.Command, results []connectivity.Result) (err error) {
 	if !t.output.isTable() {
 		err = t.output.print(cmd.OutOrStdout(), "Results", &struct {
@@ -125,7 +126,7 @@ func (t *connectivityTest) print(cmd *cobra.Command, results []connectivity.Resu
 	return err
 }
 
-// chooseNode returns the virtual node that is named, or the only one.
+// chooseNode returns the named virtual node, or the only one.
 func chooseNode(ctx context.Context, c client.Client, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// The results of a test are printed also if its namespace cannot be removed.
+// The results of a test are printed even if its namespace cannot be deleted.
 func TestResultsArePrintedInSpiteOfTheCleanup(t *testing.T) {
 	node(t, "como")
 	create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "tester"}, Rules: []rbacv1.PolicyRule{

@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// uncovered returns what is printed about namespaces.
+// uncovered returns the output about the namespaces.
 func uncovered(t *testing.T, namespaces ...string) string {
 	t.Helper()
 	var out strings.Builder
@@ -35,8 +35,9 @@ func uncovered(t *testing.T, namespaces ...string) string {
 	return out.String()
 }
 
-// What a provider does not keep of the policies of a namespace is said by whoever offloads it: what cannot be translated, what it does not
-// grant, and what is switched off. This cluster is its own provider.
+// Offloading a namespace prints which of its policies a provider does not enforce: policies that cannot be
+// translated, kinds that the provider does not grant, and kinds whose reflection is disabled. This cluster is its own
+// provider.
 func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	const namespace, remote, tenant, account = "guarded", "guarded-rome", "liqo-tenant-padua", "padua"
 	for _, name := range []string{namespace, remote, tenant} {
@@ -63,7 +64,7 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	}
 	assert.Equal(t, 4, strings.Count(said, "\n"), said)
 
-	// The virtual node tells which labels pods do not have there, and opens the provider.
+	// The virtual node lists the labels that pods do not have there, and has the credentials for the provider.
 	create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: account}})
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, cluster.ServiceAccountKubeconfig(t.Context(), file, tenant, account))
@@ -89,14 +90,15 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	})
 	assert.Contains(t, said, "NetworkPolicy guarded/db: spec.podSelector selects by the label tier")
 
-	// Policies add up, so one of an older provider that allows egress opens what one of here closes.
+	// NetworkPolicies are additive, so an older provider's policy that allows egress overrides one of this cluster that
+	// restricts it.
 	closed := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "closed"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}}
 	create(t, closed)
 	const opened = "the egress rules of NetworkPolicies closed in namespace guarded do not restrict egress there"
 	assert.NotContains(t, uncovered(t, namespace), opened)
 	create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: wire.EgressNetworkPolicy}})
 	assert.Contains(t, uncovered(t, namespace), opened)
-	// A provider that isolates all pods allows egress only to those that no policy selects.
+	// A provider that isolates all pods allows egress only to pods that no policy selects.
 	create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: wire.EgressIsolationPolicy}})
 	assert.NotContains(t, uncovered(t, namespace), opened)
 	require.NoError(t, admin(t).Delete(t.Context(), closed))

@@ -93,7 +93,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// class of a provider.
+// class is a class of a provider.
 type class struct {
 	name      string
 	byDefault bool

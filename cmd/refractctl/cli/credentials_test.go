@@ -13,7 +13,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Credentials that an API server does not accept, and a context without any, are said to be the problem.
+// The error names the cause for credentials that an API server does not accept, and for a context without
+// credentials.
 func TestCredentialsThatAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		user clientcmdapi.AuthInfo

@@ -20,7 +20,7 @@ import (
 
 const deleteDataFlag = "delete-data"
 
-// confirmFlag is how deletion of data is confirmed on the command line, for remotedata.Volumes.Remedy.
+// confirmFlag describes the flag that confirms the deletion of data, for remotedata.Volumes.Remedy.
 const confirmFlag = "run the command again with --" + deleteDataFlag + " to delete it"
 
 func addDeleteDataFlag(command *cobra.Command, confirmed *bool) {
@@ -28,7 +28,8 @@ func addDeleteDataFlag(command *cobra.Command, confirmed *bool) {
 		"delete the data of volumes with the reclaim policy Delete that is in the remote namespaces; that of others is never deleted")
 }
 
-// refuseData returns an error if volumes would lose their data, and warns which ones lose it if that is confirmed.
+// refuseData returns an error if volumes would lose their data. If the loss is confirmed, it prints a warning that
+// lists them.
 func refuseData(out io.Writer, name string, volumes remotedata.Volumes, confirmed bool) error {
 	if held := volumes.Holding(confirmed); len(held) > 0 {
 		return fmt.Errorf("%s: nothing was changed, because the data of the volumes %s would be deleted: %s", name, held, held.Remedy(confirmFlag))

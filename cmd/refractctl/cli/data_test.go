@@ -23,7 +23,7 @@ import (
 
 const hold = "test.example/hold"
 
-// remoteData creates a volume with data of a namespace on a provider.
+// remoteData creates a volume of a namespace that has data on a provider.
 func remoteData(t *testing.T, provider, namespace string, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
 	t.Helper()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + namespace, Labels: wire.ReflectionLabels("rome", provider)}, Spec: corev1.PersistentVolumeSpec{
@@ -37,7 +37,7 @@ func remoteData(t *testing.T, provider, namespace string, policy corev1.Persiste
 	return volume
 }
 
-// discard deletes an object, whatever finalizers it has.
+// discard deletes an object regardless of its finalizers.
 func discard(t *testing.T, object client.Object) {
 	t.Helper()
 	ctx, c := context.WithoutCancel(t.Context()), admin(t)
@@ -58,7 +58,8 @@ func TestUnoffloadRefusesToDeleteData(t *testing.T) {
 		require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(nso), nso))
 		return nso
 	}
-	for _, args := range [][]string{{}, {"--dry-run"}, {"--delete-data"}} { // a volume that is retained is never deleted
+	// A volume with the policy Retain is never deleted.
+	for _, args := range [][]string{{}, {"--dry-run"}, {"--delete-data"}} {
 		_, _, err := refractctl(t, onCluster(append([]string{"unoffload", "namespace", "vault"}, args...)...)...)
 		require.ErrorContains(t, err, "pvc-vault of claim vault/data (Retain)", args)
 		assert.Equal(t, exitFailed, exitCode(err))

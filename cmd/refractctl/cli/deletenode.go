@@ -19,12 +19,12 @@ import (
 	"github.com/refract-project/refract/internal/peering"
 )
 
-// deletion are the flags of "delete virtualnode".
+// deletion contains the flags of "delete virtualnode".
 type deletion struct {
 	access  *clusterAccess
 	timeout time.Duration
 	force   bool
-	// deleteData confirms that data on the provider is deleted with its last virtual node.
+	// deleteData confirms that the data on the provider is deleted with its last virtual node.
 	deleteData bool
 	remote     remoteCluster
 }
@@ -74,7 +74,8 @@ func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
 	if missing != nil && !errors.Is(missing, errNoVirtualNode) {
 		return missing
 	}
-	// The provider is checked before the virtual node is drained: a wrong context must not be noticed only when the node is gone.
+	// The provider is checked before the virtual node is drained, so that a wrong context is noticed before the node is
+	// gone.
 	if vn != nil {
 		o.ProviderID = string(vn.Spec.ClusterID)
 	}
@@ -94,7 +95,7 @@ func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
 	return err
 }
 
-// options for the request that a provider has for a virtual node.
+// options returns the options for withdrawing the request of a virtual node at its provider.
 func (d *deletion) options(virtualNode string, out io.Writer) (*peering.Options, error) {
 	consumer, err := d.access.cluster()
 	if err != nil {
@@ -107,7 +108,7 @@ func (d *deletion) options(virtualNode string, out io.Writer) (*peering.Options,
 	return &peering.Options{Consumer: consumer, Provider: provider, VirtualNode: virtualNode, Progress: printTo(out)}, nil
 }
 
-// remove a virtual node from this cluster.
+// remove removes a virtual node from this cluster.
 func (d *deletion) remove(cmd *cobra.Command, c client.Client, vn *offloading.VirtualNode) error {
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
 	if d.force {
@@ -137,7 +138,8 @@ func (d *deletion) remove(cmd *cobra.Command, c client.Client, vn *offloading.Vi
 	return err
 }
 
-// checkData refuses to remove the last virtual node of a provider that has data, or confirms on it that the data is deleted.
+// checkData refuses to remove the last virtual node of a provider that has data, or records the confirmation on the
+// VirtualNode.
 func (d *deletion) checkData(ctx context.Context, c client.Client, out io.Writer, vn *offloading.VirtualNode) error {
 	all := &offloading.VirtualNodeList{}
 	if err := list(ctx, c, all); err != nil {
@@ -159,7 +161,7 @@ func (d *deletion) checkData(ctx context.Context, c client.Client, out io.Writer
 	return patchTo(ctx, c, vn, map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.DeleteDataAnnotation: "true"}}})
 }
 
-// giveUp declares that a provider never comes back.
+// giveUp declares a provider lost for good.
 func giveUp(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
 	provider := string(vn.Spec.ClusterID)
 	if err := peering.GiveUp(ctx, c, provider); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// manager is a controller manager that does not run, as the chart installs it in a namespace.
+// manager is the controller manager in a namespace, as the chart installs it, without a running replica.
 func manager(t *testing.T, c client.Client, namespace, id, version string) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app.kubernetes.io/name": "refract", "app.kubernetes.io/instance": "refract", "app.kubernetes.io/component": "controller-manager"}
@@ -54,7 +54,7 @@ func TestDoctor(t *testing.T) {
 	} {
 		assert.Contains(t, out, want)
 	}
-	// An API server adds defaults, which are no difference.
+	// An API server adds defaults. They do not count as differences.
 	assert.NotContains(t, out, "CRD ")
 
 	clientset, err := kubernetes.NewForConfig(cluster.Config())
@@ -82,7 +82,7 @@ func TestDoctor(t *testing.T) {
 	assert.ErrorContains(t, err, "the other cluster: ")
 }
 
-// unreachableNode is a virtual node where nobody listens.
+// unreachableNode creates a virtual node whose address does not respond.
 func unreachableNode(t *testing.T, namespace, name string) {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
@@ -106,7 +106,7 @@ func unreachableNode(t *testing.T, namespace, name string) {
 	require.NoError(t, admin(t).Status().Patch(t.Context(), node, client.MergeFrom(before)))
 }
 
-// Two clusters are compared, and each says how it reaches the other.
+// Two clusters are compared. Each of them reports how it reaches the other.
 func TestDoctorComparesClusters(t *testing.T) {
 	milan := testenv.ForTest(t, testenv.Options{Name: "milan", CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]
 	here := admin(t)

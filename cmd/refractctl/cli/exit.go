@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes, which scripts rely on. Those of docs/operators.md ("Scripts") are the same.
+// Exit codes. Scripts depend on them, and docs/operators.md ("Scripts") documents them.
 const (
 	exitFailed   = 1 // the command failed, or was interrupted
 	exitUsage    = 2 // a command, an argument or a flag is wrong; nothing was done
-	exitFindings = 3 // the command did its work, and found what is wrong
+	exitFindings = 3 // the command completed, and found problems
 	exitTimedOut = 4 // something is still in progress
 )
 
@@ -29,7 +29,7 @@ type exitError struct {
 
 func (e *exitError) Unwrap() error { return e.error }
 
-// withCode gives an exit code to an error; nil stays nil.
+// withCode adds an exit code to an error. It returns nil for nil.
 func withCode(code int, err error) error {
 	if err == nil {
 		return nil
@@ -37,14 +37,14 @@ func withCode(code int, err error) error {
 	return &exitError{err, code}
 }
 
-// usage marks an error as one of the command line.
+// usage marks an error as a usage error.
 func usage(err error) error { return withCode(exitUsage, err) }
 
-// findings marks an error as the summary of what a check has found.
+// findings marks an error as the summary of the findings of a check.
 func findings(err error) error { return withCode(exitFindings, err) }
 
-// exitCode of the process for an error. Of several errors a wrong command line counts first, and a timeout last: running the command again does
-// not help where something else has failed.
+// exitCode returns the exit code of the process for an error. Among several errors, a usage error has the highest
+// priority, and a timeout the lowest: running the command again does not help if something else has failed.
 func exitCode(err error) int {
 	codes := codesOf(err)
 	for _, code := range []int{exitUsage, exitFailed, exitFindings, exitTimedOut} {
@@ -75,7 +75,7 @@ func codesOf(err error) []int {
 	return []int{exitFailed}
 }
 
-// within does something for at most that long. An error that comes later says that it is not over.
+// within runs do with a timeout. After the timeout, its error has the exit code exitTimedOut.
 func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -86,7 +86,7 @@ func within(ctx context.Context, timeout time.Duration, do func(context.Context)
 	return err
 }
 
-// strict has a command and those below it return errors of usage for wrong arguments and for missing flags.
+// strict makes a command and its subcommands return usage errors for wrong arguments and for missing flags.
 func strict(command *cobra.Command) {
 	check := command.Args
 	command.Args = func(cmd *cobra.Command, args []string) error {

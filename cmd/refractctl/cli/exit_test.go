@@ -20,10 +20,10 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// asProcess has the test's own program be the one that its value names.
+// asProcess is the environment variable with the name of the program that the test binary runs instead of the tests.
 const asProcess = "REFRACT_TEST_PROGRAM"
 
-// isProcess reports whether this process was started by process, and runs the program then.
+// isProcess reports whether this process was started by the function process. If so, it runs the program.
 func isProcess() bool {
 	executable := os.Getenv(asProcess)
 	if executable == "" {
@@ -33,7 +33,7 @@ func isProcess() bool {
 	return true
 }
 
-// process runs a program of this package, and returns what it printed and its exit code.
+// process runs a program of this package, and returns its output and its exit code.
 func process(t *testing.T, program string, args ...string) (out, progress string, code int) {
 	t.Helper()
 	executable, err := os.Executable()
@@ -110,7 +110,7 @@ func TestTheWorstOfSeveralErrorsGivesTheExitCode(t *testing.T) {
 	assert.NoError(t, within(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
 }
 
-// The help of a command shows its own flags; those that it has in common with kubectl are listed in one place.
+// The help of a command shows its own flags. The flags that it shares with kubectl are listed in one place.
 func TestHelpShowsTheFlagsOfTheCommand(t *testing.T) {
 	for _, command := range []string{"peer", "drain virtualnode", "info"} {
 		help, _, err := refractctl(t, append(strings.Fields(command), "--help")...)

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// info is what "info" prints about a cluster. Lists are sorted by name.
+// info is the output of "info" about a cluster. Lists are sorted by name.
 type info struct {
 	Clusters     []clusterInfo     `json:"clusters"`
 	VirtualNodes []virtualNodeInfo `json:"virtualNodes"`
@@ -34,17 +34,17 @@ type info struct {
 	Pods         []podsInfo        `json:"pods"`
 }
 
-// clusterInfo is one ForeignCluster.
+// clusterInfo describes a ForeignCluster.
 type clusterInfo struct {
 	ID        string `json:"id"`
 	Role      string `json:"role"`
 	APIServer string `json:"apiServer"`
 	Network   string `json:"network"`
-	// Conditions say why.
+	// Conditions contain the reasons.
 	Conditions []conditionInfo `json:"conditions,omitempty"`
 }
 
-// conditionInfo is one of a ForeignCluster.
+// conditionInfo is a condition of a ForeignCluster.
 type conditionInfo struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`
@@ -52,23 +52,25 @@ type conditionInfo struct {
 	Message string `json:"message,omitempty"`
 }
 
-// virtualNodeInfo is one VirtualNode and its Node.
+// virtualNodeInfo describes a VirtualNode and its Node.
 type virtualNodeInfo struct {
 	Name     string            `json:"name"`
 	Cluster  string            `json:"cluster"`
 	Node     string            `json:"node"` // Ready, NotReady, Unknown or Missing
 	Capacity map[string]string `json:"capacity,omitempty"`
-	// What it offers of the provider; the default class is marked.
+	// StorageClasses and the following fields are the classes of the provider that the node offers. The default class is
+	// marked.
 	StorageClasses      []string `json:"storageClasses,omitempty"`
 	IngressClasses      []string `json:"ingressClasses,omitempty"`
 	LoadBalancerClasses []string `json:"loadBalancerClasses,omitempty"`
-	// Offer is the answer of the provider, and why: Accepted, Denied or NotNegotiated; "" where the node does not follow it.
+	// Offer is the answer of the provider and its reason: Accepted, Denied or NotNegotiated. It is empty if the node
+	// does not follow an offer.
 	Offer string `json:"offer,omitempty"`
-	// Requested is what the provider was asked for.
+	// Requested lists the resources that were requested from the provider.
 	Requested string `json:"requested,omitempty"`
 }
 
-// namespaceInfo is one NamespaceOffloading.
+// namespaceInfo describes a NamespaceOffloading.
 type namespaceInfo struct {
 	Name     string   `json:"name"`
 	Remote   string   `json:"remoteNamespace"`
@@ -125,7 +127,7 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// gather reads a cluster, with the namespaces and pods of one namespace or, "", of all.
+// gather reads a cluster, with the namespaces and pods of one namespace, or of all namespaces if it is "".
 func gather(ctx context.Context, c client.Client, namespace string) (*info, error) {
 	clusters, offloadings := &core.ForeignClusterList{}, &offloading.NamespaceOffloadingList{}
 	if err := list(ctx, c, clusters); err != nil {
@@ -147,10 +149,10 @@ func gather(ctx context.Context, c client.Client, namespace string) (*info, erro
 	}, nil
 }
 
-// podsAtOnce keeps each request short: a cluster may have ten thousand offloaded pods.
+// podsAtOnce keeps each request short. A cluster may have ten thousand offloaded pods.
 const podsAtOnce = 500
 
-// offloadedPods lists those of a namespace or, "", of all.
+// offloadedPods lists the offloaded pods of a namespace, or of all namespaces if it is "".
 func offloadedPods(ctx context.Context, c client.Client, namespace string) (pods []corev1.Pod, err error) {
 	for next := ""; ; {
 		page := &corev1.PodList{}
@@ -272,7 +274,7 @@ func countPods(pods []corev1.Pod) []podsInfo {
 	return sorted
 }
 
-// only keeps what concerns some peers.
+// only removes the information about other peers.
 func (i *info) only(peers []string) error {
 	for _, peer := range peers {
 		if !slices.ContainsFunc(i.Clusters, func(c clusterInfo) bool { return c.ID == peer }) {
@@ -289,7 +291,7 @@ func (i *info) only(peers []string) error {
 	return nil
 }
 
-// printNames writes what there is as "kind.group/name", one a line.
+// printNames writes the names of all objects as "kind.group/name", one per line.
 func (i *info) printNames(out io.Writer) error {
 	for _, list := range []struct {
 		kind  string
@@ -315,7 +317,7 @@ func namesOf[T any](rows []T, name func(T) string) (names []string) {
 	return names
 }
 
-// others lists the resources of a virtual node that have no column, "" for none.
+// others lists the resources of a virtual node without a column of their own. It returns "" if there are none.
 func (n *virtualNodeInfo) others() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(n.Capacity)) {
@@ -326,7 +328,7 @@ func (n *virtualNodeInfo) others() string {
 	return strings.Join(all, ",")
 }
 
-// print writes the tables; wide ones have further columns.
+// print writes the tables. With wide they have additional columns.
 func (i *info) print(out io.Writer, wide, conditions bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	section(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
@@ -358,7 +360,7 @@ func (i *info) print(out io.Writer, wide, conditions bool) error {
 	return table.Flush()
 }
 
-// printNodes writes the table of virtual nodes alone.
+// printNodes writes only the table of virtual nodes.
 func (i *info) printNodes(out io.Writer, wide bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	i.nodes(table, wide)
@@ -380,17 +382,18 @@ func (i *info) nodes(table io.Writer, wide bool) {
 	})
 }
 
-// printTable writes one table alone.
+// printTable writes only one table.
 func printTable[T any](out io.Writer, header string, rows []T, cells func(T) []string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	section(table, header, rows, cells)
 	return table.Flush()
 }
 
-// mostCell is how many bytes a cell of a table shows.
+// mostCell is the maximum number of bytes shown in a cell of a table.
 const mostCell = 4 << 10
 
-// section writes one table; what is empty is a dash, so that columns line up. A cell that others have written makes no further rows.
+// section writes one table. Empty cells are shown as a dash, so that columns line up. Cells with text of other
+// parties cannot add rows.
 func section[T any](out io.Writer, header string, rows []T, cells func(T) []string) {
 	fmt.Fprintln(out, header)
 	if len(rows) == 0 {

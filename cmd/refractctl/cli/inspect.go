@@ -25,21 +25,21 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// inspection is what "plugin inspect" prints about a module.
+// inspection is the output of "plugin inspect" about a module.
 type inspection struct {
 	File     string         `json:"file"`
 	Digest   string         `json:"digest"`
 	Bytes    int            `json:"bytes"`
 	ABI      string         `json:"abi"`
 	Manifest *host.Manifest `json:"manifest"`
-	// Options were read from the .yaml file beside the module. They restrict the manifest.
+	// Options are the options in the .yaml file beside the module. They restrict the manifest.
 	Options source.Options `json:"options,omitzero"`
-	// Warnings are about options and declarations without effect.
+	// Warnings lists options and declarations without effect.
 	Warnings []string            `json:"warnings,omitempty"`
 	Imports  map[string][]string `json:"imports"`
 	Exports  []string            `json:"exports"`
 	Limits   source.Limits       `json:"limits"`
-	// LoadTime is how long it took to instrument, compile and start the module.
+	// LoadTime is the time needed to instrument, compile and start the module.
 	LoadTime string `json:"loadTime"`
 }
 
@@ -91,7 +91,7 @@ func inspect(ctx context.Context, file string) (result *inspection, err error) {
 	return result, result.readSections(ctx, plugin.module.Wasm)
 }
 
-// effective fills in the defaults.
+// effective returns the limits with defaults filled in.
 func effective(l source.Limits) source.Limits {
 	d := host.DefaultLimits()
 	return source.Limits{
@@ -108,8 +108,7 @@ func orDefault[N int | int64](n, otherwise N) N {
 	return n
 }
 
-// readSections lists what the module as it came imports and exports. It is
-// decoded, not run.
+// readSections lists the imports and exports of the original module. The module is decoded, not run.
 func (r *inspection) readSections(ctx context.Context, wasm []byte) (err error) {
 	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
 	defer func() { err = errors.Join(err, runtime.Close(ctx)) }()
@@ -149,7 +148,7 @@ func (r *inspection) print(out io.Writer) error {
 		name    string
 		entries []string
 	}{{"Only kinds", r.Options.Kinds}, {"Only writes", r.Options.Writes}, {"Only capabilities", r.Options.Capabilities}} {
-		if list.entries != nil { // an empty one leaves nothing
+		if list.entries != nil { // an empty list excludes everything
 			grant(list.name, list.entries)
 		}
 	}
@@ -193,7 +192,8 @@ func (r *inspection) optionRows() (rows [][2]string) {
 	return rows
 }
 
-// grantOf lists what entries grant, the broadest first and none left out: whoever decides by it whether to trust a module misses nothing.
+// grantOf lists all permissions in entries, the broadest first, so that a reader who decides whether to trust a
+// module misses none.
 func grantOf(entries []string) string {
 	if len(entries) == 0 {
 		return "none"
@@ -203,7 +203,7 @@ func grantOf(entries []string) string {
 	return printable.Line(strings.Join(entries, ", "))
 }
 
-// narrowness orders entries of a manifest: everything, then the paths by their length.
+// narrowness orders entries of a manifest: the entry for everything, then the paths by their depth.
 func narrowness(entry string) int {
 	if entry == "*" {
 		return -1
@@ -211,7 +211,7 @@ func narrowness(entry string) int {
 	return strings.Count(entry, ".") + strings.Count(entry, "[")
 }
 
-// printSchema prints the schema of the configuration, as YAML below a title. It is the text of the plugin's author.
+// printSchema prints the configuration schema as YAML below a title. The plugin's author has written its text.
 func (r *inspection) printSchema(out io.Writer) error {
 	if len(r.Manifest.ConfigSchema) == 0 {
 		_, err := fmt.Fprintln(out, "Config schema: none, any configuration is accepted")

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// defaultRelease and defaultNamespace are those of the documentation.
+	// defaultRelease and defaultNamespace match the documentation.
 	defaultRelease   = "refract"
 	defaultNamespace = "liqo"
-	// installPatience is how long images may take to be pulled.
+	// installPatience limits the time for pulling images.
 	installPatience = 5 * time.Minute
 )
 
-// helmRelease are the flags of the commands that are about the release.
+// helmRelease contains the flags of the commands for the release.
 type helmRelease struct {
 	access  *clusterAccess
 	name    string
@@ -60,7 +60,7 @@ func (r *helmRelease) installer(out io.Writer) (*release.Installer, error) {
 	return &release.Installer{Getter: r.access.flags, Client: c, Name: r.name, Namespace: namespace, DryRun: r.dryRun, Progress: printTo(out)}, nil
 }
 
-// printTo writes lines. What they quote of other parties adds no further ones.
+// printTo returns a function that prints lines. Quoted text of other parties cannot add lines.
 func printTo(out io.Writer) func(string) {
 	return func(line string) { fmt.Fprintln(out, printable.Line(line)) }
 }
@@ -147,7 +147,7 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// put a value at a path; what is there that is no map gives way.
+// put sets a value at a path. Values on the path that are not maps are replaced.
 func put(into map[string]any, value any, path ...string) {
 	for _, key := range path[:len(path)-1] {
 		next, ok := into[key].(map[string]any)

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// Values come from files and flags, as with helm: what is more specific counts.
+// Values come from files and flags, with the precedence of helm.
 func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	folder := t.TempDir()
 	file := func(name, text string) string {
@@ -52,7 +52,7 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, result.Manifest, manifest)
 
-	// From a server, and with characters that mean something to --set.
+	// Values are read from a server, and may contain characters that are special in --set.
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "controllerManager: {image: {version: served}}")
 	}))
@@ -69,7 +69,8 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	}
 }
 
-// A CRD of a former release, with objects of it, gets the schema of this one. The objects stay as they are, and a dry run names the CRD.
+// A CRD of an earlier release that has objects is updated to the current schema. The objects stay unchanged, and a
+// dry run names the CRD.
 func TestInstallUpgradesCRDs(t *testing.T) {
 	c := admin(t)
 	const name = "quotas.offloading.liqo.io"
@@ -109,7 +110,7 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	assert.Equal(t, generation, read().GetGeneration(), "a dry run changes nothing")
 	assert.NotContains(t, properties(read()), "cordoned")
 
-	defer func() { // not in Cleanup, when the context of the test is over
+	defer func() { // not in Cleanup, because the context of the test has ended there
 		_, _, err := refractctl(t, onCluster("uninstall", "--force")...)
 		assert.NoError(t, err)
 	}()
@@ -126,7 +127,7 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	require.NotNil(t, after.Spec.Cordoned, "the field is stored now")
 }
 
-// Images come from a registry, however its name ends, and an id has room for what is put before it.
+// Images come from a registry, with or without a trailing slash, and an ID must leave room for its prefixes.
 func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
 	manifest, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id="+strings.Repeat("x", 51), "--registry=registry.example.com/refract/")...)
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// limitFlags set the limits of a consumer on its provider.
+// limitFlags contains the limits of a consumer on its provider.
 type limitFlags struct {
 	texts []string
 }
@@ -27,7 +27,7 @@ func (l *limitFlags) addFlags(command *cobra.Command) {
 	completeFlag(command, "tenant-limit", names...)
 }
 
-// parse returns the limits that were given, nil for one that is to be removed.
+// parse returns the given limits. A limit to remove is nil.
 func (l *limitFlags) parse() (map[string]*string, error) {
 	limits := map[string]*string{}
 	for _, text := range l.texts {

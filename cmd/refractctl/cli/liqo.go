@@ -16,10 +16,10 @@ import (
 	"github.com/refract-project/refract/internal/liqo"
 )
 
-// adoptPatience is how long all virtual kubelets may take to be replaced.
+// adoptPatience limits the time for replacing all virtual kubelets.
 const adoptPatience = 5 * time.Minute
 
-// liqo returns the options for what is done in a cluster with Liqo.
+// liqo returns the options for the commands for a cluster with Liqo.
 func (a *clusterAccess) liqo(nodes []string, out io.Writer) (*liqo.Options, error) {
 	cluster, err := a.cluster()
 	if err != nil {
@@ -125,7 +125,7 @@ func inTime(cmd *cobra.Command, access *clusterAccess, nodes []string, timeout t
 	return err
 }
 
-// countErrors returns an error if there are any among the findings.
+// countErrors returns an error if the findings contain errors.
 func countErrors(found []doctor.Finding) error {
 	errors := 0
 	for _, f := range found {
@@ -139,7 +139,7 @@ func countErrors(found []doctor.Finding) error {
 	return findings(fmt.Errorf("errors were found: %d", errors))
 }
 
-// printFindings of a check, as a table or as -o asks for.
+// printFindings prints the findings of a check, as a table or in the format of -o.
 func printFindings(out io.Writer, output *output, found []doctor.Finding) error {
 	if !output.isTable() {
 		return output.print(out, "Findings", &struct {

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// adoptable is a VirtualNode as Liqo's webhook leaves it.
+// adoptable is a VirtualNode as written by Liqo's webhook.
 const adoptable = `
 apiVersion: offloading.liqo.io/v1beta1
 kind: VirtualNode
@@ -47,8 +47,9 @@ spec:
             - {name: virtual-kubelet, image: "liqo/virtual-kubelet:v1", command: [/usr/bin/virtual-kubelet], args: [--nodename=adoptable, --later=1], futureField: kept}
 `
 
-// A cluster without nodes runs no virtual kubelet: what is adopted does not get ready, and is put back as it was. (Package
-// test/liqo adopts on real nodes, under Liqo's own controllers; package test/join has a stand-in for Liqo's webhook.)
+// A cluster without nodes runs no virtual kubelet, so adopted virtual nodes do not become ready and are reverted.
+// (Package test/liqo adopts on real nodes, under Liqo's own controllers. Package test/join has a stand-in for Liqo's
+// webhook.)
 func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	c := admin(t)
 	vn := &unstructured.Unstructured{}
@@ -97,7 +98,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	err = c.Get(t.Context(), client.ObjectKey{Name: "refract-adopted-virtual-kubelet-local"}, &rbacv1.ClusterRole{})
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 
-	// Two of the failures above as scripts see them, and one of a VirtualNode that is not Liqo's.
+	// Two of the failures above are tested by exit code, and one with a VirtualNode that Liqo has not created.
 	out, _, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=1s", "-o", "json", "--kubeconfig="+cluster.Kubeconfig())
 	require.Error(t, err)
 	failed := printedResult(t, out)
@@ -130,7 +131,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	}
 }
 
-// follow keeps the Deployment of a virtual kubelet as its VirtualNode has it, until ctx ends.
+// follow keeps the Deployment of a virtual kubelet in sync with its VirtualNode, until ctx ends.
 func follow(ctx context.Context, c client.Client, namespace string) {
 	_ = wait.PollUntilContextCancel(ctx, tick, true, func(ctx context.Context) (bool, error) {
 		vn := &offloading.VirtualNode{}

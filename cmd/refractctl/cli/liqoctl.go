@@ -13,34 +13,34 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// liqoCommand is a command of liqoctl, and what it is in this program.
+// liqoCommand maps a command of liqoctl to this program.
 type liqoCommand struct {
-	// path of the command, which is the same here if there is one.
+	// path is the path of the command. This program uses the same path if it has the command.
 	path string
-	// instead says what to use, if there is no such command here.
+	// instead names the replacement if this program does not have the command.
 	instead string
-	// same flags have the same name and meaning.
+	// same lists flags with the same name and meaning.
 	same []string
-	// renamed flags have the meaning of another one here.
+	// renamed maps flags to the flags of this program with the same meaning.
 	renamed map[string]string
-	// differing flags have another meaning here, which is described.
+	// differing maps flags that have another meaning in this program to its description.
 	differing map[string]string
-	// others have no meaning here.
+	// others lists flags that have no meaning in this program.
 	others []liqoFlag
 }
 
-// liqoFlag is a flag of liqoctl that has no meaning here.
+// liqoFlag is a flag of liqoctl that has no meaning in this program.
 type liqoFlag struct {
 	name string
-	// takesValue is false for a switch.
+	// takesValue is false for a boolean flag.
 	takesValue bool
-	// accepted is the value that changes nothing here, "" if there is none.
+	// accepted is the value that is accepted without effect. It is "" if no value is.
 	accepted string
-	// why the accepted value changes nothing, and the replacement of any other value.
+	// why is the reason why the accepted value has no effect. instead is the replacement of any other value.
 	why, instead string
 }
 
-// refusal is the error for a command or flag of liqoctl that has no meaning here.
+// refusal is the error for a command or flag of liqoctl that has no meaning in this program.
 type refusal struct{ message string }
 
 func (r *refusal) Error() string { return r.message }
@@ -59,7 +59,7 @@ func (v liqoValue) Type() string {
 	return "bool"
 }
 
-// Set refuses all values but the one that is accepted.
+// Set refuses all values except the accepted one.
 func (v liqoValue) Set(text string) error {
 	if v.flag.accepted != "" && text == v.flag.accepted || v.flag.accepted == anyValue {
 		return nil
@@ -67,10 +67,10 @@ func (v liqoValue) Set(text string) error {
 	return &refusal{fmt.Sprintf("--%s is a flag of liqoctl that has no meaning here: %s", v.flag.name, v.flag.instead)}
 }
 
-// anyValue is accepted, whichever it is.
+// anyValue as the accepted value accepts any value.
 const anyValue = "*"
 
-// ignored returns flags that are accepted and change nothing. A name that ends with = takes a value.
+// ignored returns flags that are accepted and have no effect. A name that ends with = takes a value.
 func ignored(why string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		name, takesValue := strings.CutSuffix(name, "=")
@@ -88,7 +88,7 @@ func refused(instead string, names ...string) (flags []liqoFlag) {
 	return flags
 }
 
-// only returns switches with one accepted value. The other one is refused.
+// only returns boolean flags with one accepted value. The other value is refused.
 func only(value, instead string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		flags = append(flags, liqoFlag{name: name, accepted: value, instead: instead})
@@ -103,7 +103,7 @@ func join(lists ...[]liqoFlag) (all []liqoFlag) {
 	return all
 }
 
-// Reasons that several flags share.
+// The following reasons are shared by several flags.
 const (
 	noNetwork     = "Refract uses the network that is there, see --network of refractctl peer"
 	noConfirm     = "no command asks for a confirmation"
@@ -120,7 +120,8 @@ var everywhere = join(
 	ignored(noConfirm, "skip-confirm"), ignored(noSpinner, "verbose"), refused(labelsOfChart, "global-labels=", "global-annotations="),
 )
 
-// liqoctl lists the commands of liqoctl v1.1 with their flags. Flags of kubectl (cluster, context, kubeconfig, namespace, user) are the same everywhere.
+// liqoctl lists the commands of liqoctl v1.1 with their flags. The flags of kubectl (cluster, context, kubeconfig,
+// namespace, user) are the same in both programs.
 var liqoctl = []liqoCommand{
 	{path: "activate tenant", same: []string{"timeout"}},
 	{path: "authenticate", instead: oneHandshake + ": run refractctl peer"},
@@ -199,10 +200,11 @@ var liqoctl = []liqoCommand{
 
 const sameEverywhere = "the installation is the same everywhere: run refractctl install"
 
-// shorthands of the flags of liqoctl that are added here.
+// shorthands are the shorthands of the added flags of liqoctl.
 var shorthands = map[string]string{"verbose": "v", "namespace": "n", "get": "g", "remote-kubeconfigs": "p"}
 
-// speakLiqoctl adds the commands and flags of liqoctl below root: without an effect, or with an error that names the replacement.
+// speakLiqoctl adds the commands and flags of liqoctl below root. They have no effect, or fail with an error that
+// names the replacement.
 func speakLiqoctl(root *cobra.Command) {
 	for i := range liqoctl {
 		of := &liqoctl[i]
@@ -213,7 +215,8 @@ func speakLiqoctl(root *cobra.Command) {
 	}
 }
 
-// descend returns the command with a path. A missing command is added, hidden; it fails with an error that names the replacement.
+// descend returns the command with a path. A missing command is added as a hidden command that fails with an error
+// that names the replacement.
 func descend(from *cobra.Command, path []string, instead string) *cobra.Command {
 	if len(path) == 0 {
 		return from
@@ -265,7 +268,7 @@ func (l *liqoCommand) addFlags(command *cobra.Command) {
 	}
 }
 
-// refusalIn returns the refusal that is the cause of an error of a flag.
+// refusalIn returns the refusal that caused an error of a flag.
 func refusalIn(err error) error {
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		return refused

@@ -124,7 +124,7 @@ func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 
 const liqoctlPage = "../../../docs/liqo.md"
 
-// The page has the table of this package. make test-liqo compares it with the help of liqoctl itself.
+// The page contains the table of this package. make test-liqo compares it with the help of liqoctl itself.
 func TestTableOfLiqoctl(t *testing.T) {
 	page, err := os.ReadFile(liqoctlPage)
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ func liqoctlTable() string {
 	return strings.ReplaceAll(strings.Join(rows, "\n"), "|  |", "| |")
 }
 
-// described lists the flags that have a reason, grouped by it.
+// described lists the flags that have a reason, grouped by reason.
 func described(flags []liqoFlag, reason func(*liqoFlag) string) string {
 	var reasons []string
 	names := map[string][]string{}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// liqoInstall are the flags of liqoctl install for values of the chart.
+// liqoInstall contains the flags of liqoctl install that set values of the chart.
 type liqoInstall struct {
 	apiServer                                string
 	metrics                                  bool
@@ -25,7 +25,7 @@ func (l *liqoInstall) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&l.services, "service-cidr", nil, "range of the Services of this cluster, if the API server does not say it (tenants.ownCIDRs)")
 }
 
-// put the values of the flags that were given.
+// put sets the values of the given flags.
 func (l *liqoInstall) put(set map[string]any) error {
 	if l.apiServer != "" {
 		put(set, l.apiServer, "apiServer", "address")

@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// offload are the flags of "offload namespace"; their names are Liqo's.
+// offload contains the flags of "offload namespace". They have the names of Liqo's flags.
 type offload struct {
 	access                                   *clusterAccess
 	podStrategy, mappingStrategy, remoteName string
@@ -137,7 +137,8 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	return err
 }
 
-// warnUncovered prints which NetworkPolicies and PodDisruptionBudgets of the namespaces do not hold on other clusters.
+// warnUncovered prints which NetworkPolicies and PodDisruptionBudgets of the namespaces are not enforced on other
+// clusters.
 func warnUncovered(ctx context.Context, c client.Client, out io.Writer, namespaces []string) {
 	notes := sets.New[string]()
 	for _, namespace := range namespaces {
@@ -156,21 +157,21 @@ func warnUncovered(ctx context.Context, c client.Client, out io.Writer, namespac
 	}
 }
 
-// warnUncalled prints a warning if the API server does not call the webhook, because new pods of the namespace would stay in this cluster, or be rejected.
-// It prints nothing if the user may not create pods there.
+// warnUncalled prints a warning if the API server does not call the webhook, because new pods of the namespace would
+// stay in this cluster, or be rejected. It prints nothing if the user may not create pods there.
 func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace string) {
 	configuration := &metav1.PartialObjectMetadata{}
 	configuration.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
 	if c.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration) != nil {
 		return
 	}
-	// The API server notices in its own time that the namespace is offloaded.
+	// The API server may observe the new state of the namespace with a delay.
 	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
 	var uncalled, rejected bool
 	_ = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
 		called, err := doctor.WebhookCalled(ctx, c, namespace)
-		if err == nil { // the last attempt is cut off
+		if err == nil { // the last attempt is interrupted by the timeout
 			uncalled = !called
 		}
 		rejected = doctor.IsRejection(err)
@@ -184,7 +185,7 @@ func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace
 	}
 }
 
-// noticeTimeout is many times what an API server takes to notice that a namespace has changed.
+// noticeTimeout is many times as long as an API server takes to observe a change of a namespace.
 const noticeTimeout = 3 * time.Second
 
 func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offloading.NamespaceOffloading {
@@ -217,7 +218,7 @@ func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSe
 	return nil
 }
 
-// apply creates the object, or changes of an existing one what the flags say.
+// apply creates the object, or updates an existing one with the flags that are set.
 func (o *offload) apply(ctx context.Context, c client.Client, cmd *cobra.Command, namespace string, selector corev1.NodeSelector) error {
 	if err := mustExist(ctx, c, namespace); err != nil {
 		return err
@@ -256,7 +257,7 @@ func (o *offload) apply(ctx context.Context, c client.Client, cmd *cobra.Command
 	return nil
 }
 
-// nodeSelector turns each text into a term; any of the terms is enough.
+// nodeSelector parses each text as a term. One matching term is enough.
 func nodeSelector(texts []string) (corev1.NodeSelector, error) {
 	var selector corev1.NodeSelector
 	for _, text := range texts {

@@ -17,19 +17,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// outputVersion is the apiVersion of what commands print that is no object of a cluster.
+// outputVersion is the apiVersion of printed results that are not objects of a cluster.
 const outputVersion = "cli.refract.io/v1alpha1"
 
-// wide is -o wide, of commands that print tables.
+// wide is the format -o wide of commands that print tables.
 const wide = "wide"
 
 // output is the flag -o, with the formats of kubectl.
 type output struct {
 	flags  *genericclioptions.PrintFlags
-	tables []string // formats that are tables, of which "" is one when the command has a table
+	tables []string // formats that are tables; "" is included if the command prints a table by default
 }
 
-// addOutput adds -o to a command. tables are the formats that the command prints by itself.
+// addOutput adds -o to a command. tables are the formats that the command prints itself.
 func addOutput(command *cobra.Command, byDefault string, tables ...string) *output {
 	o := &output{flags: genericclioptions.NewPrintFlags("").WithDefaultOutput(byDefault), tables: tables}
 	o.flags.AddFlags(command)
@@ -42,7 +42,7 @@ func addOutput(command *cobra.Command, byDefault string, tables ...string) *outp
 	return o
 }
 
-// formats lists what -o takes.
+// formats lists the valid values of -o.
 func (o *output) formats() []string {
 	formats := o.flags.AllowedFormats()
 	for _, table := range o.tables {
@@ -54,12 +54,12 @@ func (o *output) formats() []string {
 	return formats
 }
 
-// isTable reports whether the command is to print its table.
+// isTable reports whether the command prints a table.
 func (o *output) isTable() bool { return slices.Contains(o.tables, o.format()) }
 
 func (o *output) format() string { return *o.flags.OutputFormat }
 
-// validate reports a format that there is not, or one that lacks its template.
+// validate returns an error for an unknown format, or for a format without its template.
 func (o *output) validate() error {
 	if o.isTable() {
 		return nil
@@ -68,7 +68,7 @@ func (o *output) validate() error {
 	return usage(err)
 }
 
-// printer returns what prints one object after the other.
+// printer returns a printer for a sequence of objects.
 func (o *output) printer() (printers.ResourcePrinter, error) {
 	printer, err := o.flags.ToPrinter()
 	if genericclioptions.IsNoCompatiblePrinterError(err) {
@@ -83,7 +83,7 @@ func (o *output) printer() (printers.ResourcePrinter, error) {
 	return printer, nil
 }
 
-// print writes what is no object of a cluster as one of the given kind.
+// print writes a value that is not an object of a cluster, with the given kind.
 func (o *output) print(out io.Writer, kind string, value any) error {
 	printer, err := o.printer()
 	if err != nil {
@@ -97,8 +97,7 @@ func (o *output) print(out io.Writer, kind string, value any) error {
 	return printer.PrintObj(&unstructured.Unstructured{Object: fields}, exactly(out))
 }
 
-// manifest returns obj as a user would write it: with its kind, without what
-// only the server fills in.
+// manifest returns obj as a user would write it: with its kind, and without the fields that only the server sets.
 func manifest(obj client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

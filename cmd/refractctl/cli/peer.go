@@ -22,10 +22,10 @@ import (
 	"github.com/refract-project/refract/internal/peering"
 )
 
-// peerPatience is how long a virtual node may take to be Ready.
+// peerPatience limits the time until a virtual node is Ready.
 const peerPatience = 3 * time.Minute
 
-// twoClusters are the flags of the commands that are about a consumer and a provider.
+// twoClusters contains the flags of the commands for a consumer and a provider.
 type twoClusters struct {
 	access  *clusterAccess
 	remote  remoteCluster
@@ -40,7 +40,7 @@ func (t *twoClusters) addFlags(command *cobra.Command, patience time.Duration) {
 	flags.DurationVar(&t.timeout, "timeout", patience, "how long to wait")
 }
 
-// options for the two clusters.
+// options returns the options for the two clusters.
 func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 	if err := validTimeout(t.timeout); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 	return &peering.Options{Consumer: consumer, Provider: provider, DryRun: t.dryRun, Progress: printTo(out)}, nil
 }
 
-// cluster returns what a peering needs of one.
+// cluster returns the cluster with its clients for a peering.
 func (a *clusterAccess) cluster() (*peering.Cluster, error) {
 	c, err := a.client(requestTimeout)
 	if err != nil {
@@ -193,7 +193,7 @@ func addAcceptFlag(flags *pflag.FlagSet, accepted *[]string) {
 	flags.StringSliceVar(accepted, "accept-label", nil, "label of the virtual node that the provider may set, as KEY or KEY=VALUE; a * in KEY matches any characters except / (may be repeated; by default those accepted before, or none; an empty value accepts none)")
 }
 
-// parseAccepted returns nil if the flag is not set.
+// parseAccepted parses the accepted labels. It returns nil if the flag is not set.
 func parseAccepted(flags *pflag.FlagSet, items []string) (negotiation.Acceptance, error) {
 	if !flags.Changed("accept-label") {
 		return nil, nil
@@ -205,7 +205,7 @@ func parseAccepted(flags *pflag.FlagSet, items []string) (negotiation.Acceptance
 	return accepted, nil
 }
 
-// addUncheckedFlag adds the flag for addresses that only the consumer reaches.
+// addUncheckedFlag adds the flag for addresses that only the consumer can reach.
 func addUncheckedFlag(flags *pflag.FlagSet, unchecked *bool, of string) {
 	flags.BoolVar(unchecked, "skip-url-check", false, "do not check that the provider answers at "+of+": for addresses that only the consumer can reach")
 }
@@ -244,7 +244,7 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// newForceUnpeerCommand returns what liqoctl has for unpeer --force.
+// newForceUnpeerCommand returns the equivalent of liqoctl's command for unpeer --force.
 func newForceUnpeerCommand(access *clusterAccess) *cobra.Command {
 	command := newUnpeerCommand(access)
 	command.Use, command.Short, command.Example = "unpeer PROVIDER", "Abandon a provider that never comes back, as unpeer --force", "  refractctl force unpeer milan --context=rome"
@@ -252,8 +252,8 @@ func newForceUnpeerCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// sayEnd says what has become of a peering. It fails if there was none, but one in the other direction: whoever mixed up the clusters would believe
-// that this access had ended.
+// sayEnd prints the result of ending a peering. It fails if only a peering in the other direction exists: a user who
+// mixed up the clusters would believe that this access had ended.
 func sayEnd(out io.Writer, o *peering.Options) error {
 	consumer, provider := o.Consumer.ID(), o.Provider.ID()
 	switch found := len(o.Removed()) > 0; {
@@ -270,7 +270,8 @@ func sayEnd(out io.Writer, o *peering.Options) error {
 	return nil
 }
 
-// end returns the options of a peering, and what ends it: with a provider that is reached by flags, or without one that is named.
+// end returns the options of a peering, and the function that ends it: Unpeer for a provider that the flags select,
+// or GiveUp for a provider that is only named.
 func (t *twoClusters) end(provider []string, force bool, out io.Writer) (*peering.Options, func(*peering.Options, context.Context) error, error) {
 	switch {
 	case force != (len(provider) == 1):

@@ -18,11 +18,11 @@ import (
 
 const (
 	invitationLife      = 24 * time.Hour
-	shortestInvitation  = 10 * time.Minute // as the API server has it
+	shortestInvitation  = 10 * time.Minute // the minimum of the API server
 	peeringUserPatience = 2 * time.Minute
 )
 
-// provider returns the options for what this cluster does as the provider of a consumer of which it knows the id.
+// provider returns the options for this cluster as the provider of a consumer with a known ID.
 func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Options, error) {
 	absent, err := peering.Absent(consumer)
 	if err != nil {
@@ -35,7 +35,7 @@ func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Optio
 	return &peering.Options{Consumer: absent, Provider: cluster, Progress: printTo(out)}, nil
 }
 
-// consumerFlag is the name of a consumer as liqoctl takes it, in place of the argument.
+// consumerFlag is the flag of liqoctl with the name of a consumer. It replaces the argument.
 type consumerFlag struct{ id string }
 
 func (c *consumerFlag) addFlag(command *cobra.Command) {
@@ -48,7 +48,7 @@ func (c *consumerFlag) addFlag(command *cobra.Command) {
 	}
 }
 
-// of returns the consumer.
+// of returns the ID of the consumer.
 func (c *consumerFlag) of(args []string) string {
 	if len(args) > 0 {
 		return args[0]

@@ -18,10 +18,10 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// mostError is how many bytes of an error are printed: API servers send long ones.
+// mostError is the maximum number of bytes that are printed of an error, because API servers send long ones.
 const mostError = 16 << 10
 
-// plainText is where a command writes what people read. Much of it was written by other clusters, so control characters are escaped.
+// plainText writes output for people. Other clusters have written much of it, so control characters are escaped.
 type plainText struct {
 	out  io.Writer
 	text *printable.Writer
@@ -34,7 +34,8 @@ func (p *plainText) Write(text []byte) (int, error) { return p.text.Write(text) 
 
 func (p *plainText) waiting(name, state string) { waiting(p.out, name, state) }
 
-// exactly returns where a command writes what programs read, without any change. On a terminal people read that, too.
+// exactly returns the writer for output that programs read, without any change. On a terminal the output is escaped,
+// because people read it there.
 func exactly(out io.Writer) io.Writer {
 	if p, ok := out.(*plainText); ok && !isTerminal(p.out) {
 		return p.out
@@ -52,7 +53,7 @@ func isTerminal(out io.Writer) bool {
 	return false
 }
 
-// withPlainText has a command, and those below it, write only text that a terminal does not obey.
+// withPlainText makes a command and its subcommands write only text without control characters.
 func withPlainText(command *cobra.Command) {
 	for _, child := range command.Commands() {
 		withPlainText(child)
@@ -68,7 +69,7 @@ func withPlainText(command *cobra.Command) {
 	}
 }
 
-// quietLibraries has libraries say to users only what API servers warn of, and what they consider an error.
+// quietLibraries limits the output of libraries to warnings of API servers and to errors and warnings of their own.
 func quietLibraries(out io.Writer) {
 	plain := printable.NewWriter(out)
 	log.SetLogger(logr.Discard())

@@ -25,10 +25,10 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// attack is a text with all that a terminal obeys or hides, and a line that is to be taken for another one.
+// attack is a text with every kind of character that a terminal obeys or hides, and a forged line.
 const attack = "x\x1b]0;pwned\a\x1b[2K\r\u009b31m\u202egnp\u200b\x07\nmilan: everything is fine\tOK\xff"
 
-// isPlain fails if a text has a character that a terminal obeys.
+// isPlain fails if a text contains a character that a terminal obeys.
 func isPlain(t *testing.T, text string) {
 	t.Helper()
 	if text == "" {
@@ -54,7 +54,7 @@ func TestWhatPeopleReadIsPlain(t *testing.T) {
 			return printTable(out, "A\tB", rows, func(text string) []string { return []string{text, "ok"} })
 		},
 	} {
-		if name == "text" { // its lines are its own
+		if name == "text" { // the text format has lines of its own
 			print = func(_ *cobra.Command, out io.Writer) error {
 				_, err := fmt.Fprint(out, strings.ReplaceAll(attack, "\n", ""))
 				return err
@@ -80,7 +80,7 @@ func TestWhatPeopleReadIsPlain(t *testing.T) {
 	}
 }
 
-// Programs read what they are given; on a terminal nobody does but people.
+// Programs get the exact output. On a terminal only people read it.
 func TestWhatProgramsReadIsExact(t *testing.T) {
 	value := map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"name": "x"}, "text": "\u202e\x1bend"}
 	for format, plain := range map[string]bool{"json": true, "yaml": true, "jsonpath={.text}": true, "go-template={{.text}}": true} {
@@ -123,7 +123,7 @@ func TestWhatProgramsReadIsExact(t *testing.T) {
 	}
 }
 
-// hostile is an API server that answers everything with an error and a warning of its choice.
+// hostile returns an API server that answers all requests with an error and a warning of its choice.
 func hostile(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -136,7 +136,7 @@ func hostile(t *testing.T) string {
 	return server.URL
 }
 
-// The program as a whole: errors and warnings of an API server.
+// The errors and warnings of an API server are escaped by the program as a whole.
 func TestErrorsOfAnAPIServerArePlain(t *testing.T) {
 	s := &stranger{url: hostile(t)}
 	file := s.kubeconfig(t, false, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.InsecureSkipTLSVerify = true })

@@ -15,14 +15,14 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// loaded is a plugin on its own host.
+// loaded is a plugin with a host of its own.
 type loaded struct {
 	*host.Plugin
 	chains *trialChains
 	module source.Module
 }
 
-// newHost returns a host whose plugins log to the standard error.
+// newHost returns a host whose plugins log to standard error.
 func newHost(ctx context.Context) (*host.Host, error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h, err := host.New(ctx, host.NewConfig().WithLogger(logger))
@@ -32,8 +32,7 @@ func newHost(ctx context.Context) (*host.Host, error) {
 	return h, nil
 }
 
-// load reads a module and loads it as a virtual kubelet would, with the options
-// in the .yaml file beside it.
+// load reads a module and loads it like a virtual kubelet, with the options in the .yaml file beside it.
 func load(ctx context.Context, file string) (*loaded, error) {
 	module := source.ReadFile(file)
 	if module.Err != nil {
@@ -46,7 +45,7 @@ func load(ctx context.Context, file string) (*loaded, error) {
 	return &loaded{Plugin: chains.pluginOf(module), chains: chains, module: module}, nil
 }
 
-// oneModule is what these commands take.
+// oneModule requires one argument, the file of a module.
 func oneModule(cmd *cobra.Command, args []string) error {
 	usage := cmd.Parent().CommandPath() + " " + cmd.Use
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/peering"
 )
 
-// remoteCluster are the flags of commands that are about another cluster, too.
+// remoteCluster contains the flags of commands that also access another cluster.
 type remoteCluster struct {
 	context, file string
 	trusted       bool
@@ -24,7 +24,7 @@ type remoteCluster struct {
 	groups []string
 }
 
-// addFlags adds them. ofContext says in the help which cluster it is, and ofFile whose kubeconfig.
+// addFlags adds the flags. ofContext is the help of --remote-context, and ofFile the help of --remote-kubeconfig.
 func (r *remoteCluster) addFlags(command *cobra.Command, access *clusterAccess, ofContext, ofFile string) {
 	flags := command.Flags()
 	flags.StringVar(&r.context, "remote-context", "", ofContext)
@@ -38,7 +38,7 @@ func (r *remoteCluster) addFlags(command *cobra.Command, access *clusterAccess, 
 // isGiven reports whether the user has named the other cluster.
 func (r *remoteCluster) isGiven() bool { return r.context != "" || r.file != "" }
 
-// validate returns an error of usage if the flags contradict each other.
+// validate returns a usage error if the flags contradict each other.
 func (r *remoteCluster) validate() error {
 	if r.trusted && r.file == "" {
 		return usage(errors.New("--trust-remote-kubeconfig is about the file of --remote-kubeconfig, which is not given: omit it"))
@@ -52,7 +52,8 @@ func (r *remoteCluster) validate() error {
 	return nil
 }
 
-// remote returns another cluster, whose context is in the given kubeconfig, or in that of this one. It connects to nothing.
+// remote returns another cluster, whose context is in the given kubeconfig, or in the kubeconfig of this cluster. It
+// does not connect to any cluster.
 func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
 	if err := of.validate(); err != nil {
 		return nil, err
@@ -77,8 +78,8 @@ func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
 	return cluster, nil
 }
 
-// checkOrigin returns an error for a kubeconfig of another party that needs more than it contains: an invitation, in whichever flag or
-// variable it is named, and a file of --remote-kubeconfig, unless the user trusts it.
+// checkOrigin returns an error for a kubeconfig of another party that needs more than its own content. It applies to
+// an invitation, in any flag or variable, and to a file of --remote-kubeconfig, unless the user trusts it.
 func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
 	effective, name := a.effective(raw)
 	invited := peering.IsInvitation(effective, name)
@@ -95,7 +96,8 @@ func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
 	return fmt.Errorf("%s cannot be used: %w; if the file is your own, add its context to your kubeconfig and name it with --remote-context, or set --trust-remote-kubeconfig", a.source(), err)
 }
 
-// effective returns a copy of a kubeconfig in which the named context has the cluster and the user of the flags.
+// effective returns a copy of a kubeconfig and the name of a context in it that has the cluster and the user of the
+// flags.
 func (a *clusterAccess) effective(raw *clientcmdapi.Config) (config *clientcmdapi.Config, context string) {
 	config, context = raw.DeepCopy(), cmp.Or(*a.flags.Context, raw.CurrentContext)
 	chosen := &clientcmdapi.Context{}
@@ -107,7 +109,7 @@ func (a *clusterAccess) effective(raw *clientcmdapi.Config) (config *clientcmdap
 	return config, context
 }
 
-// invitation that the kubeconfig is, nil for another kubeconfig.
+// invitation returns the invitation in the kubeconfig, or nil if it has none.
 func (a *clusterAccess) invitation() (*peering.Invitation, error) {
 	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// stranger is an API server of another party, and the files that its kubeconfig might touch here.
+// stranger is an API server of another party, with the local files that its kubeconfig might access.
 type stranger struct {
 	url  string
 	seen atomic.Int32
-	ran  string // exists once a command was run
-	fifo string // to open it would not return
+	ran  string // exists after a command was run
+	fifo string // opening it would block
 }
 
 func newStranger(t *testing.T) *stranger {
@@ -42,7 +42,8 @@ func newStranger(t *testing.T) *stranger {
 	return s
 }
 
-// kubeconfig of the stranger, changed. An invitation has what refractctl generate peering-user adds.
+// kubeconfig returns a modified kubeconfig of the stranger. An invitation has the extension that refractctl generate
+// peering-user adds.
 func (s *stranger) kubeconfig(t *testing.T, invitation bool, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) string {
 	t.Helper()
 	config, other, user := clientcmdapi.NewConfig(), &clientcmdapi.Cluster{Server: s.url}, &clientcmdapi.AuthInfo{Token: "token"}
@@ -66,7 +67,7 @@ func (s *stranger) untouched(t *testing.T) {
 	assert.Zero(t, s.seen.Load(), "the stranger was connected to")
 }
 
-// outside is what a kubeconfig of another party must not do, by the field that is named in the refusal.
+// outside returns forbidden changes to a kubeconfig of another party, by the field that the refusal names.
 func (s *stranger) outside() map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {
 	return map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
 		"exec": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
@@ -88,7 +89,8 @@ func (s *stranger) outside() map[string]func(*clientcmdapi.Cluster, *clientcmdap
 	}
 }
 
-// Each command that takes a kubeconfig of another cluster refuses one that needs more than it contains, before it connects to anything.
+// Each command that takes a kubeconfig of another cluster refuses a kubeconfig that needs more than its own content,
+// before it connects to any server.
 func TestAKubeconfigOfAnotherPartyIsData(t *testing.T) {
 	s := newStranger(t)
 	commands := map[string][]string{
@@ -104,7 +106,7 @@ func TestAKubeconfigOfAnotherPartyIsData(t *testing.T) {
 			for _, invitation := range []bool{true, false} {
 				file := s.kubeconfig(t, invitation, change)
 				ways := map[string][]string{"": {"--remote-kubeconfig=" + file}, "by context": {"--remote-kubeconfig=" + file, "--remote-context=milan"}}
-				if invitation { // nobody can trust it
+				if invitation { // an invitation cannot be trusted
 					ways["trusted"] = []string{"--remote-kubeconfig=" + file, "--trust-remote-kubeconfig"}
 				}
 				for way, flags := range ways {
@@ -126,7 +128,8 @@ func TestAKubeconfigOfAnotherPartyIsData(t *testing.T) {
 	}
 }
 
-// An invitation is refused by whichever way it comes: as the kubeconfig of the command itself, or merged into one.
+// An invitation with forbidden fields is refused in every form: as the kubeconfig of the command itself, or merged
+// into one.
 func TestAnInvitationIsDataEverywhere(t *testing.T) {
 	s := newStranger(t)
 	for field, change := range s.outside() {
@@ -150,7 +153,8 @@ func TestAnInvitationIsDataEverywhere(t *testing.T) {
 	}
 }
 
-// A file of the user may run the commands of a cloud and name files: on request, or as a context of the user's own kubeconfig.
+// A kubeconfig of the user may run the commands of a cloud provider and refer to files: with a flag, or as a context
+// of the user's own kubeconfig.
 func TestOnesOwnKubeconfigMayRunCommands(t *testing.T) {
 	s := newStranger(t)
 	file := s.kubeconfig(t, false, func(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
@@ -170,7 +174,7 @@ func TestOnesOwnKubeconfigMayRunCommands(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err), "%v", err)
 }
 
-// Neither this cluster nor the other one sends refractctl to another server.
+// Neither this cluster nor the other one can redirect refractctl to another server.
 func TestRefractctlFollowsNoRedirects(t *testing.T) {
 	s := newStranger(t)
 	target := s.url

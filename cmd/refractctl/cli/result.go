@@ -24,35 +24,37 @@ import (
 	"github.com/refract-project/refract/internal/peering"
 )
 
-// result is what a command that changes something prints with -o, at its end. docs/operators.md ("Scripts") describes it.
+// result is the output with -o of a command that changes objects. It is printed at the end. docs/operators.md
+// ("Scripts") describes it.
 type result struct {
-	// Command as it was called, without the name of the program and without flags: "drain virtualnode".
+	// Command is the command without the name of the program and without flags: "drain virtualnode".
 	Command   string `json:"command"`
 	Succeeded bool   `json:"succeeded"`
-	// ExitCode of the process, and the error if it is not 0.
+	// ExitCode is the exit code of the process. Error is set if it is not 0.
 	ExitCode int    `json:"exitCode"`
 	Error    string `json:"error,omitempty"`
 	// Steps and Warnings are the lines of the progress.
 	Steps    []string `json:"steps"`
 	Warnings []string `json:"warnings"`
-	// Objects that the command was about, and with which it has succeeded.
+	// Objects lists the objects of the command that succeeded.
 	Objects []resultObject `json:"objects,omitempty"`
-	// Removed are objects that the command has removed, or would have in a dry run, and Left those that it has found and left.
+	// Removed lists objects that the command has removed, or would have removed in a dry run. Left lists objects that it
+	// has found and left.
 	Removed []resultObject `json:"removed,omitempty"`
 	Left    []resultObject `json:"left,omitempty"`
-	// CredentialsExpire is when the consumer's access to the provider ends, in RFC 3339.
+	// CredentialsExpire is the time when the consumer's access to the provider ends, in RFC 3339.
 	CredentialsExpire string         `json:"credentialsExpire,omitempty"`
 	Release           *resultRelease `json:"release,omitempty"`
-	// Manifest is that of a dry run, Notes are those of an installation.
+	// Manifest is set by a dry run, Notes by an installation.
 	Manifest string `json:"manifest,omitempty"`
 	Notes    string `json:"notes,omitempty"`
-	// Kubeconfig to join with.
+	// Kubeconfig is the kubeconfig for joining the clusters.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 }
 
-// resultObject names an object of a cluster.
+// resultObject identifies an object of a cluster.
 type resultObject struct {
-	// Cluster is the id of the one that it is in, where there are two.
+	// Cluster is the ID of the object's cluster, for commands with two clusters.
 	Cluster   string `json:"cluster,omitempty"`
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -67,7 +69,7 @@ type resultRelease struct {
 
 type resultKey struct{}
 
-// resultOf returns the result of the running command, which is used only with -o.
+// resultOf returns the result of the running command. It is used only with -o.
 func resultOf(cmd *cobra.Command) *result {
 	if r, ok := cmd.Context().Value(resultKey{}).(*result); ok {
 		return r
@@ -75,7 +77,7 @@ func resultOf(cmd *cobra.Command) *result {
 	return &result{}
 }
 
-// withResult adds -o to a command. With it the command prints its result on the standard output, in place of everything else there.
+// withResult adds -o to a command. With it, standard output contains only the result.
 func withResult(command *cobra.Command) *cobra.Command {
 	output, run := addOutput(command, "", ""), command.RunE
 	command.Flags().Lookup("output").Usage = "print what was done as an object, in the format: " + strings.Join(output.formats(), ", ")
@@ -93,7 +95,7 @@ func withResult(command *cobra.Command) *cobra.Command {
 		cmd.SetOut(io.Discard)
 		err := run(cmd, args)
 		if r.ExitCode = exitCode(err); r.ExitCode == exitUsage {
-			return err // nothing was done
+			return err // nothing was changed
 		}
 		if r.Succeeded = err == nil; err != nil {
 			r.Error = err.Error()
@@ -106,7 +108,7 @@ func withResult(command *cobra.Command) *cobra.Command {
 	return command
 }
 
-// recorder keeps the lines of the progress for the result, and passes them on.
+// recorder records the lines of the progress for the result, and passes them on.
 type recorder struct {
 	result *result
 	out    io.Writer
@@ -144,12 +146,12 @@ func (r *recorder) waiting(name, state string) {
 	waiting(r.out, name, state)
 }
 
-// add an object with which the command has succeeded.
+// add adds an object that the command has processed successfully.
 func (r *result) add(cluster, kind, namespace, name string) {
 	r.Objects = append(r.Objects, resultObject{cluster, kind, namespace, name})
 }
 
-// parted adds what has become of a peering.
+// parted adds the result of ending a peering.
 func (r *result) parted(o *peering.Options) {
 	for _, object := range o.Removed() {
 		r.Removed = append(r.Removed, resultObject(object))
@@ -159,10 +161,10 @@ func (r *result) parted(o *peering.Options) {
 	}
 }
 
-// joined adds what a consumer has of a provider since a command has made it.
+// joined adds the consumer's objects for a provider that the command has created.
 func (r *result) joined(ctx context.Context, o *peering.Options) error {
 	if r.Command == "" {
-		return nil // nobody asks
+		return nil // no result is printed
 	}
 	consumer, provider := o.Consumer.ID(), o.Provider.ID()
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: o.VirtualNode}

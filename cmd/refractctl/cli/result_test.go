@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// printedResult decodes what a command has printed.
+// printedResult decodes the output of a command.
 func printedResult(t *testing.T, out string) *result {
 	t.Helper()
 	printed := &struct {

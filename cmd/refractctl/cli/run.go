@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// trial are the flags of "plugin run".
+// trial contains the flags of "plugin run".
 type trial struct {
 	object, context, config string
 	hook                    string
@@ -148,7 +148,8 @@ func (t *trial) readModules(files []string) (modules []source.Module, err error)
 	return modules, nil
 }
 
-// explainUnmatched prints a note for each object that a plugin does not run on. Without --chain it returns an error if there is no object left.
+// explainUnmatched prints a note for each object that a plugin does not run on. Without --chain it returns an error
+// if no object is left.
 func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []map[string]any, kinds []string) error {
 	for _, module := range chains.modules {
 		notes := []string{}
@@ -167,7 +168,7 @@ func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []m
 	return nil
 }
 
-// noneMatches is the error of notes on all objects. The first stands for the others.
+// noneMatches returns the error if there are notes on all objects. It contains the first note.
 func noneMatches(notes []string) error {
 	if others := len(notes) - 1; others > 0 {
 		return fmt.Errorf("%s; nor does it run on the other %d", notes[0], others)
@@ -175,7 +176,7 @@ func noneMatches(notes []string) error {
 	return errors.New(notes[0])
 }
 
-// one runs the chain on one object and prints what became of it, as a further document behind those written before.
+// one runs the chain on one object and prints the result as a further document.
 func (t *trial) one(cmd *cobra.Command, chains *trialChains, kind string, object map[string]any, env *host.Env, printer printers.ResourcePrinter) error {
 	doc, outcome, err := chains.run(cmd.Context(), kind, object, env)
 	printOutcome(cmd.ErrOrStderr(), outcome)
@@ -200,7 +201,7 @@ func objectKinds(objects []map[string]any) (kinds []string, err error) {
 	return kinds, nil
 }
 
-// position returns the name of an object, and its number if there are several, for texts.
+// position returns the name of an object for messages, with its number if there are several objects.
 func position(objects []map[string]any, n int) string {
 	if len(objects) == 1 {
 		return nameOf(objects[n])
@@ -208,7 +209,7 @@ func position(objects []map[string]any, n int) string {
 	return fmt.Sprintf("object %d of %d (%s)", n+1, len(objects), nameOf(objects[n]))
 }
 
-// nameOf an object, as kubectl writes it.
+// nameOf returns the name of an object in kubectl's notation.
 func nameOf(object map[string]any) string {
 	kind, _ := object["kind"].(string)
 	metadata, _ := object["metadata"].(map[string]any)
@@ -241,7 +242,7 @@ func printWarning(out io.Writer, of, text string) {
 	fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(of), printable.Line(text))
 }
 
-// printOutcome writes what happened beside the result.
+// printOutcome writes the warnings and other effects beside the result.
 func printOutcome(out io.Writer, outcome *host.Outcome) {
 	if outcome == nil {
 		return
@@ -289,8 +290,8 @@ func readOptional(flag, file string) (map[string]any, error) {
 	return objects[0], nil
 }
 
-// readObjects reads the documents of a file, YAML or JSON, each of which is a map; whole numbers stay whole. A v1 List
-// stands for its items.
+// readObjects reads the documents of a file, YAML or JSON. Each document is a map. Whole numbers stay whole. A v1
+// List is replaced by its items.
 func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, err error) {
 	in := stdin
 	if file != "-" || stdin == nil {
@@ -314,7 +315,7 @@ func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, 
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %s, document %d %w", flag, file, n, err)
 		}
-		if object == nil { // nothing between two separators, or comments alone
+		if object == nil { // an empty document, or only comments
 			continue
 		}
 		if items, ok := object["items"].([]any); ok && object["kind"] == "List" {
@@ -337,7 +338,7 @@ func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, 
 
 func decodeDocument(text []byte) (map[string]any, error) {
 	data := text
-	// JSON, as kubectl writes it, may have characters that YAML does not allow.
+	// The JSON output of kubectl may have characters that YAML does not allow.
 	if !json.Valid(text) {
 		var err error
 		if data, err = yaml.YAMLToJSON(text); err != nil {
@@ -345,7 +346,7 @@ func decodeDocument(text []byte) (map[string]any, error) {
 		}
 	}
 	var value any
-	if err := utiljson.Unmarshal(data, &value); err != nil { // a number that is too large, for one
+	if err := utiljson.Unmarshal(data, &value); err != nil { // for example a number that is too large
 		return nil, fmt.Errorf("cannot be read, %w", err)
 	}
 	object, isMap := value.(map[string]any)

@@ -48,7 +48,7 @@ func writeObjects(t *testing.T, text string) string {
 	return file
 }
 
-// Restrictions by the options and the manifest apply to a trial as in a virtual kubelet.
+// Restrictions by the options and the manifest apply to a trial in the same way as in a virtual kubelet.
 func TestPluginRunHeedsTheOptions(t *testing.T) {
 	objects := writeObjects(t, podAndService)
 	for name, tc := range map[string]struct{ options, failure, note string }{
@@ -143,7 +143,8 @@ func TestContextOfATrial(t *testing.T) {
 	}
 }
 
-// Whoever decides to run a module sees its capabilities, its schema and the restrictions by its options.
+// The output shows a user who decides whether to run a module its capabilities, its schema and the restrictions by
+// its options.
 func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
 	out, _, err := refractctl(t, "plugin", "inspect", "../../../plugins/secret/secret.wasm")
 	require.NoError(t, err)
@@ -170,7 +171,8 @@ func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
 	assert.Regexp(t, `(?s)"configSchema": \{.*"virtualStorageClass"`, out)
 }
 
-// TestPluginInspectShowsEmptyLists: a list that leaves nothing is not shown as if there were none, and every list that restricts is shown.
+// TestPluginInspectShowsEmptyLists checks that an empty list, which excludes everything, is not shown as a missing
+// list, and that every restricting list is shown.
 func TestPluginInspectShowsEmptyLists(t *testing.T) {
 	module := noted(t, t.TempDir(), "mine", "hook", "{kinds: [], writes: [], capabilities: []}")
 	out, _, err := refractctl(t, "plugin", "inspect", module)
@@ -186,7 +188,8 @@ func TestPluginInspectShowsEmptyLists(t *testing.T) {
 	assert.NotContains(t, out, "Only")
 }
 
-// TestPluginInspectCutsNoPermission: many harmless paths do not hide a broad one, and no text of the module looks like a row.
+// TestPluginInspectCutsNoPermission checks that many harmless paths do not hide a broad one, and that no text of the
+// module looks like a row.
 func TestPluginInspectCutsNoPermission(t *testing.T) {
 	var writes []string
 	for n := range 120 {
@@ -239,7 +242,7 @@ func TestPluginWarningsArePrinted(t *testing.T) {
 		require.NoError(t, err)
 		assert.Regexp(t, `"warnings": \[\s*".*`+want, out)
 		if strings.HasPrefix(options, "writes") {
-			continue // and fails then
+			continue // fails in a later step
 		}
 		for _, chain := range []string{"--chain", "--chain=false"} {
 			_, progress, err = refractctl(t, "plugin", "run", module, "-f", objects, chain)
@@ -250,7 +253,7 @@ func TestPluginWarningsArePrinted(t *testing.T) {
 	}
 }
 
-// TestPluginRunSaysWhyAnObjectCannotBeRead, and not that it is something else.
+// TestPluginRunSaysWhyAnObjectCannotBeRead checks that the error names the actual cause.
 func TestPluginRunSaysWhyAnObjectCannotBeRead(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"kind":"Pod","spec":{"n":1e400}}`: "document 1 cannot be read, ",
@@ -267,15 +270,16 @@ func TestPluginRunSaysWhyAnObjectCannotBeRead(t *testing.T) {
 	}
 }
 
-// oddities are values of an object that an API server accepts, and YAML or a reader of numbers may not.
+// oddities are values of an object that an API server accepts, but YAML or a number parser may not.
 const oddities = `{"text":"del\u007f c1\u0080 next\u0085line fffe\ufffe bom\ufeff esc\u001b nul\u0000 sep\u2028 quote\" 😀","yes":"yes","octal":"0o17","~":"~","":"no key",` +
 	`"n":null,"list":[],"map":{},"nested":[[[{"a":[{}]}]]],"max":9223372036854775807,"min":-9223372036854775808,"odd":9007199254740993,"huge":1e21,"tiny":1e-7,"half":0.5}`
 
-// TestPluginRunPrintsEveryObject: what comes out in each format reads as what went in, and --diff has the change alone.
+// TestPluginRunPrintsEveryObject checks that the output in each format reads as the same object as the input, and
+// that --diff contains only the change.
 func TestPluginRunPrintsEveryObject(t *testing.T) {
 	long := strings.Repeat("k", 3000)
 	spec := strings.TrimSuffix(oddities, "}") + `,"` + long + `":1}`
-	deletion := strings.ReplaceAll(spec, `\u007f`, "\x7f") // as encoding/json writes it
+	deletion := strings.ReplaceAll(spec, `\u007f`, "\x7f") // the form that encoding/json writes
 	file := filepath.Join(t.TempDir(), "gadget.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion":"example.org/v1","kind":"Gadget","metadata":{"name":"a","labels":{"strip.example.com/x":"1"}},"spec":`+deletion+`}`), 0o600))
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"strip","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
@@ -303,7 +307,7 @@ func TestPluginRunPrintsEveryObject(t *testing.T) {
 	}
 }
 
-// TestPluginRunErrorsNameTheObject, also of a file with one.
+// TestPluginRunErrorsNameTheObject checks that errors name the object, also for a file with one object.
 func TestPluginRunErrorsNameTheObject(t *testing.T) {
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"bad","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`, "",
 		`(func (export "outgoing") (result i32) (unreachable))`))

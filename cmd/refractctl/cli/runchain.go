@@ -17,20 +17,20 @@ import (
 	"github.com/refract-project/refract/plugins"
 )
 
-// trialChains are the chains of the kinds of some objects, as a virtual kubelet composes them.
+// trialChains contains the chains for the kinds of some objects, composed as in a virtual kubelet.
 type trialChains struct {
 	host     *host.Host
 	registry *host.Registry
 	chains   *source.Chains
 	modules  []source.Module // named on the command line
 	hook     host.Hook
-	warnings []pluginWarning // of the load
+	warnings []pluginWarning // found while loading the modules
 }
 
-// pluginWarning is about an option or a declaration without effect.
+// pluginWarning is a warning about an option or a declaration without effect.
 type pluginWarning struct{ plugin, text string }
 
-// newTrialChains loads modules for the kinds. With defaults, their default plugins run as well.
+// newTrialChains loads modules for the kinds. With defaults, the default plugins of the kinds run as well.
 func newTrialChains(ctx context.Context, modules []source.Module, kinds []string, hook host.Hook, defaults bool) (c *trialChains, err error) {
 	all, err := source.ReadFS(plugins.FS)
 	if err != nil {
@@ -72,7 +72,8 @@ func newTrialChains(ctx context.Context, modules []source.Module, kinds []string
 	return c, err
 }
 
-// neededDefaults returns the default plugins of the kinds, and those that a module replaces: the others need not be compiled.
+// neededDefaults returns the default plugins of the kinds, and the default plugins that a module replaces. The others
+// need not be compiled.
 func neededDefaults(all, modules []source.Module, kinds []string) []source.Module {
 	var names []string
 	for _, kind := range kinds {
@@ -87,7 +88,7 @@ func neededDefaults(all, modules []source.Module, kinds []string) []source.Modul
 
 // pluginOf returns the loaded plugin of a module.
 func (c *trialChains) pluginOf(module source.Module) *host.Plugin {
-	for _, plugin := range slices.Backward(c.chains.Plugins()) { // the default ones are first
+	for _, plugin := range slices.Backward(c.chains.Plugins()) { // the default plugins are first
 		if plugin.Name() == module.Name {
 			return plugin
 		}
@@ -95,7 +96,7 @@ func (c *trialChains) pluginOf(module source.Module) *host.Plugin {
 	return nil
 }
 
-// unmatched returns why a module does not run on the objects of a kind, "" if it does.
+// unmatched returns the reason why a module does not run on the objects of a kind, or "" if it does.
 func (c *trialChains) unmatched(module source.Module, kind string) string {
 	manifest := c.pluginOf(module).Manifest()
 	switch {
@@ -110,7 +111,7 @@ func (c *trialChains) unmatched(module source.Module, kind string) string {
 	return fmt.Sprintf("plugin %s is not for the kind %s: its manifest says %q", module.Name, kind, manifest.Kinds)
 }
 
-// run runs the chain of a kind on an object, with the guard that the virtual kubelet puts behind it.
+// run runs the chain of a kind on an object, followed by the guard of the virtual kubelet.
 func (c *trialChains) run(ctx context.Context, kind string, object map[string]any, env *host.Env) (*document.Document, *host.Outcome, error) {
 	doc := document.New()
 	doc.Reset(object)

@@ -12,13 +12,15 @@ import (
 	"path/filepath"
 )
 
-// secretFile is a file for credentials, which only its owner can read. Until it is complete, what had its name before stays.
+// secretFile is a file for credentials that only its owner can read. It replaces an existing file with its name only
+// when it is complete.
 type secretFile struct {
 	path    string
 	pending *os.File
 }
 
-// newSecretFile returns an error if the file could not be written: before there are credentials that would be lost.
+// newSecretFile creates the pending file. It returns an error if the file cannot be written, before credentials exist
+// that would be lost.
 func newSecretFile(path string) (*secretFile, error) {
 	switch found, err := os.Lstat(path); {
 	case err == nil && !found.Mode().IsRegular():
@@ -26,14 +28,14 @@ func newSecretFile(path string) (*secretFile, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	pending, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // with mode 0600
+	pending, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // created with mode 0600
 	if err != nil {
 		return nil, err
 	}
 	return &secretFile{path: path, pending: pending}, nil
 }
 
-// write the content, and give the file its name.
+// write writes the content, and renames the file to its final name.
 func (f *secretFile) write(content []byte) error {
 	_, err := f.pending.Write(content)
 	if err = errors.Join(err, f.pending.Sync(), f.pending.Close()); err != nil {
@@ -42,13 +44,14 @@ func (f *secretFile) write(content []byte) error {
 	return os.Rename(f.pending.Name(), f.path)
 }
 
-// discard the pending file, if it was not renamed.
+// discard removes the pending file if it was not renamed.
 func (f *secretFile) discard() {
 	_ = f.pending.Close()
 	_ = os.Remove(f.pending.Name())
 }
 
-// exposed returns the mode of the file that out is if users other than its owner can read it, 0 otherwise: the shell creates such files.
+// exposed returns the mode of the file behind out if users other than its owner can read it, and 0 otherwise. Shells
+// create such files for redirected output.
 func exposed(out io.Writer) fs.FileMode {
 	file, ok := out.(*os.File)
 	if !ok {

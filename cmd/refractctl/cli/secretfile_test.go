@@ -33,7 +33,7 @@ func TestSecretFile(t *testing.T) {
 	require.NoError(t, err)
 	file.discard()
 	alone()
-	// One that others can read, and have open, gives way.
+	// A file that others can read, and may have open, is replaced.
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o644))
 	before, err := os.Open(path)
 	require.NoError(t, err)

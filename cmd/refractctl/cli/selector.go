@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nodeOperator: selectors of labels and of nodes name the same operators differently.
+// nodeOperator converts an operator, because label selectors and node selectors have different names for the same
+// operators.
 func nodeOperator(requirement labels.Requirement) corev1.NodeSelectorOperator {
 	switch requirement.Operator() {
 	case selection.NotIn, selection.NotEquals:
@@ -31,7 +32,7 @@ func nodeOperator(requirement labels.Requirement) corev1.NodeSelectorOperator {
 	return corev1.NodeSelectorOpIn
 }
 
-// validNamespaces refuses what chooseNamespaces cannot work with; it needs no cluster.
+// validNamespaces returns an error for arguments that chooseNamespaces cannot process. It needs no cluster.
 func validNamespaces(names []string, selector string) error {
 	switch {
 	case selector == "" && len(names) == 0:
@@ -45,7 +46,7 @@ func validNamespaces(names []string, selector string) error {
 	return nil
 }
 
-// chooseNamespaces returns the names, or those that the selector picks.
+// chooseNamespaces returns the given names, or the namespaces that match the selector.
 func chooseNamespaces(ctx context.Context, c client.Client, names []string, selector string) ([]string, error) {
 	if selector == "" {
 		return names, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/peering"
 )
 
-// shareFlags say what a provider gives to a consumer.
+// shareFlags contains the resources that a provider grants to a consumer.
 type shareFlags struct {
 	flags  *pflag.FlagSet
 	usual  map[corev1.ResourceName]*string
@@ -31,7 +31,7 @@ func (s *shareFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&s.others, "resource", nil, "further resource that the provider grants, as NAME=QUANTITY (may be repeated, or separated by commas)")
 }
 
-// parse returns the resources that were given. It names the flag that is wrong.
+// parse returns the given resources. An error names the invalid flag.
 func (s *shareFlags) parse() (corev1.ResourceList, error) {
 	resources := corev1.ResourceList{}
 	add := func(flag string, name corev1.ResourceName, text string) error {

@@ -18,28 +18,30 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// statusLine shows on a terminal what a command is about as a line that is overwritten, with the time for which that has been so. A line takes
-// the place of the one before if it is about the same object; otherwise that one stays. It is safe for concurrent use.
+// statusLine shows the current state of a command on a terminal, as a line that is overwritten, with the duration of
+// that state. A line replaces the previous one if it is about the same object. Otherwise the previous line stays. It
+// is safe for concurrent use.
 type statusLine struct {
 	out   io.Writer
 	width func() int
 	now   func() time.Time
 
 	mu      sync.Mutex
-	rest    []byte // of a line that is not complete
-	line    string // on display, "" for none
-	subject string // of it
+	rest    []byte // beginning of an incomplete line
+	line    string // on display, "" if none is
+	subject string // subject of the line
 	since   time.Time
 }
 
 const (
-	// overwrite goes back to the beginning of the line, and clears it.
+	// overwrite moves the cursor to the beginning of the line, and clears it.
 	overwrite = "\r\x1b[K"
-	// tickInterval is how often the time is shown.
+	// tickInterval is how often the displayed time is updated.
 	tickInterval = time.Second
 )
 
-// subjectOf a line is the object that is waited for, by kind and name: "virtual node milan". Lines about steps have none.
+// subjectOf returns the object that a line waits for, by kind and name: "virtual node milan". It returns "" for lines
+// about steps.
 func subjectOf(line string) string {
 	subject, _, found := strings.Cut(line, ": ")
 	if !found || !strings.Contains(subject, " ") {
@@ -48,7 +50,7 @@ func subjectOf(line string) string {
 	return subject
 }
 
-// Write shows the lines, of which the last one may be incomplete.
+// Write shows the lines. The last one may be incomplete.
 func (s *statusLine) Write(text []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +67,7 @@ func (s *statusLine) Write(text []byte) (int, error) {
 	}
 }
 
-// show a line in place of another one about the same object, or below it.
+// show displays a line in place of one about the same object, or below it.
 func (s *statusLine) show(line, subject string) error {
 	if subject == "" || subject != s.subject {
 		if err := s.settle(); err != nil {
@@ -76,7 +78,7 @@ func (s *statusLine) show(line, subject string) error {
 	return s.draw()
 }
 
-// draw the line with its time, as much of it as fits.
+// draw draws the line with its time, truncated to the width.
 func (s *statusLine) draw() error {
 	text := s.line
 	if took := s.took(); took != "" {
@@ -91,7 +93,7 @@ func (s *statusLine) draw() error {
 	return err
 }
 
-// took says for how long the line has been there, "" for less than a second.
+// took returns how long the line has been displayed, or "" if it is less than a second.
 func (s *statusLine) took() string {
 	if took := s.now().Sub(s.since).Truncate(time.Second); took > 0 {
 		return fmt.Sprintf(" (%s)", took)
@@ -99,7 +101,7 @@ func (s *statusLine) took() string {
 	return ""
 }
 
-// settle leaves the line where it is, in full.
+// settle leaves the complete line on the terminal.
 func (s *statusLine) settle() error {
 	if s.line == "" {
 		return nil
@@ -110,7 +112,7 @@ func (s *statusLine) settle() error {
 	return err
 }
 
-// run shows how time goes by until done is closed, and leaves the last line then.
+// run updates the displayed time until done is closed, and then settles the last line.
 func (s *statusLine) run(done <-chan struct{}) {
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
@@ -128,7 +130,7 @@ func (s *statusLine) run(done <-chan struct{}) {
 	}
 }
 
-// before returns a writer for other text on the same terminal: the line is settled before.
+// before returns a writer for other text on the same terminal. It settles the line before each write.
 func (s *statusLine) before(out io.Writer) io.Writer { return &settling{s, out} }
 
 type settling struct {
@@ -145,7 +147,8 @@ func (s *settling) Write(text []byte) (int, error) {
 	return s.out.Write(text)
 }
 
-// waiting writes what is waited for with an object. On a terminal it takes the place of what was written of the object before.
+// waiting writes the state that the command waits for with an object. On a terminal it overwrites the previous state
+// of the object.
 func waiting(out io.Writer, name, state string) {
 	name, state = printable.Line(name), printable.Line(state)
 	if w, ok := out.(waiter); ok {
@@ -155,7 +158,7 @@ func waiting(out io.Writer, name, state string) {
 	fmt.Fprintln(out, name+": "+state)
 }
 
-// waiter shows what is waited for in its own way.
+// waiter displays a state that the command waits for in its own way.
 type waiter interface{ waiting(name, state string) }
 
 func (s *statusLine) waiting(name, state string) {
@@ -164,7 +167,8 @@ func (s *statusLine) waiting(name, state string) {
 	_ = s.show(name+": "+state, "object "+name)
 }
 
-// withStatusLine has a command, and those below it, show its progress so where the standard error is a terminal.
+// withStatusLine makes a command and its subcommands show their progress in a status line if standard error is a
+// terminal.
 func withStatusLine(command *cobra.Command) {
 	for _, child := range command.Commands() {
 		withStatusLine(child)

@@ -29,11 +29,11 @@ import (
 	"github.com/refract-project/refract/internal/peering"
 )
 
-// tenantPatience is how long the controllers may take to follow a Tenant or a ResourceSlice, which takes them less than a second. The end of
-// remote namespaces takes longer, see drainPatience.
+// tenantPatience limits how long the controllers may take to react to a change of a Tenant or a ResourceSlice. It
+// takes them less than a second. Deleting remote namespaces takes longer, see drainPatience.
 const tenantPatience = time.Minute
 
-// consumerCommand returns a command for a provider, which does something about each argument.
+// consumerCommand returns a command for a provider that processes each argument.
 func consumerCommand(access *clusterAccess, command *cobra.Command, patience time.Duration, do func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error) *cobra.Command {
 	var timeout time.Duration
 	command.Args = cobra.MinimumNArgs(1)
@@ -85,7 +85,7 @@ func newUncordonTenantCommand(access *clusterAccess) *cobra.Command {
 	})
 }
 
-// newActivateTenantCommand returns what liqoctl has for uncordon tenant, after a drain.
+// newActivateTenantCommand returns the equivalent of liqoctl's uncordon tenant after a drain.
 func newActivateTenantCommand(access *clusterAccess) *cobra.Command {
 	command := newUncordonTenantCommand(access)
 	command.Example = "  refractctl activate tenant rome --context=milan"
@@ -126,7 +126,7 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		// The Quotas are cordoned first, so that a consumer whose access cannot be revoked creates nothing more.
+		// The Quotas are cordoned first, so that a consumer whose access cannot be revoked creates no more pods.
 		if err := limitTenant(ctx, c, name, auth.TenantDrained, cmd); err != nil || len(quotas) == 0 {
 			return err
 		}
@@ -159,7 +159,7 @@ func restoreAccess(ctx context.Context, access *clusterAccess, c client.Client, 
 	return o.Activate(ctx)
 }
 
-// limitTenant sets what a consumer may do, and returns when the controllers have followed.
+// limitTenant sets the tenant condition of a consumer, and returns when the controllers have enforced it.
 func limitTenant(ctx context.Context, c client.Client, consumer string, limit auth.TenantCondition, cmd *cobra.Command) error {
 	tenants, err := tenantsOf(ctx, c, consumer)
 	if err != nil {
@@ -205,7 +205,7 @@ func tenantsOf(ctx context.Context, c client.Client, consumer string) ([]auth.Te
 	}), nil
 }
 
-// quotasOf returns the Quotas of the user that a consumer is which has joined with refractctl: no controller writes them.
+// quotasOf returns the Quotas of the user of a consumer that has joined with refractctl. No controller writes them.
 func quotasOf(ctx context.Context, c client.Client, consumer string) ([]offloading.Quota, error) {
 	all := &offloading.QuotaList{}
 	if err := c.List(ctx, all, client.InNamespace(wire.TenantNamespace(consumer))); err != nil {
@@ -214,10 +214,11 @@ func quotasOf(ctx context.Context, c client.Client, consumer string) ([]offloadi
 	return slices.DeleteFunc(all.Items, func(quota offloading.Quota) bool { return quota.Spec.User != consumer }), nil
 }
 
-// missingKind reports whether a cluster lacks the CRD: of Tenants and ResourceSlices not every installation has one.
+// missingKind reports whether a cluster lacks the CRD. Not every installation has the CRDs of Tenants and
+// ResourceSlices.
 func missingKind(err error) bool { return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
-// awaitTenant returns when what the consumer has requested is as the Tenant says.
+// awaitTenant waits until the requests of the consumer match the condition of the Tenant.
 func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limit auth.TenantCondition, cmd *cobra.Command) error {
 	return awaitOne(ctx, cmd.ErrOrStderr(), "tenant", string(tenant.Spec.ClusterID), timeoutOf(cmd), func(ctx context.Context) (bool, string, error) {
 		requests, maps := &auth.ResourceSliceList{}, &offloading.NamespaceMapList{}
@@ -230,7 +231,7 @@ func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limi
 			if enforced, err := isEnforced(ctx, c, tenant, limit); err != nil || !enforced {
 				return false, noController, err
 			}
-			requests.Items = nil // they stay, the consumer cannot create them itself
+			requests.Items = nil // they stay, because the consumer cannot create them itself
 		}
 		if limit == auth.TenantDrained {
 			return drainedTenant(requests.Items, maps.Items)
@@ -245,7 +246,7 @@ func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limi
 	})
 }
 
-// isEnforced reports whether the access and the Quota of a consumer that refractctl has admitted are as its Tenant says.
+// isEnforced reports whether the access and the Quota of a consumer that refractctl has admitted match its Tenant.
 func isEnforced(ctx context.Context, c client.Client, tenant *auth.Tenant, limit auth.TenantCondition) (bool, error) {
 	bindings := &rbacv1.RoleBindingList{}
 	if err := c.List(ctx, bindings, client.InNamespace(tenant.Namespace)); err != nil {
@@ -263,7 +264,7 @@ func isEnforced(ctx context.Context, c client.Client, tenant *auth.Tenant, limit
 	}), err
 }
 
-// drainedTenant says what is left of the requests of a consumer.
+// drainedTenant reports whether the requests of a consumer are drained, and describes the remaining ones.
 func drainedTenant(requests []auth.ResourceSlice, maps []offloading.NamespaceMap) (bool, string, error) {
 	var left []string
 	begun := true
@@ -354,7 +355,8 @@ func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Com
 	})
 }
 
-// findResourceSlice returns the ResourceSlice of a consumer, in any tenant namespace unless one is given.
+// findResourceSlice returns the ResourceSlice of a consumer. If namespace is empty, all tenant namespaces are
+// searched.
 func findResourceSlice(ctx context.Context, c client.Client, namespace, name string) (*auth.ResourceSlice, error) {
 	all := &auth.ResourceSliceList{}
 	if err := c.List(ctx, all, client.InNamespace(namespace)); err != nil && !missingKind(err) {
@@ -374,7 +376,7 @@ func findResourceSlice(ctx context.Context, c client.Client, namespace, name str
 	return &found[0], nil
 }
 
-// removeCordon deletes the Quota that a cordoned ResourceSlice has left behind, and reports whether there was one.
+// removeCordon deletes the Quota that a cordoned ResourceSlice has left behind, and reports whether it existed.
 func removeCordon(ctx context.Context, c client.Client, namespace, name string, cmd *cobra.Command) (bool, error) {
 	quotas, namespaces := &offloading.QuotaList{}, &corev1.NamespaceList{}
 	if err := c.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
@@ -403,10 +405,11 @@ func removeCordon(ctx context.Context, c client.Client, namespace, name string, 
 	return true, nil
 }
 
-// awaitQuota returns when the Quota of a ResourceSlice is cordoned, or no longer is. Without a Quota a user gets no new pods.
+// awaitQuota waits until the Quota of a ResourceSlice is cordoned, or no longer is. Without a Quota a user gets no
+// new pods.
 func awaitQuota(ctx context.Context, c client.Client, slice *auth.ResourceSlice, cordon bool, cmd *cobra.Command) error {
 	key := client.ObjectKey{Namespace: slice.Namespace, Name: auth.ResourceSliceUser(slice.Name, string(ptr.Deref(slice.Spec.ConsumerClusterID, "")))}
-	// The Quota of one that is denied stays cordoned, or there is none.
+	// The Quota of a denied ResourceSlice stays cordoned, or does not exist.
 	if slice.Status.Decision(auth.ResourcesCondition) != auth.ResourceSliceAccepted {
 		return nil
 	}
@@ -424,7 +427,7 @@ func awaitQuota(ctx context.Context, c client.Client, slice *auth.ResourceSlice,
 	})
 }
 
-// patchTo merges fields into an object, which then is as the API server has it.
+// patchTo patches fields of an object, and updates the object to the API server's response.
 func patchTo(ctx context.Context, c client.Client, object client.Object, fields map[string]any) error {
 	patch, err := json.Marshal(fields)
 	if err != nil {

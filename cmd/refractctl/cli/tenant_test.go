@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// patch an object, as a controller would.
+// patch patches an object, as a controller would.
 func patch(t *testing.T, object client.Object, text string) {
 	t.Helper()
 	require.NoError(t, admin(t).Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(text))))
@@ -41,7 +41,7 @@ func isCordoned(t *testing.T, quota *offloading.Quota) bool {
 	return ptr.Deref(quota.Spec.Cordoned, false)
 }
 
-// A consumer that has joined with refractctl has a Quota, and no Tenant where tenants.objects is false.
+// A consumer that has joined with refractctl has a Quota. It has no Tenant if tenants.objects is false.
 func TestConsumersAreCordoned(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-monza"}})
 	quota := quotaOf(t, "monza", "monza")
@@ -60,7 +60,7 @@ func TestConsumersAreCordoned(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
-// What a cordoned ResourceSlice has left behind is removed by the same command.
+// The same command removes the Quota that a cordoned ResourceSlice has left behind.
 func TestACordonWithoutItsResourceSlice(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-asti", Labels: map[string]string{wire.RemoteClusterIDLabel: "asti"}}})
 	kept := quotaOf(t, "asti", auth.ResourceSliceUser("kept", "asti"))
@@ -75,7 +75,8 @@ func TestACordonWithoutItsResourceSlice(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(admin(t).Get(t.Context(), client.ObjectKeyFromObject(kept), kept)))
 }
 
-// The commands change what Liqo's do, and wait for the controllers. (These are tested in controllers/authentication and controllers/resourceslice.)
+// The commands change the same fields as Liqo's commands, and wait for the controllers. (The controllers are tested
+// in controllers/authentication and controllers/resourceslice.)
 func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	const namespace = "liqo-tenant-pavia"
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -132,7 +133,8 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	assert.Equal(t, "pavia: its access is revoked, and its remote namespaces are deleted\npavia: drained\n", progress)
 }
 
-// A consumer that refractctl has admitted has a Tenant of the controllers (controllers/tenantaccess): the commands wait for its Quota and its RoleBindings.
+// A consumer that refractctl has admitted has a Tenant of the controllers (controllers/tenantaccess). The commands
+// wait for its Quota and its RoleBindings.
 func TestTenantsOfAdmittedConsumers(t *testing.T) {
 	const namespace = "liqo-tenant-imola"
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})

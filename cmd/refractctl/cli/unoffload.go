@@ -73,11 +73,11 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// unoffloading are the flags of "unoffload namespace", and the volumes with data on providers.
+// unoffloading contains the flags of "unoffload namespace", and the volumes with data on providers.
 type unoffloading struct {
 	deleteData, dryRun bool
 	volumes            remotedata.Volumes
-	// known: the user may list volumes.
+	// known is set if the user may list volumes.
 	known bool
 }
 

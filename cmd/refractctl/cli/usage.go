@@ -11,10 +11,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fromKubectl is the annotation of flags that commands have in common with kubectl: those for the cluster, and for templates of the output.
+// fromKubectl is the annotation of flags that commands share with kubectl: flags for the cluster, and for templates
+// of the output.
 const fromKubectl = "refract.io/from-kubectl"
 
-// usageWidth is where the descriptions of flags are wrapped.
+// usageWidth is the width at which the descriptions of flags are wrapped.
 const usageWidth = 120
 
 // markFromKubectl marks a flag as one of kubectl's.
@@ -25,7 +26,7 @@ func markFromKubectl(flag *pflag.Flag) {
 	flag.Annotations[fromKubectl] = []string{"true"}
 }
 
-// flagsOf returns the flags of a command that are kubectl's, or the others.
+// flagsOf returns the flags of a command that are shared with kubectl, or the others.
 func flagsOf(command *cobra.Command, kubectl bool) *pflag.FlagSet {
 	some := pflag.NewFlagSet("", pflag.ContinueOnError)
 	add := func(flag *pflag.Flag) {
@@ -38,7 +39,8 @@ func flagsOf(command *cobra.Command, kubectl bool) *pflag.FlagSet {
 	return some
 }
 
-// printUsage writes the usage of a command. kubectl's flags, two dozen, would bury its own: they are listed by the command options.
+// printUsage writes the usage of a command. kubectl's two dozen flags would hide its own, so they are listed only by
+// the command options.
 func printUsage(command *cobra.Command) error {
 	var text strings.Builder
 	text.WriteString("Usage:\n")
@@ -79,7 +81,7 @@ func printUsage(command *cobra.Command) error {
 }
 
 func newOptionsCommand(access *clusterAccess) *cobra.Command {
-	all := &cobra.Command{} // with the flags of the others
+	all := &cobra.Command{} // contains the flags of the others
 	access.addFlags(all)
 	addOutput(all, "")
 	return &cobra.Command{

@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	// drainPatience is how long the end of pods is awaited; they have a grace period, and disruption budgets.
+	// drainPatience limits the wait for the end of pods, which have a grace period and disruption budgets.
 	drainPatience = 10 * time.Minute
-	// uncordonPatience is how long the controller may take to end a drain, which takes it less than a second.
+	// uncordonPatience limits how long the controller may take to end a drain. It takes less than a second.
 	uncordonPatience = time.Minute
 )
 
-// virtualNodeCommand returns a command that does something to each of the virtual nodes that are named.
+// virtualNodeCommand returns a command that processes each of the named virtual nodes.
 func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error) *cobra.Command {
 	return namedVirtualNodeCommand(access, command, func(cmd *cobra.Command, c client.Client, name string) error {
 		vn, err := findVirtualNode(cmd.Context(), c, name)
@@ -46,7 +46,8 @@ func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(c
 	})
 }
 
-// namedVirtualNodeCommand returns a command that does something about each name of a virtual node, which need not exist.
+// namedVirtualNodeCommand returns a command that processes each name of a virtual node. The virtual nodes need not
+// exist.
 func namedVirtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(cmd *cobra.Command, c client.Client, name string) error) *cobra.Command {
 	command.Use = "virtualnode NAME..."
 	command.Aliases = []string{"virtualnodes", "vn"}
@@ -65,7 +66,8 @@ func namedVirtualNodeCommand(access *clusterAccess, command *cobra.Command, do f
 	return command
 }
 
-// findVirtualNode returns an error that wraps errNoVirtualNode if there is none of that name.
+// findVirtualNode returns the virtual node with the given name. The error wraps errNoVirtualNode if it does not
+// exist.
 func findVirtualNode(ctx context.Context, c client.Client, name string) (found *offloading.VirtualNode, err error) {
 	all := &offloading.VirtualNodeList{}
 	if err := list(ctx, c, all); err != nil {
@@ -114,7 +116,8 @@ func newUncordonCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// uncordon withdraws the drain, and makes the Node schedulable when the controller no longer drains it: until then it would cordon the Node again.
+// uncordon withdraws the drain, and makes the Node schedulable when the controller no longer drains it. Until then
+// the controller would cordon the Node again.
 func uncordon(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration) error {
 	key := client.ObjectKeyFromObject(vn)
 	switch {
@@ -143,14 +146,14 @@ func isDraining(vn *offloading.VirtualNode) bool {
 	return nodeCondition(vn).Status == offloading.DrainingConditionStatus
 }
 
-// awaitEndOfDrain returns when the controller has taken note that the drain was withdrawn.
+// awaitEndOfDrain waits until the controller has observed that the drain was withdrawn.
 func awaitEndOfDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration) error {
 	err := awaitVirtualNode(ctx, c, vn, out, timeout, func(_ context.Context, current *offloading.VirtualNode) (bool, string, error) {
 		switch {
 		case current == nil:
 			return false, "", fmt.Errorf("virtual node %s was deleted meanwhile", vn.Name)
 		case isDraining(current):
-			return false, "", nil // what the condition says is about the drain
+			return false, "", nil // the condition still describes the drain
 		}
 		return true, nodeCondition(current).Message, nil
 	})
@@ -187,11 +190,11 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 			case current.DeletionTimestamp != nil:
 				return false, condition.Message, nil
 			case !isDraining(current):
-				return false, "", nil // the condition is about something else, such as the registration of the node
+				return false, "", nil // the condition describes something else, such as the registration of the node
 			case condition.Reason != "Drained":
 				return false, condition.Message, nil
 			}
-			// The condition may be that of an earlier drain, which the controller has not taken back yet.
+			// The condition may have been set by an earlier drain, and the controller has not updated it yet.
 			if drained, err := isDrained(ctx, c, current); err != nil || !drained {
 				return false, "", err
 			}
@@ -202,7 +205,7 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// isDrained reports whether the Node is cordoned and empty, but for the pods that a drain leaves.
+// isDrained reports whether the Node is cordoned and has no pods except the ones that a drain leaves.
 func isDrained(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (bool, error) {
 	switch node, err := nodeOf(ctx, c, vn); {
 	case apierrors.IsNotFound(err):
@@ -220,7 +223,7 @@ func isDrained(ctx context.Context, c client.Client, vn *offloading.VirtualNode)
 	return !slices.ContainsFunc(pods.Items, func(pod metav1.PartialObjectMetadata) bool { return poddrain.Evicts(&pod) }), nil
 }
 
-// askForDrain sets the annotation that has a virtual node drained, nil removes it. It returns the VirtualNode as it then is.
+// askForDrain sets the annotation that drains a virtual node. nil removes it. It returns the updated VirtualNode.
 func askForDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNode, value *string) (*offloading.VirtualNode, error) {
 	text := "null"
 	if value != nil {
@@ -234,7 +237,7 @@ func askForDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNod
 	return changed, nil
 }
 
-// nodeOf returns the Node of a virtual node. Another one that has its name, such as a real worker, is an error.
+// nodeOf returns the Node of a virtual node. It returns an error if another node has its name, such as a real worker.
 func nodeOf(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	if err := c.Get(ctx, client.ObjectKey{Name: vn.Name}, node); err != nil {
@@ -249,7 +252,7 @@ func nodeOf(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (*
 		vn.Name, client.ObjectKeyFromObject(vn), wire.TypeLabel, wire.VirtualNodeType, wire.RemoteClusterIDLabel, provider)
 }
 
-// schedulable cordons the Node or undoes that.
+// schedulable cordons or uncordons the Node.
 func schedulable(ctx context.Context, c client.Client, vn *offloading.VirtualNode, is bool, out io.Writer) error {
 	node, err := nodeOf(ctx, c, vn)
 	if apierrors.IsNotFound(err) {
@@ -258,7 +261,7 @@ func schedulable(ctx context.Context, c client.Client, vn *offloading.VirtualNod
 	if err != nil {
 		return err
 	}
-	// The UID makes it fail if another node has taken the name meanwhile.
+	// The patch fails on a different UID if another node has taken the name meanwhile.
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"unschedulable":%t}}`, node.UID, !is)
 	if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		return fmt.Errorf("patching node %s, %w", vn.Name, err)
@@ -280,8 +283,8 @@ func nodeCondition(vn *offloading.VirtualNode) offloading.VirtualNodeCondition {
 	return offloading.VirtualNodeCondition{}
 }
 
-// awaitVirtualNode shows the progress until look, which gets nil when the VirtualNode is gone, says that it is over. While look has nothing to
-// show, the controller is awaited.
+// awaitVirtualNode shows the progress until look returns true. look gets nil when the VirtualNode is gone. While look
+// returns no state, the wait for the controller is shown.
 func awaitVirtualNode(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration, look func(context.Context, *offloading.VirtualNode) (bool, string, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// virtualNode creates one with its Node, which the controller would keep until it is drained.
+// virtualNode creates a virtual node with its Node, which the controller would keep until it is drained.
 func virtualNode(t *testing.T, namespace, name string) *offloading.VirtualNode {
 	t.Helper()
 	if admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}) != nil {
@@ -35,7 +35,7 @@ func virtualNode(t *testing.T, namespace, name string) *offloading.VirtualNode {
 	return vn
 }
 
-// printed is what a command prints while it runs.
+// printed collects the output of a running command.
 type printed struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -55,8 +55,8 @@ func (p *printed) String() string {
 
 const tick = 20 * time.Millisecond
 
-// controller plays the controller: once the VirtualNode is as it should be it shows conditions, each when the command has printed the one
-// before, and then lets it go if it is deleted.
+// controller simulates the controller: once the VirtualNode is in the expected state it sets the conditions, each
+// after the command has printed the previous one. Then it removes the finalizer if the VirtualNode is being deleted.
 func controller(t *testing.T, progress *printed, vn *offloading.VirtualNode, is func(*offloading.VirtualNode) bool, shown ...offloading.VirtualNodeCondition) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)
@@ -125,7 +125,7 @@ func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	require.NoError(t, <-done)
 	assert.Contains(t, shown.String(), "milan: 2 pods are left on the node\nmilan: The node is drained\n")
 
-	// As long as the controller drains the node it would cordon it again.
+	// As long as the controller drains the node, it would cordon the node again.
 	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan", "--timeout=3s")...)
 	require.ErrorContains(t, err, "virtual node milan: not done after 3s: waiting for the controller manager of this cluster, which does not answer")
 	require.ErrorContains(t, err, "node milan stays cordoned: run the command again when the controller manager runs")
@@ -147,7 +147,7 @@ func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	assert.Equal(t, "milan: uncordoned\n", progress, "there is no drain to wait for")
 }
 
-// A condition that an earlier drain has left is not taken for the success of this one.
+// A condition of an earlier drain is not mistaken for the success of this one.
 func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
 	vn := virtualNode(t, "liqo-tenant-udine", "udine")
 	node(t, "udine")
@@ -176,7 +176,7 @@ func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
 	assert.Equal(t, "udine: The node is drained\n", progress)
 }
 
-// A real worker that has the name of a virtual node is left alone.
+// A real worker with the name of a virtual node stays unchanged.
 func TestNodesOfOthersAreNotCordoned(t *testing.T) {
 	virtualNode(t, "liqo-tenant-lecce", "lecce")
 	_, _, err := refractctl(t, onCluster("cordon", "virtualnode", "lecce")...)
@@ -192,7 +192,8 @@ func TestNodesOfOthersAreNotCordoned(t *testing.T) {
 		}
 		require.NoError(t, admin(t).Delete(t.Context(), worker))
 	}
-	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lecce", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}}) // by another implementation
+	// Another implementation has created this node.
+	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lecce", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}})
 	_, _, err = refractctl(t, onCluster("cordon", "virtualnode", "lecce")...)
 	require.NoError(t, err)
 	assert.True(t, unschedulable(t, "lecce"))

@@ -23,8 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// awaitExtended returns when the remote namespaces of all namespaces exist, and reports on
-// out how it goes.
+// awaitExtended waits until the remote namespaces of all namespaces exist, and reports the progress on out.
 func awaitExtended(ctx context.Context, c client.Client, out io.Writer, namespaces []string, timeout time.Duration) error {
 	var problems []error
 	for _, namespace := range namespaces {
@@ -35,7 +34,7 @@ func awaitExtended(ctx context.Context, c client.Client, out io.Writer, namespac
 	return errors.Join(problems...)
 }
 
-// attempt does something to each object and returns those where it succeeded.
+// attempt processes each object and returns the successful ones.
 func attempt(names []string, do func(name string) error) ([]string, error) {
 	var done []string
 	var problems []error
@@ -49,8 +48,8 @@ func attempt(names []string, do func(name string) error) ([]string, error) {
 	return done, errors.Join(problems...)
 }
 
-// mustExist keeps a typing error from being taken for a namespace in which
-// there is nothing to do.
+// mustExist returns an error for a namespace that does not exist, so that a typing error is not mistaken for a
+// namespace without anything to do.
 func mustExist(ctx context.Context, c client.Client, namespace string) error {
 	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); err != nil {
 		return fmt.Errorf("getting namespace %s, %w", namespace, err)
@@ -68,8 +67,8 @@ func validTimeout(timeout time.Duration) error {
 // noController is shown while no controller has reconciled an object yet.
 const noController = "waiting for the controller manager of this cluster"
 
-// awaitOne asks look about the object of that kind and name until it says done, and prints what it says whenever that is news. An API
-// server that is unavailable is waited for.
+// awaitOne calls look for the object with that kind and name until it returns true, and prints its state whenever the
+// state changes. It keeps waiting while an API server is unavailable.
 func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout time.Duration, look func(context.Context) (bool, string, error)) error {
 	said := ""
 	err := progress.Poll(ctx, func(ctx context.Context) (bool, error) {
@@ -119,7 +118,7 @@ func extended(ctx context.Context, c client.Client, namespace string) (bool, str
 	return false, progress.Offloading(nso), nil
 }
 
-// places says a strategy in words.
+// places returns a description of a strategy.
 func places(strategy offloading.PodOffloadingStrategyType) string {
 	switch strategy {
 	case offloading.LocalPodOffloadingStrategyType:

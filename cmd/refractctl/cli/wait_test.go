@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A drain takes minutes, in which an API server may be restarted.
+// A drain takes minutes. An API server may be restarted during that time.
 func TestAwaitsAnAPIServer(t *testing.T) {
 	var out strings.Builder
 	away := apierrors.NewServiceUnavailable("etcd is starting")

@@ -13,11 +13,11 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// encodeYAML writes an object in the style of kubectl. kubectl's way over JSON refuses what API servers accept: control characters in
-// strings, and keys of more than 1024 bytes.
+// encodeYAML writes an object in the style of kubectl. kubectl's own encoder converts to JSON first and refuses
+// content that API servers accept: control characters in strings, and keys of more than 1024 bytes.
 func encodeYAML(object map[string]any) ([]byte, error) { return goyaml.Marshal(object) }
 
-// yamlPrinter prints one object after the other, as printers.YAMLPrinter does.
+// yamlPrinter prints a sequence of objects, as printers.YAMLPrinter does.
 type yamlPrinter struct{ isLater bool }
 
 // newYAMLPrinter returns a printer, with managed fields or without.

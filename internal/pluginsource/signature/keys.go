@@ -23,10 +23,10 @@ type Key struct {
 	fingerprint string
 }
 
-// minRSABits is the smallest key of RSA that is still used.
+// minRSABits is the minimum size of an RSA key.
 const minRSABits = 2048
 
-// ParseKey reads a public key in PEM (PUBLIC KEY), as cosign.pub has it.
+// ParseKey parses a public key in PEM (PUBLIC KEY), the format of cosign.pub.
 func ParseKey(text string) (Key, error) {
 	block, rest := pem.Decode([]byte(text))
 	switch {
@@ -66,7 +66,7 @@ func (k Key) verifies(message, signature []byte) bool {
 		if ecdsa.VerifyASN1(public, sum[:], signature) {
 			return true
 		}
-		// cosign 3 uses the hash function of the curve's size.
+		// cosign 3 uses the hash function that matches the size of the curve.
 		sum384, sum512 := sha512.Sum384(message), sha512.Sum512(message)
 		return ecdsa.VerifyASN1(public, sum384[:], signature) || ecdsa.VerifyASN1(public, sum512[:], signature)
 	case ed25519.PublicKey:

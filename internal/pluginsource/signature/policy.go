@@ -20,27 +20,29 @@ type Mode string
 
 // The modes.
 const (
-	// Require refuses it.
+	// Require refuses the module.
 	Require Mode = "Require"
-	// Warn accepts it with a Warning.
+	// Warn accepts the module with a Warning.
 	Warn Mode = "Warn"
-	// Off accepts it, and reads no signatures.
+	// Off accepts the module and reads no signatures.
 	Off Mode = "Off"
 )
 
-// Policy lists the sources that must be signed, and their keys. It belongs to the installation, not to the authors of plugins.
+// Policy lists the sources that must be signed, and their keys. It is set by the administrator of the installation,
+// not by the authors of plugins.
 type Policy struct {
 	// Default is the mode of sources that no prefix matches.
 	Default Mode `json:"default"`
-	// Prefixes of sources. The longest that matches decides.
+	// Prefixes are the policies by prefix. The longest matching prefix applies.
 	Prefixes []Prefix `json:"prefixes,omitempty"`
 }
 
-// Prefix is the policy of the sources with a prefix.
+// Prefix is the policy for the sources with a prefix.
 type Prefix struct {
-	// Prefix is the beginning of a repository, of an https URL, or of configMap/NAME, up to the end of a part of its path.
+	// Prefix is the beginning of a repository, of an https URL, or of configMap/NAME. It ends at the end of a path
+	// segment.
 	Prefix string `json:"prefix"`
-	// Mode of these sources.
+	// Mode is the mode for these sources.
 	Mode Mode `json:"mode"`
 	// Keys are public keys in PEM.
 	Keys []string `json:"keys,omitempty"`
@@ -50,15 +52,15 @@ type Prefix struct {
 
 // Decision is the policy of one source.
 type Decision struct {
-	// Mode of the source.
+	// Mode is the mode for the source.
 	Mode Mode
-	// Keys of the source. A signature by one of them is enough.
+	// Keys are the keys for the source. A signature by one of them is enough.
 	Keys []Key
-	// Prefix that decided; empty if none matches.
+	// Prefix is the prefix that applies, empty if none matches.
 	Prefix string
 }
 
-// Fingerprint identifies the decision. A change of it calls for another verification.
+// Fingerprint identifies the decision. The signature is verified again when it changes.
 func (d Decision) Fingerprint() string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\n", d.Mode)
@@ -71,7 +73,7 @@ func (d Decision) Fingerprint() string {
 // DefaultPolicy warns of unsigned modules, and has no keys.
 func DefaultPolicy() *Policy { return &Policy{Default: Warn} }
 
-// ReadPolicy reads the policy in a YAML file; an empty path is DefaultPolicy.
+// ReadPolicy reads the policy in a YAML file. An empty path returns DefaultPolicy.
 func ReadPolicy(path string) (*Policy, error) {
 	if path == "" {
 		return DefaultPolicy(), nil
@@ -107,7 +109,7 @@ func ParsePolicy(text []byte) (*Policy, error) {
 	return p, nil
 }
 
-// UnmarshalJSON also reads false: in YAML, that is what Off without quotes stands for.
+// UnmarshalJSON also accepts false, because YAML parses an unquoted Off as false.
 func (m *Mode) UnmarshalJSON(text []byte) error {
 	if string(text) == "false" {
 		*m = Off
@@ -144,7 +146,7 @@ func (p *Prefix) parse(field string) error {
 	return nil
 }
 
-// normalizePrefix returns a prefix with its host as in ParseImage: in lower case, without a default port.
+// normalizePrefix returns a prefix with its host in the form of ParseImage: in lower case, without a default port.
 func normalizePrefix(prefix string) string {
 	scheme, rest, isURL := strings.Cut(prefix, "://")
 	if !isURL {
@@ -176,7 +178,7 @@ func (p *Policy) For(source string) Decision {
 	return decision
 }
 
-// matches reports whether the source begins with the prefix, which ends where a part of the path does.
+// matches reports whether the source begins with the prefix and the prefix ends at a path segment.
 func matches(source, prefix string) bool {
 	rest, ok := strings.CutPrefix(source, prefix)
 	return ok && (rest == "" || rest[0] == '/')

@@ -20,13 +20,13 @@ const (
 	bundleTypePrefix    = "application/vnd.dev.sigstore.bundle"
 	inTotoPayloadType   = "application/vnd.in-toto+json"
 	statementType       = "https://in-toto.io/Statement/v1"
-	// signPredicate distinguishes signatures from attestations, which are in the same kind of bundle.
+	// signPredicate distinguishes signatures from attestations, which use the same kind of bundle.
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"
 )
 
 // Result describes the signatures of an image.
 type Result struct {
-	// Signer is the fingerprint of the key that has signed the image; empty if none of the keys has.
+	// Signer is the fingerprint of the key that has signed the image, empty if none of the keys has.
 	Signer string
 	// Signatures is the number of signatures that were found, of any key.
 	Signatures int
@@ -34,7 +34,8 @@ type Result struct {
 	Unreadable string
 }
 
-// Verify looks for a signature of the image, with the digest sha256:<hex>, by one of the keys. An error is one of reading the signatures.
+// Verify looks for a signature of the image, with the digest sha256:<hex>, by one of the keys. It returns an error
+// only if the signatures cannot be read.
 func Verify(digest string, attachments []pluginsource.Attachment, keys []Key) (Result, error) {
 	result := Result{}
 	for _, a := range attachments {
@@ -61,7 +62,7 @@ func Verify(digest string, attachments []pluginsource.Attachment, keys []Key) (R
 
 type verifier func(content []byte, annotations map[string]string, digest string, keys []Key) (signer string, err error)
 
-// verifierOf returns how a layer of the media type is verified, nil if it is no signature.
+// verifierOf returns the verifier for a layer of the media type, or nil if the layer is not a signature.
 func verifierOf(mediaType string) verifier {
 	switch {
 	case mediaType == simpleSigningType:
@@ -109,7 +110,7 @@ func verifySimpleSigning(content []byte, annotations map[string]string, digest s
 	return signer, nil
 }
 
-// bundle is a Sigstore bundle, as far as signatures with keys need it.
+// bundle contains the fields of a Sigstore bundle that are needed to verify signatures with keys.
 type bundle struct {
 	Envelope *struct {
 		Payload     []byte `json:"payload"`

@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// signedRegistry has the images of testdata, which cosign has signed (see hack/cosign), and returns its host.
+// signedRegistry serves the images of testdata, which were signed by cosign (see hack/cosign), and returns its host.
 func signedRegistry(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
@@ -65,7 +65,7 @@ func keyOf(t *testing.T, title string) Key {
 	return key
 }
 
-// The signatures of a real cosign, in both of its layouts, count for the image and the key that they are of, and for no others.
+// The signatures of a real cosign, in both of its layouts, are valid only for their own image and key.
 func TestSignaturesOfCosign(t *testing.T) {
 	host := signedRegistry(t)
 	trusted, other := keyOf(t, "trusted"), keyOf(t, "other")
@@ -95,7 +95,7 @@ func TestSignaturesOfCosign(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, c.signer, result.Signer)
 			assert.Equal(t, c.found, result.Signatures)
-			// The same signatures for another image.
+			// The same signatures are not valid for another image.
 			result, err = Verify("sha256:"+strings.Repeat("0", 64), attachments, c.keys)
 			require.NoError(t, err)
 			assert.Empty(t, result.Signer)

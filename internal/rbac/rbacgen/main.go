@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rbacgen writes the rules of every role into the directory named by its argument, one NAME.yaml each, for the Helm chart.
+// Command rbacgen writes the rules of each role for the Helm chart, into a file NAME.yaml in the directory that its
+// argument names.
 package main
 
 import (

@@ -30,7 +30,7 @@ exec nsenter -t "$pid" --mount --cgroup --uts --ipc --net --pid -- "$@"`
 // startTimeout limits the start of a machine. It is many times the usual time.
 const startTimeout = 2 * time.Minute
 
-// Machine is one of a Network. Its methods are safe for concurrent use.
+// Machine is a machine of a Network. Its methods are safe for concurrent use.
 type Machine struct {
 	name, address, port string
 	dir                 string
@@ -38,7 +38,8 @@ type Machine struct {
 	first               *process.Process
 }
 
-// Add a machine, with a name that is a DNS label, and with an address that ends in host: a number from 2 to 254 that no other machine has.
+// Add adds a machine. Its name is a DNS label. Its address ends in host, a number from 2 to 254 that no other machine
+// has.
 func (n *Network) Add(name string, host int) (*Machine, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -112,7 +113,7 @@ func (m *Machine) await() error {
 	}
 }
 
-// connect the machine to the bridge.
+// connect connects the machine to the bridge.
 func (m *Machine) connect() error {
 	err := m.network.ip(
 		fmt.Sprintf("link add %s type veth peer name wan0 netns %d", m.port, m.first.Pid()),
@@ -127,40 +128,41 @@ func (m *Machine) connect() error {
 	return m.Run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
 }
 
-// Name is its host name.
+// Name returns the host name.
 func (m *Machine) Name() string { return m.name }
 
-// Address is the one that it has in its network.
+// Address returns the address in the network of the machines.
 func (m *Machine) Address() string { return m.address }
 
-// Command is a command line that runs in the machine. It is the child of the process that starts, and in its process group.
+// Command returns a command that runs in the machine. It is a child of the process that starts it, and in its process
+// group.
 func (m *Machine) Command(path string, args ...string) *exec.Cmd {
 	return exec.Command("bash", append([]string{"-c", enterScript, m.dir, fmt.Sprint(m.first.Pid()), path}, args...)...)
 }
 
-// NetworkCommand is a command line that runs on this computer, with the network of the machine.
+// NetworkCommand returns a command that runs on this computer, with the network of the machine.
 func (m *Machine) NetworkCommand(path string, args ...string) *exec.Cmd {
 	return inNetwork(m.first.Pid(), path, args...)
 }
 
-// Run a command in the machine. The error has its output.
+// Run runs a command in the machine. The error contains its output.
 func (m *Machine) Run(path string, args ...string) error { return output(m.Command(path, args...)) }
 
-// Route packets for a range of addresses to another machine.
+// Route routes packets for a range of addresses to another machine.
 func (m *Machine) Route(cidr string, to *Machine) error {
 	return m.ip("route replace " + cidr + " via " + to.address + " dev wan0")
 }
 
-// RouteAny makes a range of addresses known, which rules of the machine send elsewhere: without a route packets of its own processes
-// do not get as far as to a rule.
+// RouteAny adds a route for a range of addresses that rules of the machine redirect. Without a route, packets of its
+// own processes would not reach the rules.
 func (m *Machine) RouteAny(cidr string) error { return m.ip("route replace " + cidr + " dev wan0") }
 
-// Dial an IP address and port from the machine.
+// Dial connects to an IP address and port from the machine.
 func (m *Machine) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return dial(ctx, m.first.Pid(), "tcp4", address)
 }
 
-// Path of a file of the machine, below one of the folders that are its own, on this computer.
+// Path returns the path, on this computer, of a file in one of the machine's own folders.
 func (m *Machine) Path(inside string) string { return filepath.Join(m.dir, "fs", inside) }
 
 func (m *Machine) ip(commands ...string) error { return ipBatch(m.first.Pid(), commands...) }
@@ -187,7 +189,7 @@ func (m *Machine) close() error {
 	return errors.Join(errs...)
 }
 
-// removeCgroup removes a group and those below it, which the last processes may still be leaving.
+// removeCgroup removes a group and its child groups. The last processes may still be leaving them.
 func removeCgroup(path string) error {
 	deadline := time.Now().Add(startTimeout)
 	for {

@@ -22,10 +22,10 @@ import (
 	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
-// patience with what must succeed, and impatience with what must not.
+// patience limits operations that must succeed, impatience the ones that must not.
 const patience, impatience = 2 * time.Minute, 500 * time.Millisecond
 
-// much is many segments.
+// much is an amount of data that takes many segments.
 const much = 200 << 10
 
 func TestMachines(t *testing.T) {

@@ -21,13 +21,13 @@ import (
 // ErrNotHere is returned if this computer cannot create machines. Its text names the missing requirement.
 var ErrNotHere = errors.New("machines cannot be made here")
 
-// Addresses of the network: TEST-NET-2 of RFC 5737, which is otherwise unused.
+// The network uses addresses of TEST-NET-2 (RFC 5737), which are otherwise unused.
 const (
 	prefix = "198.51.100."
-	// ownHost is the host number of the bridge, where Network.Listen serves.
+	// ownHost is the host number of the bridge, which Network.Listen serves on.
 	ownHost, lastHost = 1, 254
-	// bridgeAddress is set because a bridge otherwise takes the lowest address of its ports, which changes when one comes or goes:
-	// machines would send to the former address until their neighbor tables expire.
+	// bridgeAddress is set because a bridge otherwise takes the lowest address of its ports, which changes when a port
+	// is added or removed: machines would send to the former address until their neighbor tables expire.
 	bridgeAddress = "02:00:c6:33:64:01"
 )
 
@@ -35,7 +35,7 @@ const (
 type Network struct {
 	dir      string
 	launcher *process.Launcher
-	holder   *process.Process // of the namespace of the bridge
+	holder   *process.Process // process that holds the namespace of the bridge
 
 	mu       sync.Mutex
 	machines []*Machine
@@ -43,7 +43,7 @@ type Network struct {
 	closed   bool
 }
 
-// Check returns an ErrNotHere if something is missing.
+// Check returns ErrNotHere if a requirement is missing.
 func Check() error {
 	var missing []string
 	if os.Getuid() != 0 {
@@ -60,7 +60,7 @@ func Check() error {
 	return nil
 }
 
-// NewNetwork returns a network without machines. Close it.
+// NewNetwork returns a network without machines. The caller must close it.
 func NewNetwork() (_ *Network, err error) {
 	if err := Check(); err != nil {
 		return nil, err
@@ -93,10 +93,10 @@ func NewNetwork() (_ *Network, err error) {
 	)
 }
 
-// Address is the one that Listen serves on.
+// Address returns the address that Listen serves on.
 func (n *Network) Address() string { return fmt.Sprintf("%s%d", prefix, ownHost) }
 
-// Listen on a port of Address, for all machines.
+// Listen listens on a port of Address, for all machines.
 func (n *Network) Listen(port int) (listener net.Listener, err error) {
 	err = within(n.holder.Pid(), func() error {
 		listener, err = net.Listen("tcp4", fmt.Sprintf("%s:%d", n.Address(), port))
@@ -105,17 +105,18 @@ func (n *Network) Listen(port int) (listener net.Listener, err error) {
 	return listener, err
 }
 
-// Cut the line of a machine: packets in both directions are lost, without an error to either side.
+// Cut cuts the line of a machine: packets in both directions are lost, without an error on either side.
 func (n *Network) Cut(m *Machine) error { return n.ip("link set " + m.port + " down") }
 
-// Mend the line of a machine that was cut or slowed.
+// Mend restores the line of a machine that was cut or slowed.
 func (n *Network) Mend(m *Machine) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return errors.Join(n.straighten(m), n.ip("link set "+m.port+" up"))
 }
 
-// Slow the line of a machine: each packet takes delay longer, in either direction, and is lost with a probability of loss, from 0 to 1.
+// Slow slows the line of a machine: each packet is delayed, in either direction, and is lost with a probability of
+// loss, from 0 to 1.
 func (n *Network) Slow(m *Machine, delay time.Duration, loss float64) (err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,7 +133,7 @@ func (n *Network) Slow(m *Machine, delay time.Duration, loss float64) (err error
 	return nil
 }
 
-// straighten the line of a machine that was slowed.
+// straighten restores the line of a machine that was slowed.
 func (n *Network) straighten(m *Machine) error {
 	d := n.detours[m]
 	if d == nil {
@@ -142,7 +143,7 @@ func (n *Network) straighten(m *Machine) error {
 	return n.endDetour(d)
 }
 
-// Close ends all machines. The second call does nothing.
+// Close stops all machines. The second call does nothing.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,7 +173,7 @@ func (n *Network) Close() error {
 // ip runs commands of ip(8) in the namespace of the bridge.
 func (n *Network) ip(commands ...string) error { return ipBatch(n.holder.Pid(), commands...) }
 
-// ipBatch runs commands of ip(8), without the word itself, in the network namespace of a process.
+// ipBatch runs commands of ip(8), without the word "ip", in the network namespace of a process.
 func ipBatch(pid int, commands ...string) error {
 	cmd := inNetwork(pid, "ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
@@ -186,12 +187,13 @@ func output(cmd *exec.Cmd) error {
 	return nil
 }
 
-// inNetwork is a command line in the network namespace of a process. The command is the process that starts, without one between.
+// inNetwork returns a command line in the network namespace of a process. It runs without an intermediate process.
 func inNetwork(pid int, path string, args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", pid), "--", path}, args...)...)
 }
 
-// dial from the network namespace of a process to an address, not a name: a resolver would run elsewhere.
+// dial connects from the network namespace of a process to an address. The address must not be a name, because the
+// resolver would run in another namespace.
 func dial(ctx context.Context, pid int, network, address string) (conn net.Conn, err error) {
 	err = within(pid, func() error {
 		conn, err = new(net.Dialer).DialContext(ctx, network, address)

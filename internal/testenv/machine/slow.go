@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// detour is a slowed line: the port of a machine is taken off the bridge, and this process carries its frames there. netem would do the
-// same, but not every kernel has it.
+// detour is a slowed line: the port of a machine is taken off the bridge, and this process forwards its frames. netem
+// has the same effect, but not every kernel supports it.
 type detour struct {
 	machine *Machine
 	near    *os.File // at the port of the machine
@@ -24,13 +24,14 @@ type detour struct {
 }
 
 const (
-	// frameSize is the largest that a socket returns: segments are cut and sums are computed behind it.
+	// frameSize is the largest frame that a socket returns, because segmentation and checksums happen after it.
 	frameSize = 64<<10 + vnetHeader
 	// vnetHeader is the length of the header that the kernel prepends to a frame (virtio_net_hdr).
 	vnetHeader = 10
-	// framesWaiting is how many frames are on the way in each direction. More are lost, as on any line.
+	// framesWaiting is the maximum number of frames on the way in each direction. Further frames are lost, as on any
+	// line.
 	framesWaiting = 1 << 12
-	// withoutARP: the detour answers for no address of its own.
+	// withoutARP prevents the detour from answering for an address of its own.
 	withoutARP = "8"
 )
 
@@ -38,7 +39,7 @@ func (m *Machine) detourNames() (near, far string) {
 	return "near" + m.port[len("port"):], "far" + m.port[len("port"):]
 }
 
-// startDetour of a machine.
+// startDetour slows the line of a machine.
 func (n *Network) startDetour(m *Machine, delay time.Duration, loss float64) (_ *detour, err error) {
 	near, far := m.detourNames()
 	d := &detour{machine: m}
@@ -76,7 +77,7 @@ func (n *Network) endDetour(d *detour) error {
 	var errs []error
 	for _, socket := range []*os.File{d.near, d.far} {
 		if socket != nil {
-			errs = append(errs, socket.Close()) // ends what reads it
+			errs = append(errs, socket.Close()) // ends the goroutine that reads it
 		}
 	}
 	near, _ := d.machine.detourNames()
@@ -109,14 +110,14 @@ func (n *Network) frames(name string) (socket *os.File, err error) {
 	return socket, err
 }
 
-// anyProtocol is ETH_P_ALL in the order of the network.
+// anyProtocol returns ETH_P_ALL in network byte order.
 func anyProtocol() uint16 {
 	var bytes [2]byte
 	binary.BigEndian.PutUint16(bytes[:], unix.ETH_P_ALL)
 	return binary.NativeEndian.Uint16(bytes[:])
 }
 
-// carry frames until from is closed.
+// carry forwards frames until from is closed.
 func carry(to, from *os.File, delay time.Duration, loss float64) {
 	type frame struct {
 		content []byte
@@ -127,7 +128,7 @@ func carry(to, from *os.File, delay time.Duration, loss float64) {
 	go func() {
 		for f := range waiting {
 			time.Sleep(time.Until(f.due))
-			_, _ = to.Write(f.content) // or it is lost
+			_, _ = to.Write(f.content) // a failed write loses the frame
 		}
 	}()
 	buffer := make([]byte, frameSize)

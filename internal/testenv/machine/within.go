@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// within calls f in the network namespace of a process. Sockets that f creates belong to that namespace, in any later use.
+// within calls f in the network namespace of a process. Sockets that f creates stay in that namespace.
 func within(pid int, f func() error) error {
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -20,7 +20,7 @@ func within(pid int, f func() error) error {
 	defer func() { _ = namespace.Close() }()
 	result := make(chan error, 1)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, so no other goroutine runs in the namespace.
+		// The thread is never unlocked. It ends with the goroutine, so no other goroutine runs in the namespace.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 			result <- os.NewSyscallError("setns", err)

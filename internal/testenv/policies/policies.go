@@ -30,7 +30,7 @@ const ReleaseName = "refract"
 // ManagerAccount is the name of the controller manager's ServiceAccount in the namespace of the release.
 const ManagerAccount = ReleaseName + "-controller-manager"
 
-// ManagerUser returns the user name of the controller manager of a release in that namespace.
+// ManagerUser returns the user name of the controller manager of a release in the given namespace.
 func ManagerUser(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + ManagerAccount
 }
@@ -40,16 +40,17 @@ const inForceTimeout = time.Minute
 
 // Options are the settings of the policies.
 type Options struct {
-	// Namespace of the release.
+	// Namespace is the namespace of the release.
 	Namespace string
-	// ClusterID is the id of the cluster.
+	// ClusterID is the ID of the cluster.
 	ClusterID string
 	// ExemptAdministrators excludes system:masters, so that the administrator of a test can create objects that the
 	// policies deny to consumers.
 	ExemptAdministrators bool
 }
 
-// Install creates every policy of the chart, with all optional parts enabled, and waits until the API server enforces them.
+// Install creates every policy of the chart, with all optional parts enabled, and waits until the API server enforces
+// them.
 func Install(ctx context.Context, config *rest.Config, options Options) error {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -22,7 +22,7 @@ func health(args []string) error {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status")
 		if r.URL.Path != "/grpc.health.v1.Health/Check" {
-			w.Header().Set("Grpc-Status", "12") // there is no such method
+			w.Header().Set("Grpc-Status", "12") // the method does not exist
 			return
 		}
 		_, _ = w.Write([]byte(serving))

@@ -1,12 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Workload is what runs in pods of the real test nodes:
+// Workload runs in pods of the real test nodes:
 //
 //	workload pause                               hold the namespaces of a pod
-//	workload serve [--backend=URL] [ADDR]        answer HTTP requests, by default on :8080, with who answers, and what the backend answers
+//	workload serve [--backend=URL] [ADDR]        answer HTTP requests, by default on :8080, with the name of the
+//	                                             pod, and the answer of the backend
 //	workload health [ADDR]                       answer gRPC health checks, by default on :9090
-//	workload get [--token=FILE] [--times=N] URL  print what a URL answers, to whom the token names
+//	workload get [--token=FILE] [--times=N] URL  print the answer of a URL, with a bearer token from the file
 package main
 
 import (
@@ -23,7 +24,8 @@ import (
 	"time"
 )
 
-// client of the backend, and of get. Each request makes a connection: which pod answers is the choice of the Service.
+// client is the HTTP client for the backend, and for get. Each request uses a new connection, so that the Service
+// chooses the pod.
 var client = http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func main() {
@@ -50,7 +52,8 @@ func main() {
 	}
 }
 
-// pause until SIGTERM or SIGINT. Orphans of the pod are its children, if the pod shares a PID namespace.
+// pause waits for SIGTERM or SIGINT. It reaps orphans of the pod, which are its children if the pod shares a PID
+// namespace.
 func pause() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)

@@ -24,12 +24,12 @@ type Attack struct {
 	// Tenant is true if the object is for the tenant namespace of the consumer. Other objects are for a remote
 	// namespace.
 	Tenant bool
-	// Refusal is part of the provider's answer.
+	// Refusal is part of the provider's response.
 	Refusal  string
 	manifest string
 }
 
-// Object returns the object of the consumer with that cluster ID, in a namespace of the provider.
+// Object returns the object for the consumer with the given cluster ID, in a namespace of the provider.
 func (a *Attack) Object(consumer, namespace string) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(a.manifest, "CONSUMER", consumer)), &object.Object); err != nil {
@@ -71,11 +71,11 @@ func inTenant(a Attack) Attack {
 	return a
 }
 
-// attackName is the name of most objects. Others attack the object of their name.
+// attackName is the name of most objects. The name of the others is part of the attack.
 const attackName = "attack"
 
-// Change returns a merge patch that turns an existing object into the object of the attack. ok is false for an attack that depends on the name of its
-// object.
+// Change returns a merge patch that turns an existing object into the object of the attack. ok is false for an attack
+// that depends on the name of its object.
 func (a *Attack) Change(consumer string) (patch []byte, ok bool, err error) {
 	object, err := a.Object(consumer, "")
 	if err != nil || a.Tenant || object.GetName() != attackName {
@@ -91,11 +91,11 @@ func (a *Attack) Change(consumer string) (patch []byte, ok bool, err error) {
 	return patch, true, nil
 }
 
-// Removal is an object in the namespaces of a consumer that it must not delete.
+// Removal is an object in the namespaces of a consumer that the consumer must not delete.
 type Removal struct {
 	Resource schema.GroupVersionResource
 	Name     string
-	Refusal  string // part of the provider's answer
+	Refusal  string // part of the provider's response
 }
 
 // RemovalsByConsumer returns the objects that the provider creates in the namespaces of a consumer.

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// watchdogScript waits for the end of its input, which is when our process is gone however it died, then kills the process
-// groups it was given, and removes the cgroups it was given and the state folder ($1).
+// watchdogScript waits for the end of its input, which is closed when our process has ended in any way. It then kills
+// the given process groups, and removes the given cgroups and the state folder ($1).
 const watchdogScript = `groups= cgroups=
 while read -r kind value; do
 	case $kind in
@@ -32,18 +32,18 @@ for cgroup in $cgroups; do # its processes end in their own time
 done
 rm -rf "$1"`
 
-// Launcher starts processes that do not outlive this one. Two mechanisms ensure it. The kernel kills each process when
-// its parent thread ends (Pdeathsig). Therefore all are started from one thread, which is kept while the launcher is
-// open, because the runtime may end other threads at any time. A watchdog process also kills their process groups, so
-// that their children end, too. Safe for concurrent use.
+// Launcher starts processes that do not outlive this one. Two mechanisms ensure it. The kernel kills each process
+// when its parent thread ends (Pdeathsig). Therefore all are started from one thread, which is kept while the
+// launcher is open, because the runtime may end other threads at any time. A watchdog process also kills their
+// process groups, so that their children end, too. It is safe for concurrent use.
 type Launcher struct {
 	requests chan request
 	watchdog *exec.Cmd
-	// registry is written to by the locked thread alone until Close.
+	// registry is written only by the locked thread until Close.
 	registry io.WriteCloser
 }
 
-// request to the thread: a command to start, or a cgroup to remember.
+// request is a request to the thread: a command to start, or a cgroup to record.
 type request struct {
 	cmd    *exec.Cmd
 	cgroup string
@@ -56,7 +56,7 @@ func NewLauncher(dir string) (*Launcher, error) {
 		requests: make(chan request),
 		watchdog: exec.Command("/bin/sh", "-c", watchdogScript, "refract-watchdog", dir),
 	}
-	// A session of its own: a signal to our terminal's or process group does not reach it.
+	// The watchdog has a session of its own, so that a signal to our terminal or process group does not reach it.
 	l.watchdog.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	l.watchdog.Dir = "/"
 	var err error
@@ -70,7 +70,8 @@ func NewLauncher(dir string) (*Launcher, error) {
 	return l, nil
 }
 
-// serve never unlocks its thread, which therefore ends with it: by then all processes have been stopped.
+// serve starts processes on its thread. The thread is never unlocked, so it ends with serve. All processes have been
+// stopped by then.
 func (l *Launcher) serve() {
 	runtime.LockOSThread()
 	for r := range l.requests {
@@ -99,10 +100,10 @@ func (l *Launcher) launch(cmd *exec.Cmd) error {
 	return nil
 }
 
-// start the command in a process group of its own.
+// start starts the command in a process group of its own.
 func (l *Launcher) start(cmd *exec.Cmd) error { return l.ask(request{cmd: cmd}) }
 
-// RemoveCgroup remembers a cgroup, which the watchdog removes if this process is killed.
+// RemoveCgroup records a cgroup. The watchdog removes it if this process is killed.
 func (l *Launcher) RemoveCgroup(path string) error { return l.ask(request{cgroup: path}) }
 
 func (l *Launcher) ask(r request) error {
@@ -111,8 +112,8 @@ func (l *Launcher) ask(r request) error {
 	return <-r.result
 }
 
-// Close ends the thread and the watchdog, which leaves the state folder alone then. All processes must have been stopped,
-// and nothing may be started any more.
+// Close ends the thread and the watchdog. The watchdog then does not remove the state folder. All processes must have
+// been stopped, and no process may be started any more.
 func (l *Launcher) Close() {
 	close(l.requests)
 	_, _ = fmt.Fprintln(l.registry, "done")

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// tailLines of a component's log are quoted in errors: enough for a fatal message and what led to it.
+// tailLines is the number of lines of a component's log that errors quote: enough for a fatal message and its cause.
 const tailLines = 8
 
 // Process is a running component of a cluster. Its methods are safe for concurrent use.
@@ -26,7 +26,7 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// Start runs a command in dir with its output in a log file there, which later runs append to.
+// Start runs a command in dir with its output in a log file there. Later runs append to the file.
 func Start(l *Launcher, dir, name string, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Name: name, Log: filepath.Join(dir, "log", name+".log"), Ended: make(chan struct{}), cmd: cmd}
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -39,13 +39,13 @@ func Start(l *Launcher, dir, name string, cmd *exec.Cmd) (*Process, error) {
 		return nil, fmt.Errorf("starting %s, %w", name, err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // how it ended is in its log and in ProcessState
+		_ = p.cmd.Wait() // its result is in its log and in ProcessState
 		close(p.Ended)
 	}()
 	return p, nil
 }
 
-// Pid is the process id.
+// Pid returns the process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Terminate sends SIGTERM to the process.
@@ -54,8 +54,8 @@ func (p *Process) Terminate() error { return p.cmd.Process.Signal(syscall.SIGTER
 // Succeeded reports whether the process has ended with exit code 0.
 func (p *Process) Succeeded() bool { return p.cmd.ProcessState.Success() }
 
-// Kill kills the process and its children, and returns when it is gone. No data is lost: all state is in etcd's folder,
-// which is removed or, if only the API server is restarted, used by a running etcd.
+// Kill kills the process and its children, and returns when it is gone. No data is lost: all state is in etcd's
+// folder, which is removed or, if only the API server is restarted, used by a running etcd.
 func (p *Process) Kill() {
 	if !p.HasEnded() {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
@@ -78,7 +78,7 @@ func (p *Process) Failure() error {
 	return fmt.Errorf("%s ended (%s), its log ends:\n%s", p.Name, p.cmd.ProcessState, p.Tail())
 }
 
-// Tail is the end of its log.
+// Tail returns the end of the log.
 func (p *Process) Tail() string {
 	content, err := os.ReadFile(p.Log)
 	if err != nil {
