@@ -18,8 +18,8 @@ import (
 // answerTimeout limits how long a provider may take to answer: from the user's computer it is often out of reach.
 const answerTimeout = 5 * time.Second
 
-// connect returns a client for the provider with the credentials of its virtual kubelets, nil if they cannot be read or used.
-func (p *provider) connect(ctx context.Context, c client.Client) client.Client {
+// newClient returns a client for the provider with the credentials of its virtual kubelets, nil if they cannot be read or used.
+func (p *provider) newClient(ctx context.Context, c client.Client) client.Client {
 	for i := range p.nodes {
 		if p.nodes[i].Spec.KubeconfigSecretRef == nil {
 			continue
@@ -40,9 +40,9 @@ func (p *provider) connect(ctx context.Context, c client.Client) client.Client {
 	return nil
 }
 
-// denies reports whether the provider says that this cluster may not create objects of the kind. What it does not answer is not known to be denied: virtual
+// deniesKind reports whether the provider says that this cluster may not create objects of the kind. What it does not answer is not known to be denied: virtual
 // kubelets report that in Events.
-func (p *provider) denies(ctx context.Context, k kind) bool {
+func (p *provider) deniesKind(ctx context.Context, k kind) bool {
 	if p.client == nil {
 		return false
 	}

@@ -21,9 +21,9 @@ import (
 // policyKind is the kind as plugins name it.
 const policyKind = "NetworkPolicy." + networkingv1.GroupName
 
-// untranslated returns what the default plugin warns of, and the policies that do not cross because of an annotation. How a network remaps addresses is
+// untranslatedPolicies returns what the default plugin warns of, and the policies that do not cross because of an annotation. How a network remaps addresses is
 // known to virtual kubelets alone.
-func (p *provider) untranslated(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string, err error) {
+func (p *provider) untranslatedPolicies(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string, err error) {
 	h, err := host.New(ctx, host.NewConfig())
 	if err != nil {
 		return nil, fmt.Errorf("starting the plugin host, %w", err)
@@ -38,7 +38,7 @@ func (p *provider) untranslated(ctx context.Context, namespace string, policies 
 	if err != nil {
 		return nil, fmt.Errorf("running plugin %s, %w", name, err)
 	}
-	root := p.context(namespace)
+	root := p.pluginContext(namespace)
 	for i := range policies {
 		subject := fmt.Sprintf("cluster %s: NetworkPolicy %s/%s", p.id, namespace, policies[i].Name)
 		if value, skipped := policies[i].Annotations[wire.SkipReflectionAnnotation]; skipped && !strings.EqualFold(value, "false") {
@@ -64,8 +64,8 @@ func (p *provider) untranslated(ctx context.Context, namespace string, policies 
 	return gaps, nil
 }
 
-// context returns what the plugin sees of the two clusters.
-func (p *provider) context(namespace string) map[string]any {
+// pluginContext returns what the plugin sees of the two clusters.
+func (p *provider) pluginContext(namespace string) map[string]any {
 	namespaces := map[string]any{}
 	for local, remote := range p.namespaces {
 		namespaces[local] = remote

@@ -31,8 +31,8 @@ const (
 	managedBy      = "refractctl-liqo"
 )
 
-// rights are the roles and bindings of one virtual kubelet, with a prefix.
-func rights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
+// kubeletRights are the roles and bindings of one virtual kubelet, with a prefix.
+func kubeletRights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	secret := ""
 	if vn.Spec.KubeconfigSecretRef != nil {
 		secret = vn.Spec.KubeconfigSecretRef.Name
@@ -45,9 +45,9 @@ func rights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	return objects
 }
 
-// lacks asks the API server which rights a virtual kubelet has not.
-func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missing []string, err error) {
-	for _, object := range rights(vn, rolePrefix) {
+// missingRights asks the API server which rights a virtual kubelet has not.
+func (o *Options) missingRights(ctx context.Context, vn *offloading.VirtualNode) (missing []string, err error) {
+	for _, object := range kubeletRights(vn, rolePrefix) {
 		var rules []rbacv1.PolicyRule
 		switch role := object.(type) {
 		case *rbacv1.ClusterRole:
@@ -73,11 +73,11 @@ func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missin
 	return missing, nil
 }
 
-// withdraw deletes the rights that were granted to a virtual kubelet, also by earlier versions; those that all share go with the last one.
-func (o *Options) withdraw(ctx context.Context, vn *offloading.VirtualNode, last bool) error {
+// withdrawRights deletes the rights that were granted to a virtual kubelet, also by earlier versions; those that all share go with the last one.
+func (o *Options) withdrawRights(ctx context.Context, vn *offloading.VirtualNode, last bool) error {
 	for _, prefix := range []string{rolePrefix, formerRolePrefix} {
 		shared := []string{rbac.VirtualKubeletLocal().Named(prefix), rbac.VirtualKubeletExtended().Named(prefix)}
-		for _, object := range slices.Backward(rights(vn, prefix)) {
+		for _, object := range slices.Backward(kubeletRights(vn, prefix)) {
 			isShared := slices.Contains(shared, object.GetName())
 			if isShared && !last {
 				continue

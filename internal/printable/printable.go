@@ -115,7 +115,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := append(w.rest, text...)
-	complete := len(all) - incomplete(all)
+	complete := len(all) - incompleteBytes(all)
 	if _, err := io.WriteString(w.out, Text(string(all[:complete]))); err != nil {
 		return 0, err
 	}
@@ -123,8 +123,8 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// incomplete returns how many bytes at the end are the beginning of a character.
-func incomplete(text []byte) int {
+// incompleteBytes returns how many bytes at the end are the beginning of a character.
+func incompleteBytes(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {
 			if utf8.FullRune(tail) {
