@@ -303,7 +303,7 @@ func isAdopted(template *offloading.VkOptionsTemplate) bool {
 		(!known || adopted == template.Spec.ContainerImage) // earlier versions have not noted it
 }
 
-// adoptedUIDs returns the virtual nodes that are.
+// adoptedUIDs returns the UIDs of the adopted virtual nodes.
 func (o *Options) adoptedUIDs(ctx context.Context) (uids []types.UID, err error) {
 	all := &offloading.VirtualNodeList{}
 	if err := o.Client.List(ctx, all); err != nil {
@@ -331,7 +331,7 @@ func (o *Options) takeBack(ctx context.Context, vn *offloading.VirtualNode) erro
 // takeBackPatience is how long revoking permissions after a failure may take.
 const takeBackPatience = 30 * time.Second
 
-// selectedNodes returns the virtual nodes that are meant.
+// selectedNodes returns the virtual nodes that the options select.
 func (o *Options) selectedNodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 	all := &offloading.VirtualNodeList{}
 	if err := o.Client.List(ctx, all); err != nil {
@@ -390,7 +390,7 @@ func containerOf(vn *offloading.VirtualNode) *corev1.Container {
 	return nil
 }
 
-// replaceImage the image in a VirtualNode. All other fields stay as written, including those unknown to this program. With the former
+// replaceImage replaces the image in a VirtualNode. All other fields stay as written, including those unknown to this program. With the former
 // image it is as it was.
 func (o *Options) replaceImage(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKeyFromObject(vn)
@@ -447,7 +447,7 @@ func (o *Options) replaceImage(ctx context.Context, vn *offloading.VirtualNode, 
 	return nil
 }
 
-// awaitImage that the Deployment of a virtual kubelet runs the image, and its node is ready.
+// awaitImage waits until the Deployment of a virtual kubelet runs the image, and its node is ready.
 func (o *Options) awaitImage(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: "vk-" + vn.Name}
 	return progress.Await(ctx, o.Progress, "virtual node "+vn.Name, func(ctx context.Context) (string, error) {
@@ -489,7 +489,7 @@ func (o *Options) awaitImage(ctx context.Context, vn *offloading.VirtualNode, im
 	})
 }
 
-// missingParts says what is missing until the node is that of a pod with the image: the former one keeps its lease, and the address of the node, for
+// missingParts returns what is missing until the node is that of a pod with the image: the former one keeps its lease, and the address of the node, for
 // some seconds after it has ended.
 func (o *Options) missingParts(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node, deployment *appsv1.Deployment, image string) (missing string, err error) {
 	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {

@@ -31,7 +31,7 @@ const (
 	managedBy      = "refractctl-liqo"
 )
 
-// kubeletRights are the roles and bindings of one virtual kubelet, with a prefix.
+// kubeletRights returns the roles and bindings of one virtual kubelet, with a prefix.
 func kubeletRights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	secret := ""
 	if vn.Spec.KubeconfigSecretRef != nil {
@@ -45,7 +45,7 @@ func kubeletRights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	return objects
 }
 
-// missingRights asks the API server which rights a virtual kubelet has not.
+// missingRights returns the rights that a virtual kubelet lacks, according to the API server.
 func (o *Options) missingRights(ctx context.Context, vn *offloading.VirtualNode) (missing []string, err error) {
 	for _, object := range kubeletRights(vn, rolePrefix) {
 		var rules []rbacv1.PolicyRule

@@ -135,7 +135,7 @@ func (s *side) mayNotDiscover() error {
 	return s.forbiddenFault("find out which resources there are", role)
 }
 
-// checkReflectable reports whether objects of the resource can be reflected at all.
+// checkReflectable returns an error if objects of the resource cannot be reflected at all.
 func (r *served) checkReflectable(s *side, verbs []string) error {
 	if !r.namespaced {
 		return notReflectable("%s are cluster-scoped in %s, and only namespaced resources can be reflected", r.resource, s)
