@@ -175,9 +175,9 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// validate returns everything that is wrong at once; each error names its flag
+// validateOptions returns everything that is wrong at once; each error names its flag
 // and the remedy.
-func (o *options) validate() error {
+func (o *options) validateOptions() error {
 	return errors.Join(o.validateID(), o.validateClient(), o.validateWork(), o.validateTenancy(), o.logs.Validate())
 }
 
@@ -202,8 +202,8 @@ func (o *options) validateClient() error {
 	return errors.Join(faults...)
 }
 
-// acceptance returns the labels that providers may offer.
-func (o *options) acceptance() (negotiation.Acceptance, error) {
+// labelAcceptance returns the labels that providers may offer.
+func (o *options) labelAcceptance() (negotiation.Acceptance, error) {
 	accepted, err := negotiation.ParseAcceptance(o.acceptedLabels)
 	if err != nil {
 		return nil, fmt.Errorf("--accepted-offer-labels: %w", err)
@@ -236,7 +236,7 @@ func (o *options) validateWork() error {
 	if _, err := o.defaultTemplate(); err != nil {
 		faults = append(faults, err)
 	}
-	if _, err := o.acceptance(); err != nil {
+	if _, err := o.labelAcceptance(); err != nil {
 		faults = append(faults, err)
 	}
 	if o.drainTimeout < 0 {
@@ -267,18 +267,18 @@ func (o *options) validateTenancy() error {
 	if err != nil {
 		return fmt.Errorf("--tenant-%w", err)
 	}
-	settings := o.tenancy(limits)
+	settings := o.tenancyOptions(limits)
 	if err := settings.Validate(); err != nil {
 		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of: %w", err)
 	}
-	_, err = o.quotas()
-	_, countErr := o.counts()
+	_, err = o.quotaOptions()
+	_, countErr := o.countLimits()
 	if o.defaultObjectCount < 0 {
 		countErr = errors.Join(countErr, fmt.Errorf("--tenant-default-object-count is %d: use a number of objects, or 0 for no limit", o.defaultObjectCount))
 	}
 	_, ownErr := o.ownRanges()
 	_, rangeErr := o.rangesOf()
-	_, authenticationErr := o.authentication.options()
+	_, authenticationErr := o.authentication.authenticationConfig()
 	_, limitRangeErr := o.limitRangeOfTenants()
 	return errors.Join(limitRangeErr, err, countErr, ownErr, rangeErr, authenticationErr)
 }
@@ -295,8 +295,8 @@ func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 	return name, nil
 }
 
-// quotas returns how Quotas are enforced. The degree may be written in any case: Liqo's own default is not as its CRD wants it.
-func (o *options) quotas() (quota.Options, error) {
+// quotaOptions returns how Quotas are enforced. The degree may be written in any case: Liqo's own default is not as its CRD wants it.
+func (o *options) quotaOptions() (quota.Options, error) {
 	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
 		if strings.EqualFold(o.limits, string(known)) {
 			return quota.Options{Off: !o.enforceQuotas, Limits: known, Required: o.sliceQuotas, OfTenants: o.authentication.enabled}, nil
@@ -316,8 +316,8 @@ func defaultObjectCounts() map[string]string {
 	}
 }
 
-// counts returns how many objects of each kind consumers may have in a namespace.
-func (o *options) counts() (corev1.ResourceList, error) {
+// countLimits returns how many objects of each kind consumers may have in a namespace.
+func (o *options) countLimits() (corev1.ResourceList, error) {
 	counts := corev1.ResourceList{}
 	for name, text := range o.objectCounts {
 		count, err := resource.ParseQuantity(text)
@@ -351,15 +351,15 @@ func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 	return all, nil
 }
 
-// plugins returns how the modules of ReflectionPlugins are fetched.
-func (o *options) plugins() plugin.Options {
+// pluginOptions returns how the modules of ReflectionPlugins are fetched.
+func (o *options) pluginOptions() plugin.Options {
 	return plugin.Options{
 		Enabled: o.declaredPlugins, TrustPolicy: o.pluginTrustPolicy, Sources: pluginsource.Options{InsecureRegistries: o.insecureRegistries},
 	}
 }
 
-// tenancy returns what this cluster allows its consumers.
-func (o *options) tenancy(limits tenantlimits.Limits) tenancy.Options {
+// tenancyOptions returns what this cluster allows its consumers.
+func (o *options) tenancyOptions(limits tenantlimits.Limits) tenancy.Options {
 	patterns := map[string]string{}
 	for _, text := range o.namePatterns {
 		id, pattern, _ := strings.Cut(text, "=")
@@ -392,8 +392,8 @@ func (o *options) limitsOfTenants() (tenantlimits.Limits, error) {
 	return tenantlimits.New(values)
 }
 
-// webhooks returns the settings of the webhooks, nil when none is served.
-func (o *options) webhooks() *controllers.WebhookOptions {
+// webhookOptions returns the settings of the webhooks, nil when none is served.
+func (o *options) webhookOptions() *controllers.WebhookOptions {
 	if !o.webhook {
 		return nil
 	}

@@ -34,9 +34,9 @@ import (
 // restartDelay between two terms, for what ends with the first.
 const restartDelay = 2 * time.Second
 
-// run returns when ctx ends and everything has been shut down. A lease that is lost, because the API server was away for
+// runManager returns when ctx ends and everything has been shut down. A lease that is lost, because the API server was away for
 // longer than it lasts, does not end the process: a container that exits is restarted with an increasing back-off.
-func run(ctx context.Context, o *options) error {
+func runManager(ctx context.Context, o *options) error {
 	config, err := o.restConfig()
 	if err != nil {
 		return err
@@ -45,10 +45,10 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	defer lease.close()
+	defer lease.closeBroadcaster()
 	led := false
 	for {
-		err := serve(ctx, o, config, lease)
+		err := serveWithLease(ctx, o, config, lease)
 		lost := err != nil && strings.Contains(err.Error(), leaseLost)
 		led = led || lost
 		if ctx.Err() != nil || !led || !lost && !cmdutil.FromAPIServer(err) {
@@ -66,8 +66,8 @@ func run(ctx context.Context, o *options) error {
 // leaseLost is the text of a manager's error after it lost its lease; the error has no type.
 const leaseLost = "leader election lost"
 
-// serve until ctx ends or the lease is lost.
-func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) error {
+// serveWithLease serves until ctx ends or the lease is lost.
+func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease *lease) error {
 	mgr, err := newManager(o, config, lease)
 	if err != nil {
 		return err
@@ -97,19 +97,19 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
-	quotas, err := o.quotas()
+	quotas, err := o.quotaOptions()
 	if err != nil {
 		return err
 	}
-	acceptedLabels, err := o.acceptance()
+	acceptedLabels, err := o.labelAcceptance()
 	if err != nil {
 		return err
 	}
-	counts, err := o.counts()
+	counts, err := o.countLimits()
 	if err != nil {
 		return err
 	}
-	admission, err := o.authentication.options()
+	admission, err := o.authentication.authenticationConfig()
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
-		Plugins:                    o.plugins(),
+		Plugins:                    o.pluginOptions(),
 		NamespaceWorkers:           o.spaceWorkers,
 		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,
@@ -138,13 +138,13 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,
 		RangesOf:                   rangesOf,
-		Tenancy:                    o.tenancy(limits),
+		Tenancy:                    o.tenancyOptions(limits),
 		LimitRange:                 limitRange,
 		Quotas:                     quotas,
 		Installation:               o.liqoNamespace,
 		Clock:                      clock.RealClock{},
 		Registerer:                 registrations,
-		Webhooks:                   o.webhooks(),
+		Webhooks:                   o.webhookOptions(),
 	})
 	if err != nil {
 		return cmdutil.Explain(err)
