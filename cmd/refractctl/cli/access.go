@@ -60,20 +60,20 @@ func (a *clusterAccess) addFlags(command *cobra.Command) {
 	completeFlagBy(command, "namespace", a.completeNamespaces)
 }
 
-// namespace is that of --namespace, "" when it is not given.
-func (a *clusterAccess) namespace() string { return *a.flags.Namespace }
+// namespaceFlag returns the value of --namespace, empty if it is not set.
+func (a *clusterAccess) namespaceFlag() string { return *a.flags.Namespace }
 
-// named are the namespaces of the arguments, or that of --namespace when there are none, and no selector.
-func (a *clusterAccess) named(names []string, selector string) []string {
-	if namespace := a.namespace(); namespace != "" && selector == "" && len(names) == 0 {
+// namedNamespaces returns the arguments or, without arguments and selector, the namespace of --namespace.
+func (a *clusterAccess) namedNamespaces(names []string, selector string) []string {
+	if namespace := a.namespaceFlag(); namespace != "" && selector == "" && len(names) == 0 {
 		return []string{namespace}
 	}
 	return names
 }
 
-// client returns one that reads and writes directly; each request may take as
+// newClient returns a client that reads and writes directly; each request may take as
 // long as timeout, unless --request-timeout says otherwise.
-func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
+func (a *clusterAccess) newClient(timeout time.Duration) (client.Client, error) {
 	config, err := a.restConfig()
 	if err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 
 // restConfig names in its errors where the kubeconfig comes from. Without any it is that of the pod in which this runs.
 func (a *clusterAccess) restConfig() (*rest.Config, error) {
-	loader, source := a.flags.ToRawKubeConfigLoader(), a.source()
-	found, err := readable(loader.ConfigAccess().GetLoadingPrecedence())
+	loader, source := a.flags.ToRawKubeConfigLoader(), a.kubeconfigSource()
+	found, err := anyReadable(loader.ConfigAccess().GetLoadingPrecedence())
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s cannot be used: %w", source, err)
@@ -126,8 +126,8 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	return a.flags.WrapConfigFn(config), nil
 }
 
-// source says where the kubeconfig comes from, as users write it.
-func (a *clusterAccess) source() string {
+// kubeconfigSource returns where the kubeconfig comes from, as users write it.
+func (a *clusterAccess) kubeconfigSource() string {
 	switch variable := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
 	case *a.flags.KubeConfig != "":
 		return "--" + a.fileFlag + "=" + *a.flags.KubeConfig
@@ -137,9 +137,9 @@ func (a *clusterAccess) source() string {
 	return clientcmd.RecommendedHomeFile
 }
 
-// readable returns whether any of the files is there, and which one is malformed.
+// anyReadable returns whether any of the files is there, and which one is malformed.
 // A variable may name several, of which some may be missing.
-func readable(files []string) (found bool, err error) {
+func anyReadable(files []string) (found bool, err error) {
 	for _, file := range files {
 		_, err := clientcmd.LoadFromFile(file)
 		switch {
@@ -152,13 +152,13 @@ func readable(files []string) (found bool, err error) {
 	return found, nil
 }
 
-// explained makes the errors of run explain themselves.
-func explained(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+// explainErrors makes the errors of run explain themselves.
+func explainErrors(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error { return cmdutil.Explain(run(cmd, args)) }
 }
 
-// list fills the given lists.
-func list(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
+// fillLists fills the given lists.
+func fillLists(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
 	for _, l := range lists {
 		if err := c.List(ctx, l); err != nil {
 			return fmt.Errorf("listing %s, %w", kindsOf(l), err)

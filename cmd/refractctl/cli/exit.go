@@ -37,11 +37,11 @@ func withCode(code int, err error) error {
 	return &exitError{err, code}
 }
 
-// usage marks an error as one of the command line.
-func usage(err error) error { return withCode(exitUsage, err) }
+// usageError marks an error as one of the command line.
+func usageError(err error) error { return withCode(exitUsage, err) }
 
-// findings marks an error as the summary of what a check has found.
-func findings(err error) error { return withCode(exitFindings, err) }
+// findingsError marks an error as the summary of what a check has found.
+func findingsError(err error) error { return withCode(exitFindings, err) }
 
 // exitCode of the process for an error. Of several errors a wrong command line counts first, and a timeout last: running the command again does
 // not help where something else has failed.
@@ -75,8 +75,8 @@ func codesOf(err error) []int {
 	return []int{exitFailed}
 }
 
-// within does something for at most that long. An error that comes later says that it is not over.
-func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+// runWithin does something for at most that long. An error that comes later says that it is not over.
+func runWithin(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := do(ctx)
@@ -86,21 +86,21 @@ func within(ctx context.Context, timeout time.Duration, do func(context.Context)
 	return err
 }
 
-// strict has a command and those below it return errors of usage for wrong arguments and for missing flags.
-func strict(command *cobra.Command) {
+// reportUsageErrors makes a command and those below it return errors of usage for wrong arguments and for missing flags.
+func reportUsageErrors(command *cobra.Command) {
 	check := command.Args
 	command.Args = func(cmd *cobra.Command, args []string) error {
 		if check != nil {
 			if err := check(cmd, args); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 		}
 		if err := cmd.ValidateRequiredFlags(); err != nil {
-			return usage(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
+			return usageError(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 		}
 		return nil
 	}
 	for _, child := range command.Commands() {
-		strict(child)
+		reportUsageErrors(child)
 	}
 }

@@ -32,10 +32,10 @@ func newPlainText(out io.Writer) *plainText { return &plainText{out, printable.N
 // Write implements io.Writer.
 func (p *plainText) Write(text []byte) (int, error) { return p.text.Write(text) }
 
-func (p *plainText) waiting(name, state string) { waiting(p.out, name, state) }
+func (p *plainText) showWaiting(name, state string) { writeWaiting(p.out, name, state) }
 
-// exactly returns where a command writes what programs read, without any change. On a terminal people read that, too.
-func exactly(out io.Writer) io.Writer {
+// unchangedWriter returns where a command writes what programs read, without any change. On a terminal people read that, too.
+func unchangedWriter(out io.Writer) io.Writer {
 	if p, ok := out.(*plainText); ok && !isTerminal(p.out) {
 		return p.out
 	}

@@ -38,23 +38,23 @@ func (r *remoteCluster) addFlags(command *cobra.Command, access *clusterAccess, 
 // isGiven reports whether the user has named the other cluster.
 func (r *remoteCluster) isGiven() bool { return r.context != "" || r.file != "" }
 
-// validate returns an error of usage if the flags contradict each other.
-func (r *remoteCluster) validate() error {
+// validateFlags returns an error of usage if the flags contradict each other.
+func (r *remoteCluster) validateFlags() error {
 	if r.trusted && r.file == "" {
-		return usage(errors.New("--trust-remote-kubeconfig is about the file of --remote-kubeconfig, which is not given: omit it"))
+		return usageError(errors.New("--trust-remote-kubeconfig is about the file of --remote-kubeconfig, which is not given: omit it"))
 	}
 	if !r.isGiven() && (r.user != "" || len(r.groups) > 0) {
-		return usage(errors.New("--remote-as and --remote-as-group are about the cluster of --remote-context or --remote-kubeconfig, which is not given: omit them"))
+		return usageError(errors.New("--remote-as and --remote-as-group are about the cluster of --remote-context or --remote-kubeconfig, which is not given: omit them"))
 	}
 	if r.user == "" && len(r.groups) > 0 {
-		return usage(errors.New("--remote-as-group needs --remote-as: Kubernetes impersonates groups of a user only"))
+		return usageError(errors.New("--remote-as-group needs --remote-as: Kubernetes impersonates groups of a user only"))
 	}
 	return nil
 }
 
-// remote returns another cluster, whose context is in the given kubeconfig, or in that of this one. It connects to nothing.
-func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
-	if err := of.validate(); err != nil {
+// remotePeer returns another cluster, whose context is in the given kubeconfig, or in that of this one. It connects to nothing.
+func (a *clusterAccess) remotePeer(of *remoteCluster) (*peering.Cluster, error) {
+	if err := of.validateFlags(); err != nil {
 		return nil, err
 	}
 	remote := newClusterAccess()
@@ -65,11 +65,11 @@ func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
 	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(of.file, *a.flags.KubeConfig), of.context
 	*remote.flags.Timeout = *a.flags.Timeout
 	*remote.flags.Impersonate, *remote.flags.ImpersonateGroup = of.user, of.groups
-	cluster, err := remote.cluster()
+	cluster, err := remote.peeringCluster()
 	if err != nil {
 		return nil, err
 	}
-	invitation, err := remote.invitation()
+	invitation, err := remote.kubeconfigInvitation()
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
 // checkOrigin returns an error for a kubeconfig of another party that needs more than it contains: an invitation, in whichever flag or
 // variable it is named, and a file of --remote-kubeconfig, unless the user trusts it.
 func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
-	effective, name := a.effective(raw)
+	effective, name := a.effectiveConfig(raw)
 	invited := peering.IsInvitation(effective, name)
 	if !invited && !a.foreign {
 		return nil
@@ -90,13 +90,13 @@ func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
 	case err == nil:
 		return nil
 	case invited:
-		return fmt.Errorf("%s is an invitation and cannot be used: %w; ask for another invitation (refractctl generate peering-user)", a.source(), err)
+		return fmt.Errorf("%s is an invitation and cannot be used: %w; ask for another invitation (refractctl generate peering-user)", a.kubeconfigSource(), err)
 	}
-	return fmt.Errorf("%s cannot be used: %w; if the file is your own, add its context to your kubeconfig and name it with --remote-context, or set --trust-remote-kubeconfig", a.source(), err)
+	return fmt.Errorf("%s cannot be used: %w; if the file is your own, add its context to your kubeconfig and name it with --remote-context, or set --trust-remote-kubeconfig", a.kubeconfigSource(), err)
 }
 
-// effective returns a copy of a kubeconfig in which the named context has the cluster and the user of the flags.
-func (a *clusterAccess) effective(raw *clientcmdapi.Config) (config *clientcmdapi.Config, context string) {
+// effectiveConfig returns a copy of a kubeconfig in which the named context has the cluster and the user of the flags.
+func (a *clusterAccess) effectiveConfig(raw *clientcmdapi.Config) (config *clientcmdapi.Config, context string) {
 	config, context = raw.DeepCopy(), cmp.Or(*a.flags.Context, raw.CurrentContext)
 	chosen := &clientcmdapi.Context{}
 	if found := config.Contexts[context]; found != nil {
@@ -107,11 +107,11 @@ func (a *clusterAccess) effective(raw *clientcmdapi.Config) (config *clientcmdap
 	return config, context
 }
 
-// invitation that the kubeconfig is, nil for another kubeconfig.
-func (a *clusterAccess) invitation() (*peering.Invitation, error) {
+// kubeconfigInvitation returns the invitation that the kubeconfig is, or nil for another kubeconfig.
+func (a *clusterAccess) kubeconfigInvitation() (*peering.Invitation, error) {
 	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be used: %w", a.source(), err)
+		return nil, fmt.Errorf("%s cannot be used: %w", a.kubeconfigSource(), err)
 	}
 	return peering.Invited(&config, *a.flags.Context)
 }

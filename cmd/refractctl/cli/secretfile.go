@@ -33,8 +33,8 @@ func newSecretFile(path string) (*secretFile, error) {
 	return &secretFile{path: path, pending: pending}, nil
 }
 
-// write the content, and give the file its name.
-func (f *secretFile) write(content []byte) error {
+// writeContent writes the content, and gives the file its name.
+func (f *secretFile) writeContent(content []byte) error {
 	_, err := f.pending.Write(content)
 	if err = errors.Join(err, f.pending.Sync(), f.pending.Close()); err != nil {
 		return fmt.Errorf("writing %s, %w", f.path, err)
@@ -42,14 +42,14 @@ func (f *secretFile) write(content []byte) error {
 	return os.Rename(f.pending.Name(), f.path)
 }
 
-// discard the pending file, if it was not renamed.
-func (f *secretFile) discard() {
+// discardPending removes the pending file, if it was not renamed.
+func (f *secretFile) discardPending() {
 	_ = f.pending.Close()
 	_ = os.Remove(f.pending.Name())
 }
 
-// exposed returns the mode of the file that out is if users other than its owner can read it, 0 otherwise: the shell creates such files.
-func exposed(out io.Writer) fs.FileMode {
+// exposedMode returns the mode of the file that out is if users other than its owner can read it, 0 otherwise: the shell creates such files.
+func exposedMode(out io.Writer) fs.FileMode {
 	file, ok := out.(*os.File)
 	if !ok {
 		return 0
