@@ -10,114 +10,114 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-func abiKind(i *instance, stack []uint64) { stack[0] = uint64(i.at("kind", stack).Kind()) }
+func abiKind(i *instance, stack []uint64) { stack[0] = uint64(i.valueAt("kind", stack).Kind()) }
 
-func abiLen(i *instance, stack []uint64) { stack[0] = uint64(i.at("len", stack).Len()) }
+func abiLen(i *instance, stack []uint64) { stack[0] = uint64(i.valueAt("len", stack).Len()) }
 
 func abiGet(i *instance, stack []uint64) {
-	n, path := i.target("get", stack)
+	n, path := i.nodeAndPath("get", stack)
 	got, err := n.Get(path)
-	i.done("get", err)
-	stack[0] = i.handle(got)
+	i.finishOperation("get", err)
+	stack[0] = i.handleOf(got)
 }
 
 func abiField(i *instance, stack []uint64) {
-	n, key := i.target("field", stack)
+	n, key := i.nodeAndPath("field", stack)
 	// The key is hashed and compared with the keys of visited nodes.
-	i.charge(int64(len(key)))
+	i.chargeFuel(int64(len(key)))
 	got, err := n.Field(key)
-	i.done("field", err)
-	stack[0] = i.handle(got)
+	i.finishOperation("field", err)
+	stack[0] = i.handleOf(got)
 }
 
 func abiElem(i *instance, stack []uint64) {
-	got, err := i.node("elem", stack[0]).Index(int(uint32(stack[1])))
-	i.done("elem", err)
-	stack[0] = i.handle(got)
+	got, err := i.nodeOf("elem", stack[0]).Index(int(uint32(stack[1])))
+	i.finishOperation("elem", err)
+	stack[0] = i.handleOf(got)
 }
 
 func abiString(i *instance, stack []uint64) {
-	v := i.at("string", stack)
+	v := i.valueAt("string", stack)
 	if !v.Exists() {
 		stack[0] = absent
 		return
 	}
 	s, ok := v.Text()
 	if !ok {
-		i.wrong("string", stack, v.Kind(), "string")
+		i.abortWrongKind("string", stack, v.Kind(), "string")
 	}
-	i.give("string", s, stack[3], stack[4])
+	i.giveString("string", s, stack[3], stack[4])
 	stack[0] = uint64(len(s))
 }
 
-// give copies s, truncated to the capacity, into the guest's buffer.
-func (i *instance) give(function, s string, buffer, capacity uint64) {
+// giveString copies s, truncated to the capacity, into the guest's buffer.
+func (i *instance) giveString(function, s string, buffer, capacity uint64) {
 	n := min(len(s), int(uint32(capacity)))
 	if n == 0 {
 		return
 	}
-	copy(i.bytes(function, buffer, uint64(n)), s)
+	copy(i.guestBytes(function, buffer, uint64(n)), s)
 	if n >= 256 {
-		i.charge(int64(n) / 16)
+		i.chargeFuel(int64(n) / 16)
 	}
 }
 
 func abiStringEq(i *instance, stack []uint64) {
-	s, ok := i.at("string_eq", stack).Text()
-	other := i.text("string_eq", stack[3], stack[4])
-	i.charge(int64(min(len(s), len(other))) / 8)
-	stack[0] = flag(ok && s == other)
+	s, ok := i.valueAt("string_eq", stack).Text()
+	other := i.guestString("string_eq", stack[3], stack[4])
+	i.chargeFuel(int64(min(len(s), len(other))) / 8)
+	stack[0] = boolFlag(ok && s == other)
 }
 
 func abiInt(i *instance, stack []uint64) {
-	v := i.at("int", stack)
+	v := i.valueAt("int", stack)
 	if !v.Exists() {
 		stack[0] = stack[3]
 		return
 	}
 	n, ok := v.Int()
 	if !ok {
-		i.wrong("int", stack, v.Kind(), "int")
+		i.abortWrongKind("int", stack, v.Kind(), "int")
 	}
 	stack[0] = uint64(n)
 }
 
 func abiFloat(i *instance, stack []uint64) {
-	v := i.at("float", stack)
+	v := i.valueAt("float", stack)
 	if !v.Exists() {
 		stack[0] = stack[3]
 		return
 	}
 	f, ok := v.Float()
 	if !ok {
-		i.wrong("float", stack, v.Kind(), "a number")
+		i.abortWrongKind("float", stack, v.Kind(), "a number")
 	}
 	stack[0] = math.Float64bits(f)
 }
 
 func abiBool(i *instance, stack []uint64) {
-	v := i.at("bool", stack)
+	v := i.valueAt("bool", stack)
 	if !v.Exists() {
-		stack[0] = flag(uint32(stack[3]) != 0)
+		stack[0] = boolFlag(uint32(stack[3]) != 0)
 		return
 	}
 	b, ok := v.Bool()
 	if !ok {
-		i.wrong("bool", stack, v.Kind(), "bool")
+		i.abortWrongKind("bool", stack, v.Kind(), "bool")
 	}
-	stack[0] = flag(b)
+	stack[0] = boolFlag(b)
 }
 
 // abiKeys encodes all keys even if the buffer is too small: the guest needs the size for its second call.
 func abiKeys(i *instance, stack []uint64) {
-	v := i.at("keys", stack)
+	v := i.valueAt("keys", stack)
 	switch v.Kind() {
 	case document.Map:
 	case document.Absent, document.Null:
 		stack[0] = 0
 		return
 	default:
-		i.wrong("keys", stack, v.Kind(), "map")
+		i.abortWrongKind("keys", stack, v.Kind(), "map")
 	}
 	i.encoded, i.encodedFor = i.encoded[:0], document.View{}
 	i.keyScratch = v.Keys(i.keyScratch[:0])
@@ -125,13 +125,13 @@ func abiKeys(i *instance, stack []uint64) {
 		i.encoded = binary.LittleEndian.AppendUint32(i.encoded, uint32(len(k)))
 		i.encoded = append(i.encoded, k...)
 	}
-	i.charge(i.doc.TakeWork() + document.SortWork(len(i.keyScratch), len(i.encoded)) + int64(len(i.encoded))/8)
-	i.deliver("keys", stack)
+	i.chargeFuel(i.doc.TakeWork() + document.SortWork(len(i.keyScratch), len(i.encoded)) + int64(len(i.encoded))/8)
+	i.deliverEncoded("keys", stack)
 }
 
 // abiJSON caches the encoding, so that the second call, with a buffer that is large enough, only copies it.
 func abiJSON(i *instance, stack []uint64) {
-	v := i.at("json", stack)
+	v := i.valueAt("json", stack)
 	if v.Kind() == document.Absent {
 		stack[0] = 0
 		return
@@ -140,9 +140,9 @@ func abiJSON(i *instance, stack []uint64) {
 		var work int64
 		i.encoded, work = v.Encode(i.encoded[:0])
 		i.encodedFor, i.encodedAt = v, i.doc.Version()
-		i.charge(i.doc.TakeWork() + work)
+		i.chargeFuel(i.doc.TakeWork() + work)
 	}
-	i.deliver("json", stack)
+	i.deliverEncoded("json", stack)
 }
 
 // encodedSame reports whether the cached encoding is of this value and nothing has been written since.
@@ -150,11 +150,11 @@ func (i *instance) encodedSame(v document.View) bool {
 	return i.encodedFor.Exists() && i.encodedAt == i.doc.Version() && v.Is(i.encodedFor)
 }
 
-// deliver copies the encoding if the whole of it fits in the guest's buffer, and returns its size.
-func (i *instance) deliver(function string, stack []uint64) {
+// deliverEncoded copies the encoding if the whole of it fits in the guest's buffer, and returns its size.
+func (i *instance) deliverEncoded(function string, stack []uint64) {
 	if size := len(i.encoded); size > 0 && size <= int(uint32(stack[4])) {
-		copy(i.bytes(function, stack[3], uint64(size)), i.encoded)
-		i.charge(int64(size) / 16)
+		copy(i.guestBytes(function, stack[3], uint64(size)), i.encoded)
+		i.chargeFuel(int64(size) / 16)
 	}
 	stack[0] = uint64(len(i.encoded))
 }

@@ -47,10 +47,10 @@ func newDriver(t testing.TB, object map[string]any, pc PluginConfig) *driver {
 // call begins a new call of a hook, which makes earlier handles stale.
 func (d *driver) call() {
 	p := d.i.plugin
-	d.env.out.reset()
+	d.env.out.resetOutcome()
 	d.doc.Mount(document.ContextRoot, d.env.Context)
 	d.doc.Begin(p.config, p.limits.Handles, p.limits.OutputBytes)
-	d.i.begin("outgoing", p.limits.Fuel)
+	d.i.beginCall("outgoing", p.limits.Fuel)
 	d.env.ends = time.Now().Add(time.Minute)
 	d.i.doc, d.i.env, d.i.floor = d.doc, d.env, d.doc.Nodes()
 	d.i.generation += generationStep
@@ -80,7 +80,7 @@ func (d *driver) raw(f hostFunction, stack []uint64) (result uint64, err error) 
 			if err, ok = r.(error); !ok || isRuntimeError(err) {
 				panic(r)
 			}
-			err = d.i.classify(err)
+			err = d.i.classifyError(err)
 		}
 	}()
 	stack = append(stack, 0)

@@ -10,92 +10,92 @@ import (
 )
 
 func abiSetString(i *instance, stack []uint64) {
-	n, path := i.target("set_string", stack)
-	i.done("set_string", n.SetString(path, i.text("set_string", stack[3], stack[4])))
+	n, path := i.nodeAndPath("set_string", stack)
+	i.finishOperation("set_string", n.SetString(path, i.guestString("set_string", stack[3], stack[4])))
 }
 
 func abiSetInt(i *instance, stack []uint64) {
-	n, path := i.target("set_int", stack)
-	i.done("set_int", n.SetInt(path, int64(stack[3])))
+	n, path := i.nodeAndPath("set_int", stack)
+	i.finishOperation("set_int", n.SetInt(path, int64(stack[3])))
 }
 
 func abiSetFloat(i *instance, stack []uint64) {
-	n, path := i.target("set_float", stack)
-	i.done("set_float", n.SetFloat(path, math.Float64frombits(stack[3])))
+	n, path := i.nodeAndPath("set_float", stack)
+	i.finishOperation("set_float", n.SetFloat(path, math.Float64frombits(stack[3])))
 }
 
 func abiSetBool(i *instance, stack []uint64) {
-	n, path := i.target("set_bool", stack)
-	i.done("set_bool", n.SetBool(path, uint32(stack[3]) != 0))
+	n, path := i.nodeAndPath("set_bool", stack)
+	i.finishOperation("set_bool", n.SetBool(path, uint32(stack[3]) != 0))
 }
 
 func abiSetNull(i *instance, stack []uint64) {
-	n, path := i.target("set_null", stack)
-	i.done("set_null", n.SetNull(path))
+	n, path := i.nodeAndPath("set_null", stack)
+	i.finishOperation("set_null", n.SetNull(path))
 }
 
 func abiSetMap(i *instance, stack []uint64) {
-	n, path := i.target("set_map", stack)
+	n, path := i.nodeAndPath("set_map", stack)
 	made, err := n.SetMap(path)
-	i.done("set_map", err)
-	stack[0] = i.handle(made)
+	i.finishOperation("set_map", err)
+	stack[0] = i.handleOf(made)
 }
 
 func abiSetList(i *instance, stack []uint64) {
-	n, path := i.target("set_list", stack)
+	n, path := i.nodeAndPath("set_list", stack)
 	made, err := n.SetList(path)
-	i.done("set_list", err)
-	stack[0] = i.handle(made)
+	i.finishOperation("set_list", err)
+	stack[0] = i.handleOf(made)
 }
 
 func abiEnsureMap(i *instance, stack []uint64) {
-	n, path := i.target("ensure_map", stack)
+	n, path := i.nodeAndPath("ensure_map", stack)
 	made, err := n.EnsureMap(path)
-	i.done("ensure_map", err)
-	stack[0] = i.handle(made)
+	i.finishOperation("ensure_map", err)
+	stack[0] = i.handleOf(made)
 }
 
 func abiSetJSON(i *instance, stack []uint64) {
-	n, path := i.target("set_json", stack)
-	v := i.decode("set_json", i.bytes("set_json", stack[3], stack[4]))
-	i.done("set_json", n.Assign(path, v))
+	n, path := i.nodeAndPath("set_json", stack)
+	v := i.decodeJSON("set_json", i.guestBytes("set_json", stack[3], stack[4]))
+	i.finishOperation("set_json", n.Assign(path, v))
 }
 
 // decodeWork is the work of decoding a byte of JSON. The worst case is short values, because each is allocated.
 const decodeWork = 5
 
-// decode decodes JSON as Kubernetes does: whole numbers become int64.
-func (i *instance) decode(function string, text []byte) any {
+// decodeJSON decodes JSON as Kubernetes does: whole numbers become int64.
+func (i *instance) decodeJSON(function string, text []byte) any {
 	if len(text) > i.plugin.limits.OutputBytes {
 		panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
 	}
-	i.charge(decodeWork * int64(len(text)))
+	i.chargeFuel(decodeWork * int64(len(text)))
 	var v any
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &v); err != nil {
-		i.misuse(function, "decoding the JSON, "+err.Error())
+		i.abortMisuse(function, "decoding the JSON, "+err.Error())
 	}
 	return v
 }
 
 func abiCopy(i *instance, stack []uint64) {
-	n, path := i.target("copy", stack)
-	i.done("copy", n.Copy(path, i.node("copy", stack[3]).View()))
+	n, path := i.nodeAndPath("copy", stack)
+	i.finishOperation("copy", n.Copy(path, i.nodeOf("copy", stack[3]).View()))
 }
 
 func abiRemove(i *instance, stack []uint64) {
-	n, paths := i.target("remove", stack)
+	n, paths := i.nodeAndPath("remove", stack)
 	// The document itself counts the work below other nodes.
 	if n.ID() == 0 {
-		i.charge(2 * int64(len(paths)))
+		i.chargeFuel(2 * int64(len(paths)))
 	}
 	count, err := n.Remove(paths)
-	i.done("remove", err)
+	i.finishOperation("remove", err)
 	stack[0] = uint64(count)
 }
 
 func abiRemoveElem(i *instance, stack []uint64) {
-	n := i.node("remove_elem", stack[0])
-	i.done("remove_elem", n.RemoveElem(int(uint32(stack[1]))))
+	n := i.nodeOf("remove_elem", stack[0])
+	i.finishOperation("remove_elem", n.RemoveElem(int(uint32(stack[1]))))
 }
 
 // systemPrefix is the prefix of the labels and annotations that record the owner of a copy. Globs do not match them:
@@ -103,16 +103,16 @@ func abiRemoveElem(i *instance, stack []uint64) {
 const systemPrefix = "offloading.liqo.io/"
 
 func abiRemoveKeys(i *instance, stack []uint64) {
-	n, paths := i.target("remove_keys", stack)
-	from, lists := i.target("remove_keys", stack[3:])
+	n, paths := i.nodeAndPath("remove_keys", stack)
+	from, lists := i.nodeAndPath("remove_keys", stack[3:])
 	count, err := n.RemoveKeysListed(paths, from, lists, systemPrefix)
-	i.done("remove_keys", err)
+	i.finishOperation("remove_keys", err)
 	stack[0] = uint64(count)
 }
 
 func abiRemoveKeysGlob(i *instance, stack []uint64) {
-	n, path := i.target("remove_keys_glob", stack)
-	count, err := n.RemoveKeysGlob(path, i.text("remove_keys_glob", stack[3], stack[4]), systemPrefix)
-	i.done("remove_keys_glob", err)
+	n, path := i.nodeAndPath("remove_keys_glob", stack)
+	count, err := n.RemoveKeysGlob(path, i.guestString("remove_keys_glob", stack[3], stack[4]), systemPrefix)
+	i.finishOperation("remove_keys_glob", err)
 	stack[0] = uint64(count)
 }

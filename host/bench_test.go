@@ -150,11 +150,11 @@ func benchCall(b *testing.B, p *Plugin) {
 	defer p.releaseInstance(i)
 	doc, env := document.New(), &Env{Context: benchContext()}
 	doc.Reset(serviceObject())
-	call := env.out.begin(p.name)
+	call := env.out.beginCall(p.name)
 	b.ReportAllocs()
 	defer cpuPerOp(b)()
 	for b.Loop() {
-		if err := i.run(Outgoing, doc, env, call); err != nil {
+		if err := i.runHook(Outgoing, doc, env, call); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -50,14 +50,14 @@ func (c *Chain) Generation() uint64 { return c.generation }
 // the error of ctx if it is done before a plugin begins.
 func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Outcome, error) {
 	out := &env.out
-	out.reset()
+	out.resetOutcome()
 	doc.Mount(document.ContextRoot, env.Context)
 	if len(c.plugins) > 0 {
 		env.began = time.Now()
 		env.ends, env.slowest, env.longest = env.began.Add(c.plugins[0].host.timeout), "", 0
 	}
 	if env.Measure {
-		env.lap()
+		env.lapTime()
 	}
 	for n, p := range c.plugins {
 		if err := c.runPlugin(ctx, n, p, doc, env); err != nil {
@@ -86,7 +86,7 @@ func (c *Chain) runPlugin(ctx context.Context, n int, p *Plugin, doc *document.D
 		if now.After(env.ends) {
 			return env.lateError(before, c.hook.String(), now)
 		}
-		env.turn(before.name, now)
+		env.recordTurn(before.name, now)
 		doc.Commit()
 	}
 	out := &env.out
@@ -107,7 +107,7 @@ func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome,
 	}
 	doc.Rollback()
 	out.Skipped, out.Skipper, out.SkipReason = false, "", ""
-	out.warn(p.name, err.Error())
+	out.addWarning(p.name, err.Error())
 	out.Calls[len(out.Calls)-1].Err = err
 	return nil
 }
@@ -115,7 +115,7 @@ func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome,
 // callPlugin runs the hook of the n-th plugin. The instance is nil if none was available.
 func (c *Chain) callPlugin(ctx context.Context, n int, doc *document.Document, env *Env) (*instance, error) {
 	p := c.plugins[n]
-	call := env.out.begin(p.name)
+	call := env.out.beginCall(p.name)
 	i, err := p.takeInstance(ctx, env.Domain)
 	if err != nil {
 		return nil, err
@@ -125,15 +125,15 @@ func (c *Chain) callPlugin(ctx context.Context, n int, doc *document.Document, e
 
 // runInstance runs the n-th plugin's hook in an instance and checks its edits.
 func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env, call *Call) error {
-	err := i.run(c.hook, doc, env, call)
+	err := i.runHook(c.hook, doc, env, call)
 	if env.out.warned > maxWarnings {
 		env.out.endWarnings(i.plugin.name)
 	}
 	if env.Measure {
-		call.Duration += env.lap()
+		call.Duration += env.lapTime()
 	}
 	if err == nil && !i.skipped {
-		err = c.guard.check(doc, n)
+		err = c.guard.checkDocument(doc, n)
 	}
 	return err
 }

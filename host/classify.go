@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// classify returns the typed error for the failure that ended a call.
-func (i *instance) classify(err error) error {
+// classifyError returns the typed error for the failure that ended a call.
+func (i *instance) classifyError(err error) error {
 	i.endLines()
 	if typed := typedError(err); typed != nil {
 		return typed
@@ -30,7 +30,7 @@ func (i *instance) classify(err error) error {
 	if errors.As(err, &exit) {
 		return &TrapError{Plugin: p.name, During: i.during, Err: i.withPanic(fmt.Errorf("it exited with status %d", exit.ExitCode()))}
 	}
-	switch i.stopped() {
+	switch i.stopCause() {
 	case fuel.OutOfFuel:
 		return &OutOfFuelError{Plugin: p.name, During: i.during, Fuel: i.budget}
 	case fuel.OutOfStack:
@@ -50,7 +50,7 @@ func (i *instance) limitError(l Limit, n int) error {
 	return &LimitError{Plugin: i.plugin.name, During: i.during, Limit: l, Max: int64(n)}
 }
 
-func (i *instance) stopped() fuel.Cause {
+func (i *instance) stopCause() fuel.Cause {
 	if i.fuel == nil || i.depth == nil {
 		return fuel.NotStopped
 	}

@@ -58,20 +58,20 @@ const (
 	codeSuffix    = ".code"
 )
 
-// compile returns the module and its runtime, or an error if the cache could not be used. The caller then compiles
+// compileCached returns the module and its runtime, or an error if the cache could not be used. The caller then compiles
 // without the cache. A module that does not compile is such an error, too.
-func (c *codeCache) compile(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
+func (c *codeCache) compileCached(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Now().Before(c.resume) {
 		return nil, nil, errCachePaused
 	}
-	if err := c.open(ctx); err != nil {
+	if err := c.openFolders(ctx); err != nil {
 		return nil, nil, err
 	}
-	defer c.empty()
+	defer c.emptyScratch()
 	entry := filepath.Join(c.dir, filepath.Base(c.scratch), hexDigest(wasm)+codeSuffix)
-	known, err := c.lay(entry)
+	known, err := c.copyEntry(entry)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,33 +79,33 @@ func (c *codeCache) compile(ctx context.Context, wasm []byte) (wazero.CompiledMo
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := c.keep(entry, known); err != nil {
-		c.warn(err)
+	if err := c.keepEntry(entry, known); err != nil {
+		c.warnUnusable(err)
 	}
 	return compiled, c.engine, nil
 }
 
 var errCachePaused = errors.New("the folder of compiled plugins could not be used a moment ago")
 
-// fail logs and counts the reason why compile could not use the folder, and pauses the cache: wazero may keep the code
+// pauseCache logs and counts the reason why compileCached could not use the folder, and pauses the cache: wazero may keep the code
 // of a module that it could not write.
-func (c *codeCache) fail(err error) {
+func (c *codeCache) pauseCache(err error) {
 	if errors.Is(err, errCachePaused) {
 		return
 	}
 	c.mu.Lock()
 	c.resume = time.Now().Add(cachePause)
 	c.mu.Unlock()
-	c.warn(err)
+	c.warnUnusable(err)
 }
 
-func (c *codeCache) warn(err error) {
+func (c *codeCache) warnUnusable(err error) {
 	c.failures.Add(1)
 	c.logger.Warn("The cache of compiled plugins cannot be used: plugins are compiled again, which only costs time", "folder", c.dir, "err", err)
 }
 
-// open creates the missing folders and the engine that uses them.
-func (c *codeCache) open(ctx context.Context) error {
+// openFolders creates the missing folders and the engine that uses them.
+func (c *codeCache) openFolders(ctx context.Context) error {
 	if c.scratch != "" {
 		return os.MkdirAll(c.scratch, 0o700)
 	}
@@ -116,14 +116,14 @@ func (c *codeCache) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.start(ctx, root); err != nil {
+	if err := c.startEngine(ctx, root); err != nil {
 		return errors.Join(err, os.RemoveAll(root))
 	}
-	return c.prune()
+	return c.pruneFiles()
 }
 
-// start lets wazero use a folder. wazero creates a subfolder named after its version and the platform.
-func (c *codeCache) start(ctx context.Context, root string) error {
+// startEngine lets wazero use a folder. wazero creates a subfolder named after its version and the platform.
+func (c *codeCache) startEngine(ctx context.Context, root string) error {
 	files, err := wazero.NewCompilationCacheWithDir(root)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (c *codeCache) start(ctx context.Context, root string) error {
 		return errors.Join(err, files.Close(ctx))
 	}
 	engine := wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(files))
-	if err := c.imports.instantiate(ctx, engine); err != nil {
+	if err := c.imports.instantiateModules(ctx, engine); err != nil {
 		return errors.Join(err, engine.Close(ctx), files.Close(ctx))
 	}
 	c.engine, c.files, c.scratch = engine, files, filepath.Join(root, made[0].Name())
@@ -149,9 +149,9 @@ const (
 	entryHeader = entryName + sha256.Size
 )
 
-// lay copies a kept entry into the scratch folder and returns its name there, or "" if there is no entry. A damaged
+// copyEntry copies a kept entry into the scratch folder and returns its name there, or "" if there is no entry. A damaged
 // entry is removed.
-func (c *codeCache) lay(entry string) (name string, err error) {
+func (c *codeCache) copyEntry(entry string) (name string, err error) {
 	content, err := os.ReadFile(entry)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -160,7 +160,7 @@ func (c *codeCache) lay(entry string) (name string, err error) {
 		if err == nil {
 			err = fmt.Errorf("%s is damaged", entry)
 		}
-		c.warn(errors.Join(err, os.RemoveAll(entry)))
+		c.warnUnusable(errors.Join(err, os.RemoveAll(entry)))
 		return "", nil
 	}
 	now := time.Now()
@@ -186,8 +186,8 @@ func entryDigest(name, code []byte) [sha256.Size]byte {
 	return sha256.Sum256(slices.Concat(name, ofCode[:]))
 }
 
-// keep stores the files that wazero wrote as an entry, unless wazero found the known one.
-func (c *codeCache) keep(entry, known string) error {
+// keepEntry stores the files that wazero wrote as an entry, unless wazero found the known one.
+func (c *codeCache) keepEntry(entry, known string) error {
 	files, err := os.ReadDir(c.scratch)
 	if err != nil {
 		return err
@@ -204,13 +204,13 @@ func (c *codeCache) keep(entry, known string) error {
 		if err := atomicfile.Write(entry, slices.Concat([]byte(file.Name()), digest[:], code)); err != nil {
 			return err
 		}
-		return c.prune()
+		return c.pruneFiles()
 	}
 	return nil
 }
 
-// empty removes all files from the scratch folder.
-func (c *codeCache) empty() {
+// emptyScratch removes all files from the scratch folder.
+func (c *codeCache) emptyScratch() {
 	files, _ := os.ReadDir(c.scratch)
 	for _, file := range files {
 		_ = os.RemoveAll(filepath.Join(c.scratch, file.Name()))
@@ -222,14 +222,14 @@ func hexDigest(content []byte) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// close frees the code and removes the scratch folder.
-func (c *codeCache) close(ctx context.Context) error {
+// closeCache frees the code and removes the scratch folder.
+func (c *codeCache) closeCache(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.engine == nil {
 		return nil
 	}
-	// A scratch folder that cannot be removed is removed by a later process: see prune.
+	// A scratch folder that cannot be removed is removed by a later process: see pruneFiles.
 	_ = os.RemoveAll(filepath.Dir(c.scratch))
 	return errors.Join(c.engine.Close(ctx), c.files.Close(ctx))
 }

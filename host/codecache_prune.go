@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// prune removes the scratch folders of killed processes, then the least recently used files until all files below the
+// pruneFiles removes the scratch folders of killed processes, then the least recently used files until all files below the
 // folder have at most maxCacheBytes. Entries become unused when a module, its limits or wazero change.
-func (c *codeCache) prune() error {
+func (c *codeCache) pruneFiles() error {
 	entries, err := os.ReadDir(c.dir)
 	err = ignoreGone(err)
 	for _, entry := range entries {

@@ -34,7 +34,7 @@ func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 	// The process of this folder was killed.
 	age(scratchPrefix+"1", 1)
 	c := &codeCache{dir: dir, scratch: filepath.Join(dir, scratchPrefix+"2", "v")}
-	require.NoError(t, c.prune())
+	require.NoError(t, c.pruneFiles())
 	if _, err := os.Stat(filepath.Join(dir, scratchPrefix+"1")); err == nil {
 		t.Error("an abandoned scratch folder stays")
 	}

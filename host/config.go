@@ -77,8 +77,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// or returns l with its zero fields taken from d.
-func (l Limits) or(d Limits) Limits {
+// withDefaults returns l with its zero fields taken from d.
+func (l Limits) withDefaults(d Limits) Limits {
 	return Limits{
 		Fuel:        cmp.Or(l.Fuel, d.Fuel),
 		MemoryPages: cmp.Or(l.MemoryPages, d.MemoryPages),

@@ -45,6 +45,6 @@
 // # Speed
 //
 // A run allocates nothing once the document, the Env and an instance are warm. The hot path is Chain.Run,
-// instance.run, a host function, document.resolve; it has no maps except the object's own, no locks, no reflection
+// instance.runHook, a host function, document.resolveRoute; it has no maps except the object's own, no locks, no reflection
 // and no interfaces except wazero's. BenchmarkHost compares it with the same mutation in Go.
 package host

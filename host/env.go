@@ -72,8 +72,8 @@ type Call struct {
 	Err error
 }
 
-// turn records the end of a plugin's call and the beginning of the next.
-func (e *Env) turn(plugin string, now time.Time) {
+// recordTurn records the end of a plugin's call and the beginning of the next.
+func (e *Env) recordTurn(plugin string, now time.Time) {
 	if took := now.Sub(e.began); e.slowest == "" || took > e.longest {
 		e.slowest, e.longest = plugin, took
 	}
@@ -82,12 +82,12 @@ func (e *Env) turn(plugin string, now time.Time) {
 
 // lateError returns the error for a chain that timed out in the call of p. It names the slowest plugin.
 func (e *Env) lateError(p *Plugin, during string, now time.Time) error {
-	e.turn(p.name, now)
+	e.recordTurn(p.name, now)
 	return &LimitError{Plugin: e.slowest, During: during, Limit: LimitTime, Max: int64(p.host.timeout.Seconds())}
 }
 
-// lap returns the time since the last lap.
-func (e *Env) lap() time.Duration {
+// lapTime returns the time since the last lap.
+func (e *Env) lapTime() time.Duration {
 	if e.clock.IsZero() {
 		e.clock = time.Now()
 	}
@@ -97,7 +97,7 @@ func (e *Env) lap() time.Duration {
 	return lap
 }
 
-func (o *Outcome) reset() {
+func (o *Outcome) resetOutcome() {
 	if len(o.Warnings) > 0 {
 		clear(o.Warnings)
 		o.Warnings = o.Warnings[:0]
@@ -108,8 +108,8 @@ func (o *Outcome) reset() {
 	}
 }
 
-// begin appends a call, and reuses the memory of an earlier run.
-func (o *Outcome) begin(plugin string) *Call {
+// beginCall appends a call, and reuses the memory of an earlier run.
+func (o *Outcome) beginCall(plugin string) *Call {
 	o.warned, o.before = 0, len(o.Warnings)
 	n := len(o.Calls)
 	if n < cap(o.Calls) {
@@ -128,7 +128,7 @@ func (o *Outcome) begin(plugin string) *Call {
 // pluginWarns adds a warning of a plugin, or only counts it above maxWarnings.
 func (o *Outcome) pluginWarns(plugin, message string) {
 	if o.warned++; o.warned <= maxWarnings {
-		o.warn(plugin, message)
+		o.addWarning(plugin, message)
 	}
 }
 
@@ -138,11 +138,11 @@ func (o *Outcome) forgetWarnings() { o.Warnings, o.warned = o.Warnings[:o.before
 // endWarnings adds a warning with the number of warnings above maxWarnings.
 func (o *Outcome) endWarnings(plugin string) {
 	if more := o.warned - maxWarnings; more > 0 {
-		o.warn(plugin, fmt.Sprintf("and %d more warnings", more))
+		o.addWarning(plugin, fmt.Sprintf("and %d more warnings", more))
 		o.warned = 0
 	}
 }
 
-func (o *Outcome) warn(plugin, message string) {
+func (o *Outcome) addWarning(plugin, message string) {
 	o.Warnings = append(o.Warnings, Warning{Plugin: plugin, Message: message})
 }

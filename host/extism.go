@@ -22,15 +22,15 @@ type kernel struct {
 
 type block struct{ at, size uint64 }
 
-func (k *kernel) reset() {
+func (k *kernel) resetKernel() {
 	*k = kernel{input: k.input[:0], memory: k.memory[:0], blocks: k.blocks[:0], output: k.output[:0], err: k.err[:0]}
 	if cap(k.memory) > 1<<20 {
 		k.memory = nil
 	}
 }
 
-// block returns the block that starts at an address.
-func (k *kernel) block(at uint64) (block, bool) {
+// blockAt returns the block that starts at an address.
+func (k *kernel) blockAt(at uint64) (block, bool) {
 	n, ok := slices.BinarySearchFunc(k.blocks, at, func(b block, at uint64) int {
 		switch {
 		case b.at < at:
@@ -50,43 +50,43 @@ func (k *kernel) block(at uint64) (block, bool) {
 // lengths are i64.
 func extismFunctions() map[string]hostFunction {
 	return map[string]hostFunction{
-		"alloc":            fn(extismAlloc, anI64, i64),
-		"free":             fn(func(*instance, []uint64) {}, none, i64),
-		"length":           fn(extismLength, anI64, i64),
-		"length_unsafe":    fn(extismLength, anI64, i64),
-		"load_u8":          fn(extismLoadU8, aI32, i64),
-		"load_u64":         fn(extismLoadU64, anI64, i64),
-		"store_u8":         fn(extismStoreU8, none, i64, i32),
-		"store_u64":        fn(extismStoreU64, none, i64, i64),
-		"input_length":     fn(extismInputLength, anI64),
-		"input_load_u8":    fn(extismInputLoadU8, aI32, i64),
-		"input_load_u64":   fn(extismInputLoadU64, anI64, i64),
-		"output_set":       fn(extismOutputSet, none, i64, i64),
-		"error_set":        fn(extismErrorSet, none, i64),
-		"config_get":       fn(extismConfigGet, anI64, i64),
-		"var_get":          fn(extismVarGet, anI64, i64),
-		"var_set":          fn(extismVarSet, none, i64, i64),
+		"alloc":            newHostFunction(extismAlloc, anI64, i64),
+		"free":             newHostFunction(func(*instance, []uint64) {}, none, i64),
+		"length":           newHostFunction(extismLength, anI64, i64),
+		"length_unsafe":    newHostFunction(extismLength, anI64, i64),
+		"load_u8":          newHostFunction(extismLoadU8, aI32, i64),
+		"load_u64":         newHostFunction(extismLoadU64, anI64, i64),
+		"store_u8":         newHostFunction(extismStoreU8, none, i64, i32),
+		"store_u64":        newHostFunction(extismStoreU64, none, i64, i64),
+		"input_length":     newHostFunction(extismInputLength, anI64),
+		"input_load_u8":    newHostFunction(extismInputLoadU8, aI32, i64),
+		"input_load_u64":   newHostFunction(extismInputLoadU64, anI64, i64),
+		"output_set":       newHostFunction(extismOutputSet, none, i64, i64),
+		"error_set":        newHostFunction(extismErrorSet, none, i64),
+		"config_get":       newHostFunction(extismConfigGet, anI64, i64),
+		"var_get":          newHostFunction(extismVarGet, anI64, i64),
+		"var_set":          newHostFunction(extismVarSet, none, i64, i64),
 		"log_trace":        extismLog("log_trace", slog.LevelDebug),
 		"log_debug":        extismLog("log_debug", slog.LevelDebug),
 		"log_info":         extismLog("log_info", slog.LevelInfo),
 		"log_warn":         extismLog("log_warn", slog.LevelWarn),
 		"log_error":        extismLog("log_error", slog.LevelError),
-		"get_log_level":    fn(extismLogLevel, aI32),
-		"http_request":     fn(extismRefuseHTTP, anI64, i64, i64),
-		"http_status_code": fn(func(_ *instance, stack []uint64) { stack[0] = 0 }, aI32),
-		"http_headers":     fn(func(_ *instance, stack []uint64) { stack[0] = 0 }, anI64),
+		"get_log_level":    newHostFunction(extismLogLevel, aI32),
+		"http_request":     newHostFunction(extismRefuseHTTP, anI64, i64, i64),
+		"http_status_code": newHostFunction(func(_ *instance, stack []uint64) { stack[0] = 0 }, aI32),
+		"http_headers":     newHostFunction(func(_ *instance, stack []uint64) { stack[0] = 0 }, anI64),
 	}
 }
 
-// allocate allocates a block. The instance's memory limit applies to it, too.
-func (i *instance) allocate(function string, size uint64) uint64 {
+// allocateBlock allocates a block. The instance's memory limit applies to it, too.
+func (i *instance) allocateBlock(function string, size uint64) uint64 {
 	k := &i.kernel
 	k.used = true
 	limit := uint64(i.plugin.limits.MemoryPages) << 16
 	if size > limit || uint64(len(k.memory))+size+16 > limit {
 		panic(i.limitError(LimitMemory, i.plugin.limits.MemoryPages))
 	}
-	i.charge(int64(size)/8 + 16)
+	i.chargeFuel(int64(size)/8 + 16)
 	if len(k.memory) == 0 {
 		k.memory = append(k.memory, make([]byte, 8)...)
 	}
@@ -97,68 +97,68 @@ func (i *instance) allocate(function string, size uint64) uint64 {
 	return at
 }
 
-// place copies bytes to a new block.
-func (i *instance) place(function string, b []byte) uint64 {
-	at := i.allocate(function, uint64(len(b)))
+// placeBytes copies bytes to a new block.
+func (i *instance) placeBytes(function string, b []byte) uint64 {
+	at := i.allocateBlock(function, uint64(len(b)))
 	copy(i.kernel.memory[at:], b)
 	return at
 }
 
-// content returns the bytes of a block. They are borrowed.
-func (i *instance) content(function string, at uint64) []byte {
-	b, ok := i.kernel.block(at)
+// blockContent returns the bytes of a block. They are borrowed.
+func (i *instance) blockContent(function string, at uint64) []byte {
+	b, ok := i.kernel.blockAt(at)
 	if !ok {
-		i.misuse(function, "no block of Extism memory starts there")
+		i.abortMisuse(function, "no block of Extism memory starts there")
 	}
 	return i.kernel.memory[b.at : b.at+b.size]
 }
 
-// window returns n bytes of Extism memory at an address, or of the input at an offset.
-func (i *instance) window(function string, memory []byte, at, n uint64) []byte {
+// memoryWindow returns n bytes of Extism memory at an address, or of the input at an offset.
+func (i *instance) memoryWindow(function string, memory []byte, at, n uint64) []byte {
 	if at > uint64(len(memory)) || uint64(len(memory))-at < n {
-		i.misuse(function, "the offset is outside")
+		i.abortMisuse(function, "the offset is outside")
 	}
 	return memory[at : at+n]
 }
 
-func extismAlloc(i *instance, stack []uint64) { stack[0] = i.allocate("alloc", stack[0]) }
+func extismAlloc(i *instance, stack []uint64) { stack[0] = i.allocateBlock("alloc", stack[0]) }
 
 func extismLength(i *instance, stack []uint64) {
-	b, _ := i.kernel.block(stack[0])
+	b, _ := i.kernel.blockAt(stack[0])
 	stack[0] = b.size
 }
 
 func extismLoadU8(i *instance, stack []uint64) {
-	stack[0] = uint64(i.window("load_u8", i.kernel.memory, stack[0], 1)[0])
+	stack[0] = uint64(i.memoryWindow("load_u8", i.kernel.memory, stack[0], 1)[0])
 }
 
 func extismLoadU64(i *instance, stack []uint64) {
-	stack[0] = binary.LittleEndian.Uint64(i.window("load_u64", i.kernel.memory, stack[0], 8))
+	stack[0] = binary.LittleEndian.Uint64(i.memoryWindow("load_u64", i.kernel.memory, stack[0], 8))
 }
 
 func extismStoreU8(i *instance, stack []uint64) {
-	i.window("store_u8", i.kernel.memory, stack[0], 1)[0] = byte(stack[1])
+	i.memoryWindow("store_u8", i.kernel.memory, stack[0], 1)[0] = byte(stack[1])
 }
 
 func extismStoreU64(i *instance, stack []uint64) {
-	binary.LittleEndian.PutUint64(i.window("store_u64", i.kernel.memory, stack[0], 8), stack[1])
+	binary.LittleEndian.PutUint64(i.memoryWindow("store_u64", i.kernel.memory, stack[0], 8), stack[1])
 }
 
 func extismInputLength(i *instance, stack []uint64) { stack[0] = uint64(len(i.kernel.input)) }
 
 func extismInputLoadU8(i *instance, stack []uint64) {
-	stack[0] = uint64(i.window("input_load_u8", i.kernel.input, stack[0], 1)[0])
+	stack[0] = uint64(i.memoryWindow("input_load_u8", i.kernel.input, stack[0], 1)[0])
 }
 
 func extismInputLoadU64(i *instance, stack []uint64) {
-	stack[0] = binary.LittleEndian.Uint64(i.window("input_load_u64", i.kernel.input, stack[0], 8))
+	stack[0] = binary.LittleEndian.Uint64(i.memoryWindow("input_load_u64", i.kernel.input, stack[0], 8))
 }
 
 func extismOutputSet(i *instance, stack []uint64) {
-	out := i.window("output_set", i.kernel.memory, stack[0], stack[1])
+	out := i.memoryWindow("output_set", i.kernel.memory, stack[0], stack[1])
 	i.kernel.used = true
 	// The bytes count as output when they become part of the object. Here only an upper bound is checked.
-	i.charge(int64(len(out)) / 8)
+	i.chargeFuel(int64(len(out)) / 8)
 	// The decoded text may need some twenty times its length. The text may therefore exceed the input by the limit, and
 	// not by a factor.
 	if most := i.plugin.limits.OutputBytes + len(i.kernel.input); len(out) > most {
@@ -174,39 +174,39 @@ func extismErrorSet(i *instance, stack []uint64) {
 	if stack[0] == 0 {
 		return
 	}
-	text := i.content("error_set", stack[0])
-	i.spend("error_set", len(text))
-	i.kernel.err = append(i.kernel.err, i.printable(string(text))...)
+	text := i.blockContent("error_set", stack[0])
+	i.spendOutput("error_set", len(text))
+	i.kernel.err = append(i.kernel.err, i.printableCopy(string(text))...)
 }
 
 // extismConfigGet returns strings unchanged and other values as JSON.
 func extismConfigGet(i *instance, stack []uint64) {
-	key := i.content("config_get", stack[0])
+	key := i.blockContent("config_get", stack[0])
 	stack[0] = 0
-	i.charge(int64(len(key)))
+	i.chargeFuel(int64(len(key)))
 	if v, ok := i.plugin.config[string(key)]; ok {
 		text, work := configText(v)
-		i.charge(work)
-		stack[0] = i.place("config_get", text)
+		i.chargeFuel(work)
+		stack[0] = i.placeBytes("config_get", text)
 	}
 }
 
 func extismVarGet(i *instance, stack []uint64) {
-	key := i.content("var_get", stack[0])
+	key := i.blockContent("var_get", stack[0])
 	stack[0] = 0
 	if v, ok := i.kernel.vars[string(key)]; ok {
-		stack[0] = i.place("var_get", v)
+		stack[0] = i.placeBytes("var_get", v)
 	}
 }
 
 func extismVarSet(i *instance, stack []uint64) {
-	key := string(i.content("var_set", stack[0]))
+	key := string(i.blockContent("var_set", stack[0]))
 	if stack[1] == 0 {
 		delete(i.kernel.vars, key)
 		return
 	}
-	value := slices.Clone(i.content("var_set", stack[1]))
-	i.spend("var_set", len(key)+len(value)+16)
+	value := slices.Clone(i.blockContent("var_set", stack[1]))
+	i.spendOutput("var_set", len(key)+len(value)+16)
 	if i.kernel.vars == nil {
 		i.kernel.vars = map[string][]byte{}
 	}
@@ -214,8 +214,8 @@ func extismVarSet(i *instance, stack []uint64) {
 }
 
 func extismLog(name string, level slog.Level) hostFunction {
-	return fn(func(i *instance, stack []uint64) {
-		i.log(name, level, string(i.content(name, stack[0])))
+	return newHostFunction(func(i *instance, stack []uint64) {
+		i.logCharged(name, level, string(i.blockContent(name, stack[0])))
 	}, none, i64)
 }
 
@@ -226,5 +226,5 @@ func extismLogLevel(_ *instance, stack []uint64) {
 }
 
 func extismRefuseHTTP(i *instance, _ []uint64) {
-	i.misuse("http_request", "plugins have no network")
+	i.abortMisuse("http_request", "plugins have no network")
 }

@@ -111,7 +111,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 	out := &guard{hook: hook, plugins: plugins, root: &rule{}}
 	add := func(paths []string, mark func(*rule)) error {
 		for _, p := range paths {
-			if err := out.add(p, mark); err != nil {
+			if err := out.addRule(p, mark); err != nil {
 				return err
 			}
 		}
@@ -146,15 +146,15 @@ func (r *rule) setFree() {
 		return
 	}
 	for _, c := range r.children {
-		if (c.chain || r.chain) && !c.protects() {
+		if (c.chain || r.chain) && !c.protectsAny() {
 			c.free = (c.manifests | r.manifests) & (c.narrowed | r.narrowed)
 		}
 	}
 }
 
-// protects reports whether a rule at or below r forbids edits.
-func (r *rule) protects() bool {
-	return r.immutable || r.unforgeable || slices.ContainsFunc(r.children, (*rule).protects)
+// protectsAny reports whether a rule at or below r forbids edits.
+func (r *rule) protectsAny() bool {
+	return r.immutable || r.unforgeable || slices.ContainsFunc(r.children, (*rule).protectsAny)
 }
 
 func orAll(paths []string) []string {
@@ -164,8 +164,8 @@ func orAll(paths []string) []string {
 	return paths
 }
 
-// add marks the rule at the end of a path. The path "*" is the root and covers everything.
-func (g *guard) add(path string, mark func(*rule)) error {
+// addRule marks the rule at the end of a path. The path "*" is the root and covers everything.
+func (g *guard) addRule(path string, mark func(*rule)) error {
 	if path == "*" {
 		mark(g.root)
 		return nil

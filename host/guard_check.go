@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// check checks the edits of the n-th plugin: every difference between the document and its base is its edit.
-func (g *guard) check(doc *document.Document, n int) error {
+// checkDocument checks the edits of the n-th plugin: every difference between the document and its base is its edit.
+func (g *guard) checkDocument(doc *document.Document, n int) error {
 	if !doc.Edited() {
 		return nil
 	}
@@ -34,8 +34,8 @@ func (g *guard) checkEdits(doc *document.Document, n int) error {
 	}
 	var found error
 	doc.Edits(func(e document.Edit) bool {
-		if problem := g.problem(doc, &e, bit); problem != "" {
-			found = g.error(n, e.Path, problem)
+		if problem := g.editProblem(doc, &e, bit); problem != "" {
+			found = g.guardError(n, e.Path, problem)
 		}
 		return found == nil
 	})
@@ -58,13 +58,13 @@ type verdict struct {
 	broken                    *rule
 }
 
-// problem returns the reason why an edit is refused, or "" if it is allowed.
-func (g *guard) problem(doc *document.Document, e *document.Edit, bit uint64) string {
+// editProblem returns the reason why an edit is refused, or "" if it is allowed.
+func (g *guard) editProblem(doc *document.Document, e *document.Edit, bit uint64) string {
 	if len(e.Path) > 0 && g.root.isFree(e.Path[0].Key, bit) {
 		return ""
 	}
 	var v verdict
-	g.root.judge(doc, e, e.Path, bit, &v)
+	g.root.judgeEdit(doc, e, e.Path, bit, &v)
 	switch {
 	case v.broken != nil && v.broken.immutable:
 		return "the field is managed by Refract"
@@ -80,8 +80,8 @@ func (g *guard) problem(doc *document.Document, e *document.Edit, bit uint64) st
 	return ""
 }
 
-// judge applies the rules along the path of an edit and, at its end, all rules below: the whole value was replaced.
-func (r *rule) judge(doc *document.Document, e *document.Edit, rest document.Path, bit uint64, v *verdict) {
+// judgeEdit applies the rules along the path of an edit and, at its end, all rules below: the whole value was replaced.
+func (r *rule) judgeEdit(doc *document.Document, e *document.Edit, rest document.Path, bit uint64, v *verdict) {
 	v.manifest = v.manifest || r.manifests&bit != 0
 	v.narrowed = v.narrowed || r.narrowed&bit != 0
 	v.chain = v.chain || r.chain
@@ -90,31 +90,31 @@ func (r *rule) judge(doc *document.Document, e *document.Edit, rest document.Pat
 	}
 	if len(rest) == 0 {
 		for _, c := range r.children {
-			c.below(doc, e, v)
+			c.judgeBelow(doc, e, v)
 		}
 		return
 	}
 	for _, c := range r.children {
-		if c.matches(rest[0]) {
-			c.judge(doc, e, rest[1:], bit, v)
+		if c.matchesSegment(rest[0]) {
+			c.judgeEdit(doc, e, rest[1:], bit, v)
 		}
 	}
 }
 
-// below applies the rules under a replaced value. Permissions of deeper paths do not apply: more was written.
-func (r *rule) below(doc *document.Document, e *document.Edit, v *verdict) {
+// judgeBelow applies the rules under a replaced value. Permissions of deeper paths do not apply: more was written.
+func (r *rule) judgeBelow(doc *document.Document, e *document.Edit, v *verdict) {
 	if r.immutable || r.unforgeable && !e.Removed {
-		before, now := values(doc.Base(), r.path), values(doc.Root().View(), r.path)
+		before, now := valuesAt(doc.Base(), r.path), valuesAt(doc.Root().View(), r.path)
 		if r.immutable && !slices.EqualFunc(before, now, sameValue) || r.unforgeable && len(now) > 0 && !slices.EqualFunc(before, now, sameValue) {
 			v.broken = r
 		}
 	}
 	for _, c := range r.children {
-		c.below(doc, e, v)
+		c.judgeBelow(doc, e, v)
 	}
 }
 
-func (r *rule) matches(s document.Segment) bool {
+func (r *rule) matchesSegment(s document.Segment) bool {
 	switch {
 	case r.any:
 		return true
@@ -137,21 +137,21 @@ func sameValue(a, b located) bool {
 	return slices.Equal(a.path, b.path) && a.value.Equal(b.value)
 }
 
-// values returns the values that a path with wildcards matches, in the order of the keys.
-func values(root document.View, path document.Path) []located {
+// valuesAt returns the values that a path with wildcards matches, in the order of the keys.
+func valuesAt(root document.View, path document.Path) []located {
 	found := []located{{value: root}}
 	for _, s := range path {
 		var next []located
 		for _, l := range found {
-			next = l.step(s.Key, next)
+			next = l.appendMatches(s.Key, next)
 		}
 		found = next
 	}
 	return found
 }
 
-// step appends the entries or elements of a value that match a segment of a rule.
-func (l located) step(key string, out []located) []located {
+// appendMatches appends the entries or elements of a value that match a segment of a rule.
+func (l located) appendMatches(key string, out []located) []located {
 	prefix, prefixed := strings.CutSuffix(key, "/*")
 	one := func(s document.Segment, v document.View) {
 		if v.Kind() != document.Absent {
@@ -195,10 +195,10 @@ func (g *guard) leftOff(doc *document.Document, n int, path document.Path) error
 	var before []located
 	for i, now := range g.turnedOn(doc.Root().View(), path) {
 		if i == 0 {
-			before = values(doc.Base(), path)
+			before = valuesAt(doc.Base(), path)
 		}
 		if !slices.ContainsFunc(before, func(b located) bool { return sameValue(b, now) }) {
-			return g.error(n, now.path, "it must be off")
+			return g.guardError(n, now.path, "it must be off")
 		}
 	}
 	return nil
@@ -210,7 +210,7 @@ func (g *guard) turnedOn(root document.View, path document.Path) []located {
 	at := root
 	for _, s := range path {
 		if s.Key == "*" {
-			return slices.DeleteFunc(values(root, path), func(l located) bool { return !isOn(l.value) })
+			return slices.DeleteFunc(valuesAt(root, path), func(l located) bool { return !isOn(l.value) })
 		}
 		at = at.Field(s.Key)
 	}
@@ -224,20 +224,20 @@ func (g *guard) turnedOn(root document.View, path document.Path) []located {
 func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 	for _, path := range g.off {
 		for _, on := range g.turnedOn(doc.Root().View(), path) {
-			if g.keeps(doc.Base(), on.path) {
+			if g.keepsValue(doc.Base(), on.path) {
 				continue
 			}
 			if _, err := doc.Root().Remove(on.path.String()); err != nil {
-				return g.error(-1, on.path, "it must be off and cannot be removed, "+err.Error())
+				return g.guardError(-1, on.path, "it must be off and cannot be removed, "+err.Error())
 			}
-			out.warn("", on.path.String()+" is off on the provider: pods of reflected objects do not use the namespaces of their host")
+			out.addWarning("", on.path.String()+" is off on the provider: pods of reflected objects do not use the namespaces of their host")
 		}
 	}
 	return nil
 }
 
-// keeps reports whether the value at a path of guard.off is kept: see Guard.KeptBy.
-func (g *guard) keeps(base document.View, path document.Path) bool {
+// keepsValue reports whether the value at a path of guard.off is kept: see Guard.KeptBy.
+func (g *guard) keepsValue(base document.View, path document.Path) bool {
 	if !slices.Contains(g.kept, path.String()) {
 		return false
 	}
@@ -249,8 +249,8 @@ func (g *guard) keeps(base document.View, path document.Path) bool {
 	return ok && text == g.keptValue
 }
 
-// error returns a GuardError for the n-th plugin, or for no plugin if n is -1.
-func (g *guard) error(n int, path document.Path, rule string) error {
+// guardError returns a GuardError for the n-th plugin, or for no plugin if n is -1.
+func (g *guard) guardError(n int, path document.Path, rule string) error {
 	name := ""
 	if n >= 0 {
 		name = g.plugins[n].name

@@ -69,7 +69,7 @@ func (d draw) object() map[string]any {
 	text := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","labels":{"a":"1","offloading.liqo.io/origin":"rome"},` +
 		`"ownerReferences":[{"uid":"1"}]},"spec":{"a":` + d.json(3) + `,"list":[` + d.json(2) + `,{"a":1,"b":"x"},` + d.json(2) + `]},"status":{"list":` + d.json(3) + `}}`
 	i := &instance{plugin: &Plugin{limits: DefaultLimits()}, budget: 1 << 30}
-	return i.decode("", []byte(text)).(map[string]any)
+	return i.decodeJSON("", []byte(text)).(map[string]any)
 }
 
 // step returns a random call of a function that changes the object, or sometimes of one that only visits it.

@@ -172,7 +172,7 @@ func TestPodTemplates(t *testing.T) {
 			object := func(on string) map[string]any {
 				i := &instance{plugin: &Plugin{limits: DefaultLimits()}, budget: 1 << 30}
 				pod := `{"spec":{"x":"y"` + on + `}}`
-				return i.decode("", []byte(`{"spec":{"template":`+pod+`,"jobTemplate":{"spec":{"template":`+pod+`}},"replicas":{"worker":{"template":`+pod+
+				return i.decodeJSON("", []byte(`{"spec":{"template":`+pod+`,"jobTemplate":{"spec":{"template":`+pod+`}},"replicas":{"worker":{"template":`+pod+
 					`}},"groups":[{},{"template":`+pod+`}]}}`)).(map[string]any)
 			}
 			chain := func(plugins ...*Plugin) *Chain {

@@ -37,7 +37,7 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		h.logger = slog.Default()
 	}
 	if c.cacheDir == "" {
-		_, err := h.uncached(ctx)
+		_, err := h.uncachedRuntime(ctx)
 		return h, err
 	}
 	dir, err := filepath.Abs(c.cacheDir)
@@ -52,39 +52,39 @@ func runtimeConfig() wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfigCompiler().WithDebugInfoEnabled(false)
 }
 
-// uncached returns the runtime that compiles in memory only.
-func (h *Host) uncached(ctx context.Context) (wazero.Runtime, error) {
+// uncachedRuntime returns the runtime that compiles in memory only.
+func (h *Host) uncachedRuntime(ctx context.Context) (wazero.Runtime, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.runtime != nil {
 		return h.runtime, nil
 	}
 	r := wazero.NewRuntimeWithConfig(ctx, runtimeConfig())
-	if err := h.imports.instantiate(ctx, r); err != nil {
+	if err := h.imports.instantiateModules(ctx, r); err != nil {
 		return nil, errors.Join(fmt.Errorf("instantiating the host modules, %w", err), r.Close(ctx))
 	}
 	h.runtime = r
 	return r, nil
 }
 
-// compile returns the module and its runtime. The cause of an error is the module or the machine (see IsTransient),
+// compileModule returns the module and its runtime. The cause of an error is the module or the machine (see IsTransient),
 // never the cache.
-func (h *Host) compile(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
+func (h *Host) compileModule(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
 	var cacheErr error
 	if h.cache != nil {
-		compiled, r, err := h.cache.compile(ctx, wasm)
+		compiled, r, err := h.cache.compileCached(ctx, wasm)
 		if err == nil {
 			return compiled, r, nil
 		}
 		cacheErr = err
 	}
-	r, err := h.uncached(ctx)
+	r, err := h.uncachedRuntime(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	compiled, err := compileIn(ctx, r, wasm)
 	if err == nil && cacheErr != nil {
-		h.cache.fail(cacheErr)
+		h.cache.pauseCache(cacheErr)
 	}
 	return compiled, r, err
 }
@@ -114,7 +114,7 @@ func (h *Host) Close(ctx context.Context) error {
 		err = h.runtime.Close(ctx)
 	}
 	if h.cache != nil {
-		err = errors.Join(err, h.cache.close(ctx))
+		err = errors.Join(err, h.cache.closeCache(ctx))
 	}
 	return err
 }

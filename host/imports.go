@@ -49,8 +49,8 @@ func hostImports() imports {
 	}
 }
 
-// fn returns a hostFunction with an optional result and the given parameter types.
-func fn(call func(*instance, []uint64), result []api.ValueType, params ...api.ValueType) hostFunction {
+// newHostFunction returns a hostFunction with an optional result and the given parameter types.
+func newHostFunction(call func(*instance, []uint64), result []api.ValueType, params ...api.ValueType) hostFunction {
 	return hostFunction{params: params, results: result, call: call}
 }
 
@@ -61,9 +61,9 @@ var (
 	anF64 = []api.ValueType{f64}
 )
 
-// instantiate creates the host modules in a runtime. wazero passes the context of a call to host functions unchanged.
+// instantiateModules creates the host modules in a runtime. wazero passes the context of a call to host functions unchanged.
 // The instance is that context, so that one type assertion finds it.
-func (im imports) instantiate(ctx context.Context, r wazero.Runtime) error {
+func (im imports) instantiateModules(ctx context.Context, r wazero.Runtime) error {
 	for module, functions := range im {
 		b := r.NewHostModuleBuilder(module)
 		for name, f := range functions {
@@ -76,8 +76,8 @@ func (im imports) instantiate(ctx context.Context, r wazero.Runtime) error {
 	return nil
 }
 
-// check returns an error if the module imports a function that the host does not have.
-func (im imports) check(m wazero.CompiledModule) error {
+// checkImports returns an error if the module imports a function that the host does not have.
+func (im imports) checkImports(m wazero.CompiledModule) error {
 	for _, def := range m.ImportedFunctions() {
 		module, name, _ := def.Import()
 		functions, ok := im[module]
@@ -90,13 +90,13 @@ func (im imports) check(m wazero.CompiledModule) error {
 		}
 		if !slices.Equal(f.params, def.ParamTypes()) || !slices.Equal(f.results, def.ResultTypes()) {
 			return fmt.Errorf("it imports %s.%s as %s, which is %s", module, name,
-				signature(def.ParamTypes(), def.ResultTypes()), signature(f.params, f.results))
+				typeSignature(def.ParamTypes(), def.ResultTypes()), typeSignature(f.params, f.results))
 		}
 	}
 	return nil
 }
 
-func signature(params, results []api.ValueType) string {
+func typeSignature(params, results []api.ValueType) string {
 	names := func(types []api.ValueType) []string {
 		out := []string{}
 		for _, t := range types {

@@ -11,9 +11,9 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// ineffective returns a warning for each permission in the configuration that the manifest does not request: it has no
+// ineffectiveWrites returns a warning for each permission in the configuration that the manifest does not request: it has no
 // effect.
-func (p *Plugin) ineffective() (warnings []string) {
+func (p *Plugin) ineffectiveWrites() (warnings []string) {
 	for _, path := range p.writes {
 		if !p.manifest.MayWrite(path) {
 			warnings = append(warnings, fmt.Sprintf("writes: %s has no effect, the plugin declares %s", path, listOrNothing(p.manifest.Writes)))

@@ -80,30 +80,30 @@ func (*instance) Err() error { return nil }
 // Value implements context.Context.
 func (*instance) Value(any) any { return nil }
 
-// run calls a hook on the document. After any error except a PluginFailedError the instance must be discarded.
-func (i *instance) run(hook Hook, doc *document.Document, env *Env, call *Call) error {
+// runHook calls a hook on the document. After any error except a PluginFailedError the instance must be discarded.
+func (i *instance) runHook(hook Hook, doc *document.Document, env *Env, call *Call) error {
 	limits := &i.plugin.limits
 	doc.Begin(i.plugin.config, limits.Handles, limits.OutputBytes)
 	// This limits one operation. The remaining fuel is checked when the work is charged.
 	doc.SetWorkLimit(limits.Fuel / hostPrice)
-	i.begin(hook.String(), limits.Fuel)
+	i.beginCall(hook.String(), limits.Fuel)
 	i.doc, i.env, i.floor = doc, env, doc.Nodes()
 	if i.generation = (i.generation + generationStep) & generationMask; i.generation == 0 {
 		i.generation = generationStep
 	}
-	err := i.invoke(i.hooks[hook])
+	err := i.invokeHook(i.hooks[hook])
 	i.endLines()
 	i.doc, i.env = nil, nil
 	if i.encodedFor.Exists() {
 		i.encodedFor = document.View{}
 	}
 	if env.Measure {
-		call.Fuel, call.Memory = i.used(), len(i.memory.bytes)
+		call.Fuel, call.Memory = i.fuelUsed(), len(i.memory.bytes)
 	}
 	return err
 }
 
-func (i *instance) invoke(hook api.Function) error {
+func (i *instance) invokeHook(hook api.Function) error {
 	if i.plugin.portable {
 		return i.invokePortable(hook)
 	}
@@ -112,13 +112,13 @@ func (i *instance) invoke(hook api.Function) error {
 		return nil
 	}
 	if err != nil {
-		return i.classify(err)
+		return i.classifyError(err)
 	}
-	return i.refusal()
+	return i.pluginError()
 }
 
-// refusal returns the plugin's own error.
-func (i *instance) refusal() error {
+// pluginError returns the plugin's own error.
+func (i *instance) pluginError() error {
 	reason := i.reason
 	if !i.failed && len(i.kernel.err) > 0 {
 		reason = string(i.kernel.err)
@@ -129,40 +129,40 @@ func (i *instance) refusal() error {
 	return &PluginFailedError{Plugin: i.plugin.name, During: i.during, Reason: reason}
 }
 
-// begin resets the state of the last call and sets the fuel of the next.
-func (i *instance) begin(during string, budget int64) {
+// beginCall resets the state of the last call and sets the fuel of the next.
+func (i *instance) beginCall(during string, budget int64) {
 	i.during, i.budget = during, budget
 	i.skipped, i.failed, i.reason = false, false, ""
 	i.memory.refused = false
 	i.output.panicky = ""
 	i.owed = 0
 	if i.kernel.used {
-		i.kernel.reset()
+		i.kernel.resetKernel()
 	}
-	i.refuel(budget)
+	i.setFuel(budget)
 }
 
-func (i *instance) refuel(units int64) {
+func (i *instance) setFuel(units int64) {
 	if i.fuel != nil {
 		i.fuel.Set(uint64(units))
 	}
 }
 
-// left returns the remaining fuel. It is negative after the fuel ran out.
-func (i *instance) left() int64 {
+// fuelLeft returns the remaining fuel. It is negative after the fuel ran out.
+func (i *instance) fuelLeft() int64 {
 	if i.fuel == nil {
 		return i.budget
 	}
 	return int64(i.fuel.Get())
 }
 
-// used returns the fuel used by the call, at most its budget.
-func (i *instance) used() int64 { return min(i.budget-i.left()+i.owed, i.budget) }
+// fuelUsed returns the fuel used by the call, at most its budget.
+func (i *instance) fuelUsed() int64 { return min(i.budget-i.fuelLeft()+i.owed, i.budget) }
 
-// charge takes fuel for work of the host. Otherwise the host would work for a plugin without limit.
-func (i *instance) charge(units int64) {
+// chargeFuel takes fuel for work of the host. Otherwise the host would work for a plugin without limit.
+func (i *instance) chargeFuel(units int64) {
 	if i.owed += hostPrice * units; i.owed > maxOwed {
-		i.settle()
+		i.settleFuel()
 	}
 }
 
@@ -173,11 +173,11 @@ const hostPrice = 8
 // maxOwed is an amount of uncharged work that does not matter: some microseconds.
 const maxOwed = 4096
 
-// settle charges the owed fuel.
-func (i *instance) settle() {
-	left := i.left() - i.owed
+// settleFuel charges the owed fuel.
+func (i *instance) settleFuel() {
+	left := i.fuelLeft() - i.owed
 	i.owed = 0
-	i.refuel(max(left, -1))
+	i.setFuel(max(left, -1))
 	if left < 0 {
 		panic(errOutOfFuel)
 	}
@@ -192,9 +192,9 @@ func (i *instance) isLate() bool { return i.env != nil && time.Now().After(i.env
 // lateError returns the error for a timeout. It names the slowest plugin of the chain, which may be another one.
 func (i *instance) lateError() error { return i.env.lateError(i.plugin, i.during, time.Now()) }
 
-// spend counts output bytes. The document counts them during a hook, the instance during its start.
-func (i *instance) spend(function string, n int) {
-	i.charge(int64(n) / 8)
+// spendOutput counts output bytes. The document counts them during a hook, the instance during its start.
+func (i *instance) spendOutput(function string, n int) {
+	i.chargeFuel(int64(n) / 8)
 	if i.doc == nil {
 		if i.startOutput += n; i.startOutput > i.plugin.limits.OutputBytes {
 			panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
@@ -202,48 +202,48 @@ func (i *instance) spend(function string, n int) {
 		return
 	}
 	if err := i.doc.Spend(n); err != nil {
-		i.abort(function, err)
+		i.abortCall(function, err)
 	}
 }
 
-// text returns a string in the guest's memory. It is borrowed: valid until the guest continues.
-func (i *instance) text(function string, ptr, size uint64) string {
+// guestString returns a string in the guest's memory. It is borrowed: valid until the guest continues.
+func (i *instance) guestString(function string, ptr, size uint64) string {
 	if uint32(size) == 0 {
 		return ""
 	}
-	b := i.bytes(function, ptr, size)
+	b := i.guestBytes(function, ptr, size)
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// bytes returns a part of the guest's memory, borrowed too. The memory belongs to our allocator, so no call into the
+// guestBytes returns a part of the guest's memory, borrowed too. The memory belongs to our allocator, so no call into the
 // runtime is needed.
-func (i *instance) bytes(function string, ptr, size uint64) []byte {
+func (i *instance) guestBytes(function string, ptr, size uint64) []byte {
 	from := uint64(uint32(ptr))
 	to := from + uint64(uint32(size))
 	if to > uint64(len(i.memory.bytes)) {
-		i.misuse(function, "the pointer and length are outside its memory")
+		i.abortMisuse(function, "the pointer and length are outside its memory")
 	}
 	return i.memory.bytes[from:to:to]
 }
 
-// node returns the node of a handle, or the zero Node for handle 0.
-func (i *instance) node(function string, handle uint64) document.Node {
+// nodeOf returns the node of a handle, or the zero Node for handle 0.
+func (i *instance) nodeOf(function string, handle uint64) document.Node {
 	if i.doc == nil {
-		i.misuse(function, "there is an object in outgoing and incoming only")
+		i.abortMisuse(function, "there is an object in outgoing and incoming only")
 	}
 	h := uint64(uint32(handle))
 	if h > document.ConfigRoot && h&generationMask != i.generation {
-		i.misuse(function, "the handle is of an earlier call, or no handle")
+		i.abortMisuse(function, "the handle is of an earlier call, or no handle")
 	}
 	n, ok := i.doc.Node(int(h&indexMask), i.floor)
 	if !ok || h > document.ConfigRoot && n.ID() <= document.ConfigRoot {
-		i.misuse(function, "no such handle")
+		i.abortMisuse(function, "no such handle")
 	}
 	return n
 }
 
-// handle returns the handle of a node.
-func (i *instance) handle(n document.Node) uint64 {
+// handleOf returns the handle of a node.
+func (i *instance) handleOf(n document.Node) uint64 {
 	id := uint64(n.ID())
 	if id <= document.ConfigRoot {
 		return id
@@ -251,13 +251,13 @@ func (i *instance) handle(n document.Node) uint64 {
 	return i.generation | id
 }
 
-// misuse ends the call because the guest violated the ABI.
-func (i *instance) misuse(function, problem string) {
+// abortMisuse ends the call because the guest violated the ABI.
+func (i *instance) abortMisuse(function, problem string) {
 	panic(&AccessError{Plugin: i.plugin.name, During: i.during, Function: function, Problem: problem})
 }
 
-// abort ends the call with an error of the document.
-func (i *instance) abort(function string, err error) {
+// abortCall ends the call with an error of the document.
+func (i *instance) abortCall(function string, err error) {
 	// Work done before the failure is charged, too.
 	i.owed += hostPrice * i.doc.TakeWork()
 	panic(i.documentError(function, err))

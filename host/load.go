@@ -33,10 +33,10 @@ func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConf
 	p := &Plugin{
 		lines: rate.NewLimiter(logLinesPerSecond, logBurst), leaked: rate.Sometimes{First: 1, Interval: leakReportInterval},
 		host: h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
-		config: pc.Config, limits: pc.Limits.or(DefaultLimits()), writes: pc.Writes, ignore: pc.IgnoreFailure, fresh: pc.Fresh, capabilities: pc.Capabilities,
+		config: pc.Config, limits: pc.Limits.withDefaults(DefaultLimits()), writes: pc.Writes, ignore: pc.IgnoreFailure, fresh: pc.Fresh, capabilities: pc.Capabilities,
 		declared: Manifest{Kinds: pc.Kinds, Writes: pc.Writes, Capabilities: pc.Capabilities},
 	}
-	if err := p.load(ctx, wasm, pc.unmetered); err != nil {
+	if err := p.loadModule(ctx, wasm, pc.unmetered); err != nil {
 		if p.compiled != nil {
 			err = errors.Join(err, p.compiled.Close(ctx))
 		}
@@ -45,7 +45,7 @@ func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConf
 	return p, nil
 }
 
-func (p *Plugin) load(ctx context.Context, wasm []byte, unmetered bool) error {
+func (p *Plugin) loadModule(ctx context.Context, wasm []byte, unmetered bool) error {
 	for _, step := range []struct {
 		stage Stage
 		do    func() error
@@ -54,19 +54,19 @@ func (p *Plugin) load(ctx context.Context, wasm []byte, unmetered bool) error {
 		{StageConfig, func() error { return p.checkConfig() }},
 		{StageInstrument, func() (err error) {
 			if !unmetered {
-				wasm, err = p.instrument(wasm)
+				wasm, err = p.instrumentModule(wasm)
 			}
 			return err
 		}},
-		{StageCompile, func() error { return p.compile(ctx, wasm) }},
-		{StageImports, func() error { return p.host.imports.check(p.compiled) }},
+		{StageCompile, func() error { return p.compileModule(ctx, wasm) }},
+		{StageImports, func() error { return p.host.imports.checkImports(p.compiled) }},
 		{StageExports, func() error { return p.checkExports(p.compiled.ExportedFunctions()) }},
 	} {
 		if err := step.do(); err != nil {
 			return &LoadError{Plugin: p.name, Stage: step.stage, Err: err}
 		}
 	}
-	return p.ask(ctx)
+	return p.startFirst(ctx)
 }
 
 func (p *Plugin) checkSize(wasm []byte) error {
@@ -90,8 +90,8 @@ func (p *Plugin) checkConfig() error {
 // maxPages is 4 GiB, the address space of 32-bit pointers.
 const maxPages = 1 << 16
 
-// instrument adds fuel and the limits, except the memory limit: the allocator distinguishes a refusal from other traps.
-func (p *Plugin) instrument(wasm []byte) ([]byte, error) {
+// instrumentModule adds fuel and the limits, except the memory limit: the allocator distinguishes a refusal from other traps.
+func (p *Plugin) instrumentModule(wasm []byte) ([]byte, error) {
 	return fuel.Instrument(wasm, fuel.Options{
 		Start:       p.limits.Fuel,
 		CallDepth:   uint32(p.limits.CallDepth),
@@ -99,8 +99,8 @@ func (p *Plugin) instrument(wasm []byte) ([]byte, error) {
 	})
 }
 
-func (p *Plugin) compile(ctx context.Context, wasm []byte) (err error) {
-	p.compiled, p.runtime, err = p.host.compile(ctx, exportStart(wasm))
+func (p *Plugin) compileModule(ctx context.Context, wasm []byte) (err error) {
+	p.compiled, p.runtime, err = p.host.compileModule(ctx, exportStart(wasm))
 	return err
 }
 
@@ -142,7 +142,7 @@ func (p *Plugin) checkPortable(exports map[string]api.FunctionDefinition) error 
 			return errors.New("it has no manifest, so its options must say what it is for and what it may change: set kinds and writes ([] is none)")
 		}
 		p.manifest = m
-		return m.check()
+		return m.checkLimits()
 	}
 	if _, ok := exports["_start"]; ok {
 		return errors.New("it is a command: build it as a reactor (TinyGo and Go: -buildmode=c-shared)")
@@ -155,36 +155,36 @@ func checkExport(exports map[string]api.FunctionDefinition, name string, results
 	if !ok {
 		return fmt.Errorf("it does not export the function %s", name)
 	}
-	if got, want := signature(def.ParamTypes(), def.ResultTypes()), signature(nil, results); got != want {
+	if got, want := typeSignature(def.ParamTypes(), def.ResultTypes()), typeSignature(nil, results); got != want {
 		return fmt.Errorf("it exports %s as %s, which must be %s", name, got, want)
 	}
 	return nil
 }
 
-// ask starts the first instance and reads its manifest.
-func (p *Plugin) ask(ctx context.Context) error {
+// startFirst starts the first instance and reads its manifest.
+func (p *Plugin) startFirst(ctx context.Context) error {
 	p.live++
-	i, err := p.instantiate(ctx)
+	i, err := p.newInstance(ctx)
 	if err != nil {
 		return &LoadError{Plugin: p.name, Stage: StageStart, Err: err}
 	}
-	p.initial = i.save()
+	p.initial = i.saveState()
 	// The queries below run code of the module.
 	i.ran = true
 	if !p.portable {
-		if err = p.introduce(i); err != nil {
+		if err = p.introducePlugin(i); err != nil {
 			_ = i.mod.Close(ctx)
 			return err
 		}
 	}
 	p.skips = slices.Contains(p.manifest.Capabilities, CapabilitySkip) && (p.capabilities == nil || slices.Contains(p.capabilities, CapabilitySkip))
-	p.warnings = append(p.warnings, p.ineffective()...)
+	p.warnings = append(p.warnings, p.ineffectiveWrites()...)
 	p.hot.Store(i)
 	return nil
 }
 
-func (p *Plugin) introduce(i *instance) error {
-	version, err := i.query("refract_abi_version")
+func (p *Plugin) introducePlugin(i *instance) error {
+	version, err := i.callQuery("refract_abi_version")
 	if err == nil && uint32(version) != abiVersion {
 		err = fmt.Errorf("it speaks version %d, this host %d", uint32(version), abiVersion)
 	}
@@ -201,7 +201,7 @@ func (p *Plugin) introduce(i *instance) error {
 }
 
 func (p *Plugin) readManifest(i *instance) error {
-	packed, err := i.query("refract_manifest")
+	packed, err := i.callQuery("refract_manifest")
 	if err != nil {
 		return err
 	}
@@ -224,49 +224,49 @@ func (p *Plugin) readManifest(i *instance) error {
 	return nil
 }
 
-// query calls an export that takes no arguments and returns a number, outside of any hook.
-func (i *instance) query(name string) (uint64, error) {
-	i.begin(name, i.plugin.limits.Fuel)
+// callQuery calls an export that takes no arguments and returns a number, outside of any hook.
+func (i *instance) callQuery(name string) (uint64, error) {
+	i.beginCall(name, i.plugin.limits.Fuel)
 	if err := i.mod.ExportedFunction(name).CallWithStack(i, i.stack[:]); err != nil {
-		return 0, i.classify(err)
+		return 0, i.classifyError(err)
 	}
 	i.endLines()
 	return i.stack[0], nil
 }
 
-// instantiate creates an instance and runs its start function and _initialize, each with the fuel of a call.
-func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
+// newInstance creates an instance and runs its start function and _initialize, each with the fuel of a call.
+func (p *Plugin) newInstance(ctx context.Context) (_ *instance, err error) {
 	i := &instance{
 		plugin: p, during: "start", budget: p.limits.Fuel,
 		memory: memory{max: uint64(p.limits.MemoryPages) << 16}, generation: generationStep,
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			err = i.recovered(r)
+			err = i.recoveredError(r)
 		}
 	}()
 	// No code of the module runs yet, so no host function needs the instance from this context.
 	memory := experimental.WithMemoryAllocator(context.Background(), &i.memory)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	if i.mod, err = p.runtime.InstantiateModule(memory, p.compiled, config); err != nil {
-		return nil, i.classify(err)
+		return nil, i.classifyError(err)
 	}
-	if err := i.start(); err != nil {
+	if err := i.startModule(); err != nil {
 		_ = i.mod.Close(ctx)
 		return nil, err
 	}
 	return i, nil
 }
 
-// recovered returns the error for a panic during instantiation. Only panics of the allocator are expected.
-func (i *instance) recovered(r any) error {
+// recoveredError returns the error for a panic during instantiation. Only panics of the allocator are expected.
+func (i *instance) recoveredError(r any) error {
 	if err, ok := r.(error); ok && errors.Is(err, errMemoryRefused) {
 		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
 	return &TrapError{Plugin: i.plugin.name, During: i.during, Err: panicError("runtime", r)}
 }
 
-func (i *instance) start() error {
+func (i *instance) startModule() error {
 	if g, ok := i.mod.ExportedGlobal(fuel.GlobalName).(api.MutableGlobal); ok {
 		i.fuel = g
 		i.depth = i.mod.ExportedGlobal(fuel.DepthName)
@@ -291,9 +291,9 @@ func (i *instance) startWith(name string) error {
 	if def := f.Definition(); len(def.ParamTypes())+len(def.ResultTypes()) > 0 {
 		return fmt.Errorf("its %s has parameters or results", name)
 	}
-	i.begin("start", i.plugin.limits.Fuel)
+	i.beginCall("start", i.plugin.limits.Fuel)
 	if err := f.CallWithStack(i, i.stack[:]); err != nil {
-		return i.classify(err)
+		return i.classifyError(err)
 	}
 	i.endLines()
 	return nil

@@ -74,11 +74,11 @@ func parseManifest(text []byte) (_ *Manifest, warnings []string, err error) {
 	for _, problem := range unknown {
 		warnings = append(warnings, "manifest: "+printable.Shorten(printable.Text(problem.Error()), maxManifestText))
 	}
-	return m, warnings, m.validate()
+	return m, warnings, m.validateManifest()
 }
 
-// validate checks the manifest of a module.
-func (m *Manifest) validate() error {
+// validateManifest checks the manifest of a module.
+func (m *Manifest) validateManifest() error {
 	switch {
 	case m.Name == "":
 		return errors.New("it has no name")
@@ -92,7 +92,7 @@ func (m *Manifest) validate() error {
 			return fmt.Errorf("unknown hook %q (there are outgoing and incoming)", h)
 		}
 	}
-	return m.check()
+	return m.checkLimits()
 }
 
 // maxWrites limits the writes of a manifest: each is compared with every edit.
@@ -101,7 +101,7 @@ const maxWrites = 256
 // maxManifestText is the maximum length of a name, version, kind or path, in bytes.
 const maxManifestText = 1024
 
-func (m *Manifest) check() error {
+func (m *Manifest) checkLimits() error {
 	if err := m.checkTexts(); err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (p *Plugin) takeInstance(ctx context.Context, domain string) (*instance, er
 		return nil, err
 	}
 	if i.ran && (p.fresh || domain == "" || i.domain != domain) && !i.putBack() {
-		fresh, err := p.instantiate(ctx)
+		fresh, err := p.newInstance(ctx)
 		if err != nil {
 			p.discardInstance(i)
 			return nil, err
@@ -112,7 +112,7 @@ func (p *Plugin) takeInstance(ctx context.Context, domain string) (*instance, er
 func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact bool) (*instance, error) {
 	i, domain := old, old.domain
 	if !isIntact || !old.putBack() {
-		fresh, err := p.instantiate(ctx)
+		fresh, err := p.newInstance(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +153,7 @@ func (p *Plugin) acquireInstance(ctx context.Context) (*instance, error) {
 	}
 	p.live++
 	p.mu.Unlock()
-	i, err := p.instantiate(ctx)
+	i, err := p.newInstance(ctx)
 	if err != nil {
 		p.countEnded()
 		return nil, err

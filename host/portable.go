@@ -21,15 +21,15 @@ func (i *instance) invokePortable(hook api.Function) error {
 	k.input, i.owed = i.portableInput()
 	i.grantForInput()
 	// The host encodes the input, but the plugin chose the tier.
-	if i.owed > i.left() {
+	if i.owed > i.fuelLeft() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
 	i.stack[0] = 0
 	if err := hook.CallWithStack(i, i.stack[:]); err != nil {
-		return i.classify(err)
+		return i.classifyError(err)
 	}
 	if uint32(i.stack[0]) != 0 || i.failed || len(k.err) > 0 {
-		return i.refusal()
+		return i.pluginError()
 	}
 	if len(k.output) == 0 || i.skipped {
 		return nil
@@ -58,7 +58,7 @@ const portableOutputPerByte = 4
 func (i *instance) grantForInput() {
 	size := int64(len(i.kernel.input))
 	i.budget += portableFuelPerByte * size
-	i.refuel(i.budget)
+	i.setFuel(i.budget)
 	i.memory.max = min(i.ownMemory()+uint64(portableMemoryPerByte*size), maxPages<<16)
 }
 
@@ -84,7 +84,7 @@ func (i *instance) portableInput() (in []byte, work int64) {
 const portableDecodeWork = 16
 
 func (i *instance) takeOutput(text []byte) error {
-	if i.owed += portableDecodeWork * int64(len(text)); i.owed > i.left() {
+	if i.owed += portableDecodeWork * int64(len(text)); i.owed > i.fuelLeft() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
 	i.doc.RaiseByteLimit(portableOutputPerByte * len(i.kernel.input))
@@ -97,7 +97,7 @@ func (i *instance) takeOutput(text []byte) error {
 		err = repeated[0]
 	}
 	if err != nil {
-		return i.badOutput("decoding its output, " + i.printable(err.Error()))
+		return i.badOutput("decoding its output, " + i.printableCopy(err.Error()))
 	}
 	if answer, ok := out["skip"]; ok && len(out) == 1 {
 		return i.takeSkip(answer)
@@ -110,7 +110,7 @@ func (i *instance) takeOutput(text []byte) error {
 	}
 	// Only differences become edits, so that the guard checks changes and not repeated fields.
 	if err := i.doc.Root().Assign("", out); err != nil {
-		return i.classify(i.documentError("output_set", err))
+		return i.classifyError(i.documentError("output_set", err))
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (i *instance) takeSkip(answer any) error {
 	if !i.plugin.skips {
 		return i.badOutput(undeclaredSkip)
 	}
-	i.skipped, i.reason = true, i.printable(reason)
+	i.skipped, i.reason = true, i.printableCopy(reason)
 	return nil
 }
 

@@ -23,18 +23,18 @@ func (i *instance) takePatch(text []byte) error {
 		err = repeated[0]
 	}
 	if err != nil {
-		return i.badOutput("decoding its JSON Patch, " + i.printable(err.Error()))
+		return i.badOutput("decoding its JSON Patch, " + i.printableCopy(err.Error()))
 	}
 	for n, operation := range operations {
 		err := i.doc.Patch(operation)
-		if i.owed += hostPrice * i.doc.TakeWork(); i.owed > i.left() {
+		if i.owed += hostPrice * i.doc.TakeWork(); i.owed > i.fuelLeft() {
 			return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 		}
 		if i.isLate() {
 			return i.lateError()
 		}
 		if err != nil {
-			return i.classify(i.documentError("output_set", fmt.Errorf("operation %d of its JSON Patch: %w", n, err)))
+			return i.classifyError(i.documentError("output_set", fmt.Errorf("operation %d of its JSON Patch: %w", n, err)))
 		}
 	}
 	return nil

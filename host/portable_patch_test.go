@@ -134,7 +134,7 @@ func TestPortablePatchIsLimited(t *testing.T) {
 		doc, i := document.New(), p.hot.Load()
 		doc.Reset(large)
 		doc.Begin(nil, p.limits.Handles, p.limits.OutputBytes)
-		i.begin("outgoing", p.limits.Fuel)
+		i.beginCall("outgoing", p.limits.Fuel)
 		i.doc = doc
 		var out *OutOfFuelError
 		require.ErrorAs(t, i.takeOutput([]byte(operations(operation, 100))), &out, operation)
@@ -151,7 +151,7 @@ func TestPortablePatchEndsInTime(t *testing.T) {
 			env.ends = env.began.Add(-time.Nanosecond)
 		}
 		doc.Reset(map[string]any{"spec": map[string]any{}})
-		i.begin("outgoing", p.limits.Fuel)
+		i.beginCall("outgoing", p.limits.Fuel)
 		i.doc, i.env = doc, env
 		err := i.takeOutput([]byte(`[{"op":"add","path":"/spec/a","value":1},{"op":"add","path":"/spec/b","value":1}]`))
 		i.doc, i.env = nil, nil
@@ -216,13 +216,13 @@ func FuzzPortableAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		doc.Reset(object)
 		doc.Begin(nil, p.limits.Handles, p.limits.OutputBytes)
-		i.begin("outgoing", p.limits.Fuel)
+		i.beginCall("outgoing", p.limits.Fuel)
 		i.doc = doc
 		err := i.takeOutput(answer)
 		i.doc = nil
 		if err != nil {
 			checkTyped(t, "output_set", err)
-		} else if !i.skipped && chain.guard.check(doc, 0) == nil {
+		} else if !i.skipped && chain.guard.checkDocument(doc, 0) == nil {
 			checkIdentity(t, doc.Value())
 		}
 		doc.Restore()

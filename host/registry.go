@@ -53,11 +53,11 @@ func (r *Registry) Chain(kind string, hook Hook) *Chain {
 	if c := (*r.chains.Load())[slot{kind, hook}]; c != nil {
 		return c
 	}
-	return r.put(slot{kind, hook}, r.identity(kind, hook))
+	return r.putChain(slot{kind, hook}, r.identityChain(kind, hook))
 }
 
-// identity returns a chain without plugins, guarded by the registry's guard. It panics if the guard is malformed.
-func (r *Registry) identity(kind string, hook Hook) *Chain {
+// identityChain returns a chain without plugins, guarded by the registry's guard. It panics if the guard is malformed.
+func (r *Registry) identityChain(kind string, hook Hook) *Chain {
 	c, err := NewChain(hook, r.guard(kind, hook))
 	if err != nil {
 		panic("the registry's guard for " + kind + ": " + err.Error())
@@ -65,8 +65,8 @@ func (r *Registry) identity(kind string, hook Hook) *Chain {
 	return c
 }
 
-// put stores a chain under the current generation. The caller holds mu.
-func (r *Registry) put(s slot, c *Chain) *Chain {
+// putChain stores a chain under the current generation. The caller holds mu.
+func (r *Registry) putChain(s slot, c *Chain) *Chain {
 	stored := *c
 	stored.generation = r.generation.Load()
 	chains := maps.Clone(*r.chains.Load())
@@ -99,11 +99,11 @@ func (r *Registry) Run(ctx context.Context, kind string, hook Hook, doc *documen
 func (r *Registry) Swap(kind string, hook Hook, c *Chain) *Chain {
 	r.mu.Lock()
 	if c == nil {
-		c = r.identity(kind, hook)
+		c = r.identityChain(kind, hook)
 	}
 	previous := (*r.chains.Load())[slot{kind, hook}]
 	generation := r.generation.Add(1)
-	r.put(slot{kind, hook}, c)
+	r.putChain(slot{kind, hook}, c)
 	var notify []func(string, Hook, uint64)
 	for _, f := range r.subscribers {
 		notify = append(notify, f)

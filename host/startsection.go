@@ -32,19 +32,19 @@ func exportStart(wasm []byte) []byte {
 	}
 	entry := append([]byte{byte(len(startExport))}, startExport...)
 	// Kind 0 is a function. The content of the section is its index.
-	entry = append(append(entry, 0), start.content(wasm)...)
+	entry = append(append(entry, 0), start.contentIn(wasm)...)
 	out := slices.Clone(wasm[:start.from])
 	out = append(out, wasm[start.to:]...)
 	exports, ok := findSection(out, sectionExport)
 	if !ok {
 		return insertSection(out, append([]byte{1}, entry...), start.from)
 	}
-	count, n := binary.Uvarint(exports.content(out))
+	count, n := binary.Uvarint(exports.contentIn(out))
 	if n <= 0 {
 		return wasm
 	}
 	content := binary.AppendUvarint(nil, count+1)
-	content = append(append(content, exports.content(out)[n:]...), entry...)
+	content = append(append(content, exports.contentIn(out)[n:]...), entry...)
 	rest := slices.Clone(out[exports.to:])
 	return append(appendSection(out[:exports.from:exports.from], content), rest...)
 }
@@ -52,7 +52,7 @@ func exportStart(wasm []byte) []byte {
 // section spans [from, to), its content [body, to).
 type section struct{ from, body, to int }
 
-func (s section) content(wasm []byte) []byte { return wasm[s.body:s.to] }
+func (s section) contentIn(wasm []byte) []byte { return wasm[s.body:s.to] }
 
 func findSection(wasm []byte, id byte) (section, bool) {
 	for at := 8; at < len(wasm); {

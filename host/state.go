@@ -32,8 +32,8 @@ func (i *instance) findGlobals() {
 	}
 }
 
-// save returns the state, or nil if it cannot be restored.
-func (i *instance) save() *state {
+// saveState returns the state, or nil if it cannot be restored.
+func (i *instance) saveState() *state {
 	if len(i.globals) == 0 {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (i *instance) putBack() bool {
 	i.random, i.slept, i.startOutput = s.random, s.slept, 0
 	// Handles contain the generation: it starts as in a new instance.
 	i.generation = generationStep
-	i.kernel.reset()
+	i.kernel.resetKernel()
 	i.ran = false
 	return true
 }

@@ -44,7 +44,7 @@ var wasiSignatures = map[string]string{
 
 func wasiFunctions() map[string]hostFunction {
 	all := map[string]hostFunction{
-		"proc_exit": fn(func(_ *instance, stack []uint64) { panic(sys.NewExitError(uint32(stack[0]))) }, none, i32),
+		"proc_exit": newHostFunction(func(_ *instance, stack []uint64) { panic(sys.NewExitError(uint32(stack[0]))) }, none, i32),
 	}
 	for name, letters := range wasiSignatures {
 		params := []api.ValueType{}
@@ -97,20 +97,20 @@ func wasiCalls() map[string]wasiCall {
 // wasiNothing stores two zero sizes.
 func wasiNothing(i *instance, stack []uint64) uint64 {
 	for _, ptr := range stack[:2] {
-		clear(i.bytes("args_sizes_get", ptr, 4))
+		clear(i.guestBytes("args_sizes_get", ptr, 4))
 	}
 	return wasiSuccess
 }
 
 func (i *instance) wasiStore(ptr, v uint64) uint64 {
-	binary.LittleEndian.PutUint64(i.bytes("clock_time_get", ptr, 8), v)
+	binary.LittleEndian.PutUint64(i.guestBytes("clock_time_get", ptr, 8), v)
 	return wasiSuccess
 }
 
 // wasiRandom fills a buffer from a sequence with a fixed seed (splitmix64). Each instance has its own.
 func wasiRandom(i *instance, stack []uint64) uint64 {
-	buffer := i.bytes("random_get", stack[0], stack[1])
-	i.charge(int64(len(buffer)) / 8)
+	buffer := i.guestBytes("random_get", stack[0], stack[1])
+	i.chargeFuel(int64(len(buffer)) / 8)
 	for len(buffer) > 0 {
 		i.random += 0x9e3779b97f4a7c15
 		z := i.random
@@ -131,22 +131,22 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 		return wasiBadFile
 	}
 	const vectorBytes = 8
-	vectors := i.bytes("fd_write", stack[1], uint64(uint32(stack[2]))*vectorBytes)
+	vectors := i.guestBytes("fd_write", stack[1], uint64(uint32(stack[2]))*vectorBytes)
 	if uint64(len(vectors)) != uint64(uint32(stack[2]))*vectorBytes {
 		// The size overflowed.
 		return wasiInvalid
 	}
-	i.charge(int64(len(vectors)))
+	i.chargeFuel(int64(len(vectors)))
 	written := 0
 	for ; len(vectors) > 0; vectors = vectors[vectorBytes:] {
 		ptr, size := binary.LittleEndian.Uint32(vectors), binary.LittleEndian.Uint32(vectors[4:])
-		part := i.bytes("fd_write", uint64(ptr), uint64(size))
-		i.spend("fd_write", len(part))
-		i.write(int(file-1), part)
+		part := i.guestBytes("fd_write", uint64(ptr), uint64(size))
+		i.spendOutput("fd_write", len(part))
+		i.writeOutput(int(file-1), part)
 		written += len(part)
 	}
-	i.spend("fd_write", lineBytes)
-	binary.LittleEndian.PutUint32(i.bytes("fd_write", stack[3], 4), uint32(written))
+	i.spendOutput("fd_write", lineBytes)
+	binary.LittleEndian.PutUint32(i.guestBytes("fd_write", stack[3], 4), uint32(written))
 	return wasiSuccess
 }
 
@@ -163,27 +163,27 @@ func wasiPoll(i *instance, stack []uint64) uint64 {
 	if n == 0 || n > 1<<16 {
 		return wasiInvalid
 	}
-	subscriptions := i.bytes("poll_oneoff", stack[0], n*subscriptionBytes)
-	i.charge(int64(n) * 16)
+	subscriptions := i.guestBytes("poll_oneoff", stack[0], n*subscriptionBytes)
+	i.chargeFuel(int64(n) * 16)
 	answers := make([]byte, 0, n*eventBytes)
 	for ; len(subscriptions) > 0; subscriptions = subscriptions[subscriptionBytes:] {
 		event := make([]byte, eventBytes)
 		copy(event, subscriptions[:8]) // user data
 		event[10] = subscriptions[8]   // type
 		if event[10] == 0 {
-			i.sleep(binary.LittleEndian.Uint64(subscriptions[24:]), subscriptions[40]&1 != 0)
+			i.sleepFor(binary.LittleEndian.Uint64(subscriptions[24:]), subscriptions[40]&1 != 0)
 		} else {
 			event[8] = wasiBadFile
 		}
 		answers = append(answers, event...)
 	}
-	copy(i.bytes("poll_oneoff", stack[1], n*eventBytes), answers)
-	binary.LittleEndian.PutUint32(i.bytes("poll_oneoff", stack[3], 4), uint32(n))
+	copy(i.guestBytes("poll_oneoff", stack[1], n*eventBytes), answers)
+	binary.LittleEndian.PutUint32(i.guestBytes("poll_oneoff", stack[3], 4), uint32(n))
 	return wasiSuccess
 }
 
-// sleep advances the clock by a duration or to a time.
-func (i *instance) sleep(nanoseconds uint64, isTime bool) {
+// sleepFor advances the clock by a duration or to a time.
+func (i *instance) sleepFor(nanoseconds uint64, isTime bool) {
 	switch {
 	case !isTime:
 		i.slept = min(i.slept+int64(min(nanoseconds, maxSleep)), maxSleep)
@@ -197,7 +197,7 @@ func wasiStat(i *instance, stack []uint64) uint64 {
 	if uint32(stack[0]) > 2 {
 		return wasiBadFile
 	}
-	stat := i.bytes("fd_fdstat_get", stack[1], 24)
+	stat := i.guestBytes("fd_fdstat_get", stack[1], 24)
 	clear(stat)
 	stat[0] = 2
 	return wasiSuccess

@@ -29,8 +29,8 @@ const (
 // panicPrefixes begin the line of a fatal error in the runtimes of Go and TinyGo.
 var panicPrefixes = []string{"panic: ", "fatal error: "}
 
-// write appends to the line of a file, and logs complete lines.
-func (i *instance) write(file int, part []byte) {
+// writeOutput appends to the line of a file, and logs complete lines.
+func (i *instance) writeOutput(file int, part []byte) {
 	for len(part) > 0 {
 		line := &i.output.partial[file]
 		end := bytes.IndexByte(part, '\n')
@@ -67,7 +67,7 @@ func (i *instance) endLine(file int) {
 			level, i.output.panicky = slog.LevelWarn, text[at:]
 		}
 	}
-	i.print(level, text)
+	i.printLine(level, text)
 }
 
 // endLines logs incomplete lines.
@@ -81,5 +81,5 @@ func (i *instance) withPanic(err error) error {
 	if i.output.panicky == "" {
 		return err
 	}
-	return fmt.Errorf("%s: %w", printable.Shorten(printable.Line(i.printable(i.output.panicky)), maxPanicBytes), err)
+	return fmt.Errorf("%s: %w", printable.Shorten(printable.Line(i.printableCopy(i.output.panicky)), maxPanicBytes), err)
 }

@@ -28,11 +28,11 @@ func (r *release) makeImages(ctx context.Context) error {
 	if r.plainHTTP {
 		args = append(args, "--plain-http")
 	}
-	digests, err := output(ctx, r.source, nil, "go", args...)
+	digests, err := commandOutput(ctx, r.source, nil, "go", args...)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(r.file("images.txt"), []byte(digests+"\n"), 0o644)
+	return os.WriteFile(r.filePath("images.txt"), []byte(digests+"\n"), 0o644)
 }
 
 // packChart writes the package of the chart.
@@ -53,7 +53,7 @@ func (r *release) pushChart(context.Context) error {
 	if r.push == "" {
 		return nil
 	}
-	content, err := os.ReadFile(r.file(chartFile(r.version)))
+	content, err := os.ReadFile(r.filePath(chartFile(r.version)))
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (r *release) writeSBOMs(ctx context.Context) error {
 		return err
 	}
 	for _, command := range []string{"controller-manager", "virtual-kubelet", "refractctl"} {
-		content, err := r.compile(ctx, command, "linux", "amd64")
+		content, err := r.compileCommand(ctx, command, "linux", "amd64")
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (r *release) writeSBOMs(ctx context.Context) error {
 			return err
 		}
 		target := filepath.Join(destination, fmt.Sprintf("%s-%s.cdx.json", command, r.version))
-		_, err = output(ctx, r.source, []string{"GOFLAGS="}, "go", "tool", "-modfile=hack/sbom/go.mod", "cyclonedx-gomod", "bin", "-json", "-noserial", "-version=v"+r.version, "-output="+target, binary)
+		_, err = commandOutput(ctx, r.source, []string{"GOFLAGS="}, "go", "tool", "-modfile=hack/sbom/go.mod", "cyclonedx-gomod", "bin", "-json", "-noserial", "-version=v"+r.version, "-output="+target, binary)
 		if err != nil {
 			return err
 		}

@@ -23,14 +23,14 @@ func (r *release) checkVersion(ctx context.Context) error {
 	if !hasSection(string(changelog), r.version) {
 		return fmt.Errorf("CHANGELOG.md has no section %q: name the section Unreleased so, with the date", "## "+r.version+" (YYYY-MM-DD)")
 	}
-	changes, err := r.git(ctx, "status", "--porcelain")
+	changes, err := r.runGit(ctx, "status", "--porcelain")
 	if err != nil {
 		return err
 	}
 	if changes != "" {
 		return fmt.Errorf("the checkout has changes: commit or remove them\n%s", changes)
 	}
-	tags, err := r.git(ctx, "tag", "--points-at", "HEAD")
+	tags, err := r.runGit(ctx, "tag", "--points-at", "HEAD")
 	if err != nil {
 		return err
 	}
@@ -45,13 +45,13 @@ func hasSection(changelog, version string) bool {
 	return strings.Contains(changelog, "\n## "+version+" (2")
 }
 
-// git runs git in the checkout and returns its output.
-func (r *release) git(ctx context.Context, args ...string) (string, error) {
-	return output(ctx, r.source, nil, "git", args...)
+// runGit runs git in the checkout and returns its output.
+func (r *release) runGit(ctx context.Context, args ...string) (string, error) {
+	return commandOutput(ctx, r.source, nil, "git", args...)
 }
 
-// output runs a command and returns its standard output.
-func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
+// commandOutput runs a command and returns its standard output.
+func commandOutput(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, name, args...)
 	command.Dir, command.Env = dir, append(os.Environ(), env...)
 	var stdout, stderr bytes.Buffer

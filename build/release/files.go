@@ -38,7 +38,7 @@ func (r *release) packBinaries(ctx context.Context) error {
 		if !found {
 			return fmt.Errorf("--platforms: %q is not OS/ARCHITECTURE, such as linux/arm64", platform)
 		}
-		binary, err := r.compile(ctx, "refractctl", system, architecture)
+		binary, err := r.compileCommand(ctx, "refractctl", system, architecture)
 		if err != nil {
 			return err
 		}
@@ -52,15 +52,15 @@ func (r *release) packBinaries(ctx context.Context) error {
 				members = append(members, member{name: link, link: name})
 			}
 		}
-		if err := writeTar(r.file(fmt.Sprintf("refractctl-%s-%s-%s.tar.gz", r.version, system, architecture)), members); err != nil {
+		if err := writeTar(r.filePath(fmt.Sprintf("refractctl-%s-%s-%s.tar.gz", r.version, system, architecture)), members); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// compile returns the binary of a command, without debug information.
-func (r *release) compile(ctx context.Context, command, system, architecture string) ([]byte, error) {
+// compileCommand returns the binary of a command, without debug information.
+func (r *release) compileCommand(ctx context.Context, command, system, architecture string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refract-release-")
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (r *release) compile(ctx context.Context, command, system, architecture str
 	defer func() { _ = os.RemoveAll(dir) }()
 	binary := filepath.Join(dir, command)
 	env := []string{"CGO_ENABLED=0", "GOFLAGS=", "GOOS=" + system, "GOARCH=" + architecture}
-	if _, err := output(ctx, r.source, env, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/"+command); err != nil {
+	if _, err := commandOutput(ctx, r.source, env, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/"+command); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(binary)
@@ -91,7 +91,7 @@ func (r *release) packPlugins(context.Context) error {
 	if len(members) == 0 {
 		return errNoPlugins
 	}
-	return writeTar(r.file("plugins-"+r.version+".tar.gz"), members)
+	return writeTar(r.filePath("plugins-"+r.version+".tar.gz"), members)
 }
 
 // writeTar writes a compressed archive. The same members give the same bytes.
@@ -126,11 +126,11 @@ func (r *release) writeChecksums(context.Context) error {
 	}
 	var sums strings.Builder
 	for _, entry := range entries {
-		content, err := os.ReadFile(r.file(entry.Name()))
+		content, err := os.ReadFile(r.filePath(entry.Name()))
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), entry.Name())
 	}
-	return os.WriteFile(r.file("SHA256SUMS"), []byte(sums.String()), 0o644)
+	return os.WriteFile(r.filePath("SHA256SUMS"), []byte(sums.String()), 0o644)
 }

@@ -53,7 +53,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.progress = cmd.ErrOrStderr()
-			return r.run(cmd.Context())
+			return r.makeRelease(cmd.Context())
 		},
 	}
 	flags := command.Flags()
@@ -67,8 +67,8 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// run creates all files. Pushing is the last step.
-func (r *release) run(ctx context.Context) error {
+// makeRelease creates all files. Pushing is the last step.
+func (r *release) makeRelease(ctx context.Context) error {
 	if r.snapshot && r.push != "" && !r.plainHTTP {
 		return errors.New("--snapshot: only the files of a release are pushed, since a push overwrites the images of that version; to try it, push to a registry on this machine with --plain-http")
 	}
@@ -115,8 +115,8 @@ func (r *release) prepareOutput() error {
 	return nil
 }
 
-// file returns the path of a file of the release.
-func (r *release) file(name string) string { return filepath.Join(r.output, name) }
+// filePath returns the path of a file of the release.
+func (r *release) filePath(name string) string { return filepath.Join(r.output, name) }
 
 // errNoPlugins is returned for a checkout without compiled modules.
 var errNoPlugins = errors.New("the checkout has no plugins/NAME/NAME.wasm: run make plugins")

@@ -123,7 +123,7 @@ func TestCheckVersion(t *testing.T) {
 	r := &release{source: t.TempDir(), version: "1.2.3"}
 	git := func(args ...string) {
 		t.Helper()
-		_, err := r.git(t.Context(), append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		_, err := r.runGit(t.Context(), append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
 		require.NoError(t, err)
 	}
 	changelog := filepath.Join(r.source, "CHANGELOG.md")

@@ -55,8 +55,8 @@ func (o *authenticationOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringToStringVar(&o.labels, "cluster-labels", nil, "labels that the virtual nodes of ResourceSlices get, as topology.kubernetes.io/zone=eu-1")
 }
 
-// warn logs the flags that have no effect.
-func (o *authenticationOptions) warn(flags *pflag.FlagSet) {
+// warnOfIdleFlags logs the flags that have no effect.
+func (o *authenticationOptions) warnOfIdleFlags(flags *pflag.FlagSet) {
 	if o.enabled {
 		return
 	}
@@ -71,17 +71,17 @@ func (o *authenticationOptions) warn(flags *pflag.FlagSet) {
 	}
 }
 
-// options returns the parsed options, and all errors at once.
-func (o *authenticationOptions) options() (authentication.Options, error) {
-	resources, resourcesErr := quantities("--default-node-resources", o.resources)
-	limit, limitErr := quantities("--tenant-max-resources", o.limit)
-	ingressClasses, ingressErr := classes("--ingress-classes", o.ingressClasses, func(name string, isDefault bool) offloading.IngressType {
+// authenticationConfig returns the parsed options, and all errors at once.
+func (o *authenticationOptions) authenticationConfig() (authentication.Options, error) {
+	resources, resourcesErr := parseQuantities("--default-node-resources", o.resources)
+	limit, limitErr := parseQuantities("--tenant-max-resources", o.limit)
+	ingressClasses, ingressErr := parseClasses("--ingress-classes", o.ingressClasses, func(name string, isDefault bool) offloading.IngressType {
 		return offloading.IngressType{IngressClassName: name, Default: isDefault}
 	})
-	loadBalancerClasses, loadBalancerErr := classes("--load-balancer-classes", o.loadBalancerClasses, func(name string, isDefault bool) offloading.LoadBalancerType {
+	loadBalancerClasses, loadBalancerErr := parseClasses("--load-balancer-classes", o.loadBalancerClasses, func(name string, isDefault bool) offloading.LoadBalancerType {
 		return offloading.LoadBalancerType{LoadBalancerClassName: name, Default: isDefault}
 	})
-	server, serverErr := o.server()
+	server, serverErr := o.apiServer()
 	return authentication.Options{
 		Enabled: o.enabled, APIServer: server, RolePrefix: o.rolePrefix,
 		Offer: offer.Offer{
@@ -91,7 +91,7 @@ func (o *authenticationOptions) options() (authentication.Options, error) {
 	}, errors.Join(resourcesErr, limitErr, ingressErr, loadBalancerErr, serverErr)
 }
 
-func (o *authenticationOptions) server() (server authentication.APIServer, err error) {
+func (o *authenticationOptions) apiServer() (server authentication.APIServer, err error) {
 	server = authentication.APIServer{URL: o.address, TrustedCA: o.trusted}
 	if o.address != "" && !strings.Contains(o.address, "://") {
 		server.URL = "https://" + o.address
@@ -111,7 +111,7 @@ func (o *authenticationOptions) server() (server authentication.APIServer, err e
 	return server, nil
 }
 
-func quantities(flag string, texts map[string]string) (corev1.ResourceList, error) {
+func parseQuantities(flag string, texts map[string]string) (corev1.ResourceList, error) {
 	list := corev1.ResourceList{}
 	for name, text := range texts {
 		quantity, err := resource.ParseQuantity(text)
@@ -123,8 +123,8 @@ func quantities(flag string, texts map[string]string) (corev1.ResourceList, erro
 	return list, nil
 }
 
-// classes parses names of classes. One of them may have the suffix ";default".
-func classes[T any](flag string, texts []string, class func(name string, isDefault bool) T) (all []T, err error) {
+// parseClasses parses names of classes. One of them may have the suffix ";default".
+func parseClasses[T any](flag string, texts []string, class func(name string, isDefault bool) T) (all []T, err error) {
 	defaults := 0
 	for _, text := range texts {
 		name, mark, marked := strings.Cut(text, ";")

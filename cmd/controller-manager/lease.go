@@ -55,4 +55,4 @@ func newLease(ctx context.Context, config *rest.Config, namespace, id string) (*
 	return &lease{broadcaster: broadcaster, Interface: cmdutil.KeepUntil(lock, ending)}, nil
 }
 
-func (l *lease) close() { l.broadcaster.Shutdown() }
+func (l *lease) closeBroadcaster() { l.broadcaster.Shutdown() }

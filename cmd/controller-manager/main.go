@@ -42,15 +42,15 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
+			if err := o.validateOptions(); err != nil {
 				return err
 			}
 			if err := o.logs.Install(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			o.inert.Warn(cmd.Flags())
-			o.authentication.warn(cmd.Flags())
-			return run(cmd.Context(), &o)
+			o.authentication.warnOfIdleFlags(cmd.Flags())
+			return runManager(cmd.Context(), &o)
 		},
 	}
 	o.addFlags(command.Flags())

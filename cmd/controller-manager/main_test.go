@@ -90,7 +90,7 @@ func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		o.addFlags(flags)
 		require.NoError(t, flags.Parse(strings.Fields(text+" --cluster-id=a")))
-		require.NoError(t, o.validate())
+		require.NoError(t, o.validateOptions())
 		assert.Equal(t, want, o.inert.InVain(flags), text)
 	}
 }
@@ -104,7 +104,7 @@ func TestAcceptedLabels(t *testing.T) {
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		o.addFlags(flags)
 		require.NoError(t, flags.Parse(strings.Fields(text+" --cluster-id=a")))
-		if err := o.validate(); fault == "" {
+		if err := o.validateOptions(); fault == "" {
 			require.NoError(t, err)
 		} else {
 			require.ErrorContains(t, err, fault)
@@ -119,7 +119,7 @@ func TestAuthenticationFlags(t *testing.T) {
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		o.addFlags(flags)
 		require.NoError(t, flags.Parse(strings.Fields(text)))
-		return o.authentication.options()
+		return o.authentication.authenticationConfig()
 	}
 	o, err := read("--authentication-enabled --api-server-address-override=api.example.com:6443 --ingress-classes=nginx;default,traefik --load-balancer-classes=public " +
 		"--default-node-resources=cpu=4,memory=8Gi --tenant-max-resources=cpu=16 --cluster-labels=zone=a --enable-storage")

@@ -176,8 +176,8 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// validate returns all errors at once. Each error names its flag and the remedy.
-func (o *options) validate() error {
+// validateOptions returns all errors at once. Each error names its flag and the remedy.
+func (o *options) validateOptions() error {
 	return errors.Join(o.validateID(), o.validateClient(), o.validateWork(), o.validateTenancy(), o.logs.Validate())
 }
 
@@ -202,8 +202,8 @@ func (o *options) validateClient() error {
 	return errors.Join(faults...)
 }
 
-// acceptance returns the labels that providers may offer.
-func (o *options) acceptance() (negotiation.Acceptance, error) {
+// labelAcceptance returns the labels that providers may offer.
+func (o *options) labelAcceptance() (negotiation.Acceptance, error) {
 	accepted, err := negotiation.ParseAcceptance(o.acceptedLabels)
 	if err != nil {
 		return nil, fmt.Errorf("--accepted-offer-labels: %w", err)
@@ -236,7 +236,7 @@ func (o *options) validateWork() error {
 	if _, err := o.defaultTemplate(); err != nil {
 		faults = append(faults, err)
 	}
-	if _, err := o.acceptance(); err != nil {
+	if _, err := o.labelAcceptance(); err != nil {
 		faults = append(faults, err)
 	}
 	if o.drainTimeout < 0 {
@@ -267,18 +267,18 @@ func (o *options) validateTenancy() error {
 	if err != nil {
 		return fmt.Errorf("--tenant-%w", err)
 	}
-	settings := o.tenancy(limits)
+	settings := o.tenancyOptions(limits)
 	if err := settings.Validate(); err != nil {
 		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of: %w", err)
 	}
-	_, err = o.quotas()
-	_, countErr := o.counts()
+	_, err = o.quotaOptions()
+	_, countErr := o.countLimits()
 	if o.defaultObjectCount < 0 {
 		countErr = errors.Join(countErr, fmt.Errorf("--tenant-default-object-count is %d: use a number of objects, or 0 for no limit", o.defaultObjectCount))
 	}
 	_, ownErr := o.ownRanges()
 	_, rangeErr := o.rangesOf()
-	_, authenticationErr := o.authentication.options()
+	_, authenticationErr := o.authentication.authenticationConfig()
 	_, limitRangeErr := o.limitRangeOfTenants()
 	return errors.Join(limitRangeErr, err, countErr, ownErr, rangeErr, authenticationErr)
 }
@@ -295,9 +295,9 @@ func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 	return name, nil
 }
 
-// quotas returns how Quotas are enforced. The degree may be written in any case, because Liqo's own default differs
+// quotaOptions returns how Quotas are enforced. The degree may be written in any case, because Liqo's own default differs
 // in case from the value in its CRD.
-func (o *options) quotas() (quota.Options, error) {
+func (o *options) quotaOptions() (quota.Options, error) {
 	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
 		if strings.EqualFold(o.limits, string(known)) {
 			return quota.Options{Off: !o.enforceQuotas, Limits: known, Required: o.sliceQuotas, OfTenants: o.authentication.enabled}, nil
@@ -317,8 +317,8 @@ func defaultObjectCounts() map[string]string {
 	}
 }
 
-// counts returns the maximum number of objects of each kind that a consumer may have in a namespace.
-func (o *options) counts() (corev1.ResourceList, error) {
+// countLimits returns the maximum number of objects of each kind that a consumer may have in a namespace.
+func (o *options) countLimits() (corev1.ResourceList, error) {
 	counts := corev1.ResourceList{}
 	for name, text := range o.objectCounts {
 		count, err := resource.ParseQuantity(text)
@@ -352,15 +352,15 @@ func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 	return all, nil
 }
 
-// plugins returns the options for fetching the modules of ReflectionPlugins.
-func (o *options) plugins() plugin.Options {
+// pluginOptions returns the options for fetching the modules of ReflectionPlugins.
+func (o *options) pluginOptions() plugin.Options {
 	return plugin.Options{
 		Enabled: o.declaredPlugins, TrustPolicy: o.pluginTrustPolicy, Sources: pluginsource.Options{InsecureRegistries: o.insecureRegistries},
 	}
 }
 
-// tenancy returns the options for the objects that consumers may create in this cluster.
-func (o *options) tenancy(limits tenantlimits.Limits) tenancy.Options {
+// tenancyOptions returns the options for the objects that consumers may create in this cluster.
+func (o *options) tenancyOptions(limits tenantlimits.Limits) tenancy.Options {
 	patterns := map[string]string{}
 	for _, text := range o.namePatterns {
 		id, pattern, _ := strings.Cut(text, "=")
@@ -393,8 +393,8 @@ func (o *options) limitsOfTenants() (tenantlimits.Limits, error) {
 	return tenantlimits.New(values)
 }
 
-// webhooks returns the settings of the webhooks, or nil if no webhook is served.
-func (o *options) webhooks() *controllers.WebhookOptions {
+// webhookOptions returns the settings of the webhooks, or nil if no webhook is served.
+func (o *options) webhookOptions() *controllers.WebhookOptions {
 	if !o.webhook {
 		return nil
 	}

@@ -34,10 +34,10 @@ import (
 // restartDelay is the pause between two terms, so that everything of the first one can end.
 const restartDelay = 2 * time.Second
 
-// run runs the controllers and returns when ctx ends and everything has been shut down. Losing the lease because the
+// runManager runs the controllers and returns when ctx ends and everything has been shut down. Losing the lease because the
 // API server was unavailable for too long does not end the process: a container that exits is restarted with an
 // increasing back-off.
-func run(ctx context.Context, o *options) error {
+func runManager(ctx context.Context, o *options) error {
 	config, err := o.restConfig()
 	if err != nil {
 		return err
@@ -46,10 +46,10 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	defer lease.close()
+	defer lease.closeBroadcaster()
 	led := false
 	for {
-		err := serve(ctx, o, config, lease)
+		err := serveWithLease(ctx, o, config, lease)
 		lost := err != nil && strings.Contains(err.Error(), leaseLost)
 		led = led || lost
 		if ctx.Err() != nil || !led || !lost && !cmdutil.FromAPIServer(err) {
@@ -67,8 +67,8 @@ func run(ctx context.Context, o *options) error {
 // leaseLost is the text of a manager's error after it lost its lease. The error has no type.
 const leaseLost = "leader election lost"
 
-// serve runs the controllers until ctx ends or the lease is lost.
-func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) error {
+// serveWithLease runs the controllers until ctx ends or the lease is lost.
+func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease *lease) error {
 	mgr, err := newManager(o, config, lease)
 	if err != nil {
 		return err
@@ -98,19 +98,19 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
-	quotas, err := o.quotas()
+	quotas, err := o.quotaOptions()
 	if err != nil {
 		return err
 	}
-	acceptedLabels, err := o.acceptance()
+	acceptedLabels, err := o.labelAcceptance()
 	if err != nil {
 		return err
 	}
-	counts, err := o.counts()
+	counts, err := o.countLimits()
 	if err != nil {
 		return err
 	}
-	admission, err := o.authentication.options()
+	admission, err := o.authentication.authenticationConfig()
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
-		Plugins:                    o.plugins(),
+		Plugins:                    o.pluginOptions(),
 		NamespaceWorkers:           o.spaceWorkers,
 		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,
@@ -139,13 +139,13 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,
 		RangesOf:                   rangesOf,
-		Tenancy:                    o.tenancy(limits),
+		Tenancy:                    o.tenancyOptions(limits),
 		LimitRange:                 limitRange,
 		Quotas:                     quotas,
 		Installation:               o.liqoNamespace,
 		Clock:                      clock.RealClock{},
 		Registerer:                 registrations,
-		Webhooks:                   o.webhooks(),
+		Webhooks:                   o.webhookOptions(),
 	})
 	if err != nil {
 		return cmdutil.Explain(err)

@@ -12,7 +12,7 @@ import (
 // length element by element, so that unchanged parts stay shared and are no edits. The empty path is the node itself; a
 // root must keep its kind. v is shared from now on: do not modify it.
 func (n Node) Assign(path string, v any) error {
-	if err := n.writable(path); err != nil {
+	if err := n.checkWritable(path); err != nil {
 		return err
 	}
 	if err := n.d.spendValue(v); err != nil {
@@ -20,12 +20,12 @@ func (n Node) Assign(path string, v any) error {
 	}
 	f := frame{d: n.d, id: n.id}
 	if path != "" {
-		present, err := n.present(path)
+		present, err := n.presentValue(path)
 		if err != nil {
 			return err
 		}
 		if !present.Exists() {
-			_, err := n.set(path, contentOf(v))
+			_, err := n.setContent(path, contentOf(v))
 			return err
 		}
 		place, err := n.Get(path)
@@ -37,30 +37,30 @@ func (n Node) Assign(path string, v any) error {
 	if f.id == ObjectRoot && kindOf(v) != Map {
 		return wrongKind(path, kindOf(v), "a map, which an object is")
 	}
-	return f.assign(n.d.viewOf(f.id), v)
+	return f.assignValue(n.d.viewOf(f.id), v)
 }
 
 // Copy writes the subtree src at path. It is shared, not copied, and may be below any root.
 func (n Node) Copy(path string, src View) error {
-	if err := n.writable(path); err != nil {
+	if err := n.checkWritable(path); err != nil {
 		return err
 	}
 	if src.kind == Absent {
-		return fail(Gone, path, "there is nothing to copy")
+		return newError(Gone, path, "there is nothing to copy")
 	}
 	v := src.Value()
 	if err := n.d.spendValue(v); err != nil {
 		return err
 	}
-	if present, err := n.present(path); err != nil || present.kind == src.kind && equal(present, rawView(v)) {
+	if present, err := n.presentValue(path); err != nil || present.kind == src.kind && equalViews(present, rawView(v)) {
 		return err
 	}
-	_, err := n.set(path, contentOf(v))
+	_, err := n.setContent(path, contentOf(v))
 	return err
 }
 
-// present returns the value that a write to path would replace: absent for an append.
-func (n Node) present(path string) (View, error) {
+// presentValue returns the value that a write to path would replace: absent for an append.
+func (n Node) presentValue(path string) (View, error) {
 	v, err := n.At(path)
 	if e, ok := err.(*Error); ok && e.Code == BadIndex && strings.HasSuffix(path, "-") {
 		return View{}, nil
@@ -72,18 +72,18 @@ func contentOf(v any) content { return content{kind: kindOf(v), base: v, shared:
 
 // spendValue counts a value that is written against the budget.
 func (d *Document) spendValue(v any) error {
-	size, err := d.measure(v, 0)
+	size, err := d.measureValue(v, 0)
 	if err != nil {
 		return err
 	}
 	return d.Spend(size)
 }
 
-// measure estimates the size of a value in bytes, and refuses values that an object cannot have. A shared subtree
+// measureValue estimates the size of a value in bytes, and refuses values that an object cannot have. A shared subtree
 // counts each time, so that a plugin cannot double a value with every Copy.
-func (d *Document) measure(v any, depth int) (int, error) {
+func (d *Document) measureValue(v any, depth int) (int, error) {
 	if depth > maxDepth {
-		return 0, fail(TooDeep, "", "nested too deeply")
+		return 0, newError(TooDeep, "", "nested too deeply")
 	}
 	const overhead = 8
 	total := overhead
@@ -91,27 +91,27 @@ func (d *Document) measure(v any, depth int) (int, error) {
 	switch v := v.(type) {
 	case string:
 		if !utf8.ValidString(v) {
-			return 0, fail(BadValue, "", "a string is not valid UTF-8")
+			return 0, newError(BadValue, "", "a string is not valid UTF-8")
 		}
 		d.work += int64(len(v)) / 4
 		total += len(v)
 	case map[string]any:
 		for k, e := range v {
-			n, err := d.measure(e, depth+1)
+			n, err := d.measureValue(e, depth+1)
 			if total += n + len(k); err != nil || total > d.byteLimit {
 				return total, err
 			}
 		}
 	case []any:
 		for _, e := range v {
-			n, err := d.measure(e, depth+1)
+			n, err := d.measureValue(e, depth+1)
 			if total += n; err != nil || total > d.byteLimit {
 				return total, err
 			}
 		}
 	default:
 		if kindOf(v) == Absent {
-			return 0, fail(BadValue, "", "a value of a Go type that JSON lacks")
+			return 0, newError(BadValue, "", "a value of a Go type that JSON lacks")
 		}
 	}
 	return total, nil
@@ -126,11 +126,11 @@ type frame struct {
 	id     int32
 }
 
-func (f *frame) visit() (int32, error) {
+func (f *frame) visitNode() (int32, error) {
 	if f.id != 0 {
 		return f.id, nil
 	}
-	p, err := f.parent.visit()
+	p, err := f.parent.visitNode()
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +142,7 @@ func (f *frame) visit() (int32, error) {
 	return f.id, err
 }
 
-func (f *frame) assign(present View, v any) error {
+func (f *frame) assignValue(present View, v any) error {
 	switch v := v.(type) {
 	case map[string]any:
 		if present.kind == Map {
@@ -153,15 +153,15 @@ func (f *frame) assign(present View, v any) error {
 			return f.assignList(present, v)
 		}
 	default:
-		if equal(present, rawView(v)) {
+		if equalViews(present, rawView(v)) {
 			return nil
 		}
 	}
-	id, err := f.visit()
+	id, err := f.visitNode()
 	if err != nil {
 		return err
 	}
-	return f.d.write(id, contentOf(v))
+	return f.d.writeNode(id, contentOf(v))
 }
 
 func (f *frame) assignMap(present View, v map[string]any) error {
@@ -170,7 +170,7 @@ func (f *frame) assignMap(present View, v map[string]any) error {
 		if was := present.Field(k); was.kind == Absent {
 			err = f.addField(k, e)
 		} else {
-			err = (&frame{d: f.d, parent: f, key: k, pos: -1, id: was.id}).assign(was, e)
+			err = (&frame{d: f.d, parent: f, key: k, pos: -1, id: was.id}).assignValue(was, e)
 		}
 		if err != nil {
 			return err
@@ -183,12 +183,12 @@ func (f *frame) assignMap(present View, v map[string]any) error {
 		return nil
 	}
 	keys := present.Keys(nil)
-	if err := f.d.toil(SortWork(len(keys), 0)); err != nil {
+	if err := f.d.addWork(SortWork(len(keys), 0)); err != nil {
 		return err
 	}
 	for _, k := range keys {
 		if _, ok := v[k]; !ok {
-			id, err := f.visit()
+			id, err := f.visitNode()
 			if err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func (f *frame) assignMap(present View, v map[string]any) error {
 }
 
 func (f *frame) addField(key string, v any) error {
-	id, err := f.visit()
+	id, err := f.visitNode()
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (f *frame) addField(key string, v any) error {
 func (f *frame) assignList(present View, v []any) error {
 	for i, e := range v {
 		was := present.Index(i)
-		if err := (&frame{d: f.d, parent: f, pos: i, id: was.id}).assign(was, e); err != nil {
+		if err := (&frame{d: f.d, parent: f, pos: i, id: was.id}).assignValue(was, e); err != nil {
 			return err
 		}
 	}

@@ -5,17 +5,17 @@ package document
 
 // Covers reports whether every value of n is present and equal in remote, whose maps may have additional entries from
 // an API server or a controller. Lists must have the same length and cover element by element.
-func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
+func Covers(n Node, remote any) bool { return coversView(n.View(), rawView(remote), false) }
 
 // CoveredBy reports whether w covers v. See Covers.
-func (v View) CoveredBy(w View) bool { return covers(v, w, false) }
+func (v View) CoveredBy(w View) bool { return coversView(v, w, false) }
 
 // Equal reports whether two values are equal. An absent value equals no value.
-func (v View) Equal(w View) bool { return equal(v, w) }
+func (v View) Equal(w View) bool { return equalViews(v, w) }
 
-func equal(v, w View) bool { return covers(v, w, true) }
+func equalViews(v, w View) bool { return coversView(v, w, true) }
 
-func covers(v, w View, exact bool) bool {
+func coversView(v, w View, exact bool) bool {
 	switch v.kind {
 	case Map:
 		return w.kind == Map && coversMap(v, w, exact)
@@ -55,7 +55,7 @@ func coversMap(v, w View, exact bool) bool {
 	}
 	if v.id == 0 {
 		for k, e := range v.raw.(map[string]any) {
-			if !covers(rawView(e), w.Field(k), exact) {
+			if !coversView(rawView(e), w.Field(k), exact) {
 				return false
 			}
 		}
@@ -63,16 +63,16 @@ func coversMap(v, w View, exact bool) bool {
 	}
 	d, n := v.d, &v.d.nodes[v.id]
 	d.work += n.entriesWork()
-	for k, e := range n.fields() {
-		if n.first != 0 && d.child(v.id, k) != 0 {
+	for k, e := range n.baseFields() {
+		if n.first != 0 && d.visitedChild(v.id, k) != 0 {
 			continue
 		}
-		if !covers(rawView(e), w.Field(k), exact) {
+		if !coversView(rawView(e), w.Field(k), exact) {
 			return false
 		}
 	}
 	for c := n.first; c != 0; c = d.nodes[c].next {
-		if m := &d.nodes[c]; m.state != removed && !covers(d.viewOf(c), w.Field(m.key), exact) {
+		if m := &d.nodes[c]; m.state != removed && !coversView(d.viewOf(c), w.Field(m.key), exact) {
 			return false
 		}
 	}
@@ -85,7 +85,7 @@ func coversList(v, w View, exact bool) bool {
 		return false
 	}
 	for i := range n {
-		if !covers(v.Index(i), w.Index(i), exact) {
+		if !coversView(v.Index(i), w.Index(i), exact) {
 			return false
 		}
 	}

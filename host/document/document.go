@@ -113,23 +113,23 @@ const (
 // meanwhile. Earlier Nodes, Views and borrowed strings are no longer valid.
 func (d *Document) Reset(root map[string]any) {
 	d.origin = root
-	d.drain()
+	d.dropVisited()
 	d.work, d.workLimit = 0, math.MaxInt64
 	d.nodeLimit, d.byteLimit, d.written = MaxNodes, MaxBytes, 0
-	d.show(ContextRoot, nil, fReadOnly)
-	d.show(ConfigRoot, nil, fReadOnly)
-	d.show(ObjectRoot, root, 0)
+	d.setRoot(ContextRoot, nil, fReadOnly)
+	d.setRoot(ConfigRoot, nil, fReadOnly)
+	d.setRoot(ObjectRoot, root, 0)
 }
 
-// drain drops the visited nodes and the values written to them.
-func (d *Document) drain() {
+// dropVisited drops the visited nodes and the values written to them.
+func (d *Document) dropVisited() {
 	if len(d.nodes) > roots {
-		d.recycle()
+		d.recycleNodes()
 	}
 	d.arena = d.arena[:0]
 	d.version++
 	if d.topped {
-		d.forget()
+		d.forgetTops()
 	}
 	if d.scratch.text != "" {
 		// The hops may be in the memory of a guest.
@@ -138,8 +138,8 @@ func (d *Document) drain() {
 	}
 }
 
-// forget drops the remembered maps below the roots.
-func (d *Document) forget() {
+// forgetTops drops the remembered maps below the roots.
+func (d *Document) forgetTops() {
 	for i := range d.tops {
 		// The entry has an old version.
 		d.tops[i].fields = nil
@@ -147,8 +147,8 @@ func (d *Document) forget() {
 	d.topped = false
 }
 
-// show makes an object, or no value, the content of a root that has no edits.
-func (d *Document) show(root int, v map[string]any, f flags) {
+// setRoot makes an object, or no value, the content of a root that has no edits.
+func (d *Document) setRoot(root int, v map[string]any, f flags) {
 	n := &d.nodes[root]
 	switch {
 	case v != nil:
@@ -160,8 +160,8 @@ func (d *Document) show(root int, v map[string]any, f flags) {
 	}
 }
 
-// recycle drops all references to the last object.
-func (d *Document) recycle() {
+// recycleNodes drops all references to the last object.
+func (d *Document) recycleNodes() {
 	// No reference to the last object survives.
 	clear(d.nodes)
 	d.nodes = d.nodes[:roots]
@@ -193,7 +193,7 @@ func (d *Document) recycle() {
 // Mount shows v below one of the read-only roots until the next Mount or Reset.
 func (d *Document) Mount(root int, v map[string]any) {
 	d.version++
-	d.show(root, v, fReadOnly)
+	d.setRoot(root, v, fReadOnly)
 }
 
 // Begin prepares the call of a plugin: it mounts the configuration and sets the budget.
@@ -214,7 +214,7 @@ func (d *Document) SetBudget(nodes, bytes int) {
 // Spend counts n bytes against the budget, for example for logs.
 func (d *Document) Spend(n int) error {
 	if n > d.byteLimit-d.written {
-		return fail(TooManyBytes, "", "more bytes written than the limit allows")
+		return newError(TooManyBytes, "", "more bytes written than the limit allows")
 	}
 	d.written += n
 	return nil
@@ -246,9 +246,9 @@ func (d *Document) TakeWork() int64 {
 // operations whose work can exceed the size of the object and of the written values.
 func (d *Document) SetWorkLimit(n int64) { d.workLimit = n }
 
-func (d *Document) toil(n int64) error {
+func (d *Document) addWork(n int64) error {
 	if d.work += n; d.work > d.workLimit {
-		return fail(TooMuchWork, "", "more work than the limit allows")
+		return newError(TooMuchWork, "", "more work than the limit allows")
 	}
 	return nil
 }
@@ -279,20 +279,20 @@ func (d *Document) Restore() { d.Reset(d.origin) }
 // stay.
 func (d *Document) Commit() {
 	if d.Edited() {
-		d.rebase(d.Value())
+		d.setBase(d.Value())
 	}
 }
 
 // Rollback drops the edits since the last Commit or Reset. Earlier Nodes and Views are no longer valid.
 func (d *Document) Rollback() {
 	base, _ := d.nodes[ObjectRoot].base.(map[string]any)
-	d.rebase(base)
+	d.setBase(base)
 }
 
-func (d *Document) rebase(base map[string]any) {
+func (d *Document) setBase(base map[string]any) {
 	context, _ := d.nodes[ContextRoot].base.(map[string]any)
 	config, _ := d.nodes[ConfigRoot].base.(map[string]any)
-	d.drain()
+	d.dropVisited()
 	// A root that was visited still has its children, so it is shown again.
 	for root, v := range [roots]map[string]any{ObjectRoot: base, ContextRoot: context, ConfigRoot: config} {
 		if root == 0 {
@@ -303,15 +303,15 @@ func (d *Document) rebase(base map[string]any) {
 			f = 0
 		}
 		d.nodes[root] = node{}
-		d.show(root, v, f)
+		d.setRoot(root, v, f)
 	}
 }
 
 // Edited reports whether anything was written since the last Commit or Reset.
 func (d *Document) Edited() bool { return d.nodes[ObjectRoot].flags&fDirty != 0 }
 
-// keep copies s to the arena: keys and strings come from a guest's memory, which changes.
-func (d *Document) keep(s string) string {
+// keepString copies s to the arena: keys and strings come from a guest's memory, which changes.
+func (d *Document) keepString(s string) string {
 	if s == "" {
 		return ""
 	}
@@ -324,15 +324,15 @@ func (d *Document) keep(s string) string {
 	return unsafe.String(&d.arena[off], len(s))
 }
 
-// add appends an absent node below parent. Pointers into d.nodes are stale afterwards.
-func (d *Document) add(parent int32) (int32, error) {
+// addNode appends an absent node below parent. Pointers into d.nodes are stale afterwards.
+func (d *Document) addNode(parent int32) (int32, error) {
 	c := len(d.nodes)
 	if c >= d.nodeLimit {
-		return 0, fail(TooManyNodes, "", "more places of the object visited than the limit allows")
+		return 0, newError(TooManyNodes, "", "more places of the object visited than the limit allows")
 	}
 	depth := d.nodes[parent].depth + 1
 	if depth > maxDepth {
-		return 0, fail(TooDeep, "", "nested too deeply")
+		return 0, newError(TooDeep, "", "nested too deeply")
 	}
 	if c < cap(d.nodes) {
 		// Reset zeroed the node.

@@ -33,29 +33,29 @@ func (d *Document) EditsWithin(inside func(key string) bool) bool {
 
 // The diff functions report the differences at d.path and below. They return false if yield did.
 
-func (d *Document) down(s Segment) { d.path = append(d.path, s) }
-func (d *Document) up()            { d.path = d.path[:len(d.path)-1] }
+func (d *Document) pushSegment(s Segment) { d.path = append(d.path, s) }
+func (d *Document) popSegment()           { d.path = d.path[:len(d.path)-1] }
 
-func key(k string) Segment { return Segment{Key: k, Index: -1} }
+func keySegment(k string) Segment { return Segment{Key: k, Index: -1} }
 
 // diffKept compares a node that still has its base: values that were not written are equal.
 func (d *Document) diffKept(id int32, yield func(Edit) bool) bool {
 	n := &d.nodes[id]
 	if n.flags&fReshaped != 0 {
-		return d.diff(d.viewOf(id), rawView(n.base), yield)
+		return d.diffViews(d.viewOf(id), rawView(n.base), yield)
 	}
-	fields := n.fields()
+	fields := n.baseFields()
 	for c := n.first; c != 0; c = d.nodes[c].next {
 		k := d.nodes[c].key
 		before, ok := fields[k]
-		if !d.diffChild(key(k), c, before, ok, yield) {
+		if !d.diffChild(keySegment(k), c, before, ok, yield) {
 			return false
 		}
 	}
 	if n.list == 0 {
 		return true
 	}
-	elems := n.elems()
+	elems := n.baseElems()
 	for i, s := range d.lists[n.list-1] {
 		if s < 0 && !d.diffChild(Segment{Index: i}, ^s, elems[i], true, yield) {
 			return false
@@ -70,27 +70,27 @@ func (d *Document) diffChild(s Segment, id int32, before any, inBase bool, yield
 	if n.flags&fDirty == 0 {
 		return true
 	}
-	d.down(s)
+	d.pushSegment(s)
 	switch {
 	case n.state == view:
 		more = d.diffKept(id, yield)
 	case inBase:
-		more = d.diff(d.viewOf(id), rawView(before), yield)
+		more = d.diffViews(d.viewOf(id), rawView(before), yield)
 	default:
 		more = d.diffAdded(d.viewOf(id), yield)
 	}
-	d.up()
+	d.popSegment()
 	return more
 }
 
-// diff compares two arbitrary values.
-func (d *Document) diff(now, before View, yield func(Edit) bool) bool {
+// diffViews compares two arbitrary values.
+func (d *Document) diffViews(now, before View, yield func(Edit) bool) bool {
 	switch {
 	case now.kind == Map && before.kind == Map:
 		return d.diffMaps(now, before, yield)
 	case now.kind == List && before.kind == List && now.Len() == before.Len():
 		return d.diffLists(now, before, yield)
-	case equal(now, before):
+	case equalViews(now, before):
 		return true
 	}
 	return yield(Edit{Path: d.path, Value: now, Removed: now.kind == Absent})
@@ -98,9 +98,9 @@ func (d *Document) diff(now, before View, yield func(Edit) bool) bool {
 
 func (d *Document) diffLists(now, before View, yield func(Edit) bool) bool {
 	for i := range now.Len() {
-		d.down(Segment{Index: i})
-		more := d.diff(now.Index(i), before.Index(i), yield)
-		if d.up(); !more {
+		d.pushSegment(Segment{Index: i})
+		more := d.diffViews(now.Index(i), before.Index(i), yield)
+		if d.popSegment(); !more {
 			return false
 		}
 	}
@@ -109,9 +109,9 @@ func (d *Document) diffLists(now, before View, yield func(Edit) bool) bool {
 
 func (d *Document) diffMaps(now, before View, yield func(Edit) bool) bool {
 	for _, k := range before.Keys(nil) {
-		d.down(key(k))
-		more := d.diff(now.Field(k), before.Field(k), yield)
-		if d.up(); !more {
+		d.pushSegment(keySegment(k))
+		more := d.diffViews(now.Field(k), before.Field(k), yield)
+		if d.popSegment(); !more {
 			return false
 		}
 	}
@@ -119,9 +119,9 @@ func (d *Document) diffMaps(now, before View, yield func(Edit) bool) bool {
 		if before.Field(k).kind != Absent {
 			continue
 		}
-		d.down(key(k))
+		d.pushSegment(keySegment(k))
 		more := d.diffAdded(now.Field(k), yield)
-		if d.up(); !more {
+		if d.popSegment(); !more {
 			return false
 		}
 	}
@@ -137,9 +137,9 @@ func (d *Document) diffAdded(now View, yield func(Edit) bool) bool {
 		return yield(Edit{Path: d.path, Value: now})
 	}
 	for _, k := range now.Keys(nil) {
-		d.down(key(k))
+		d.pushSegment(keySegment(k))
 		more := d.diffAdded(now.Field(k), yield)
-		if d.up(); !more {
+		if d.popSegment(); !more {
 			return false
 		}
 	}

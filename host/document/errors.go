@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 // maxErrorPath prevents a hostile path from filling the log.
 const maxErrorPath = 128
 
-func fail(code Code, path, detail string) error {
+func newError(code Code, path, detail string) error {
 	if len(path) > maxErrorPath {
 		path = path[:maxErrorPath]
 	}
@@ -55,5 +55,5 @@ func fail(code Code, path, detail string) error {
 }
 
 func wrongKind(path string, got Kind, want string) error {
-	return fail(BadKind, path, "is "+got.String()+", not "+want)
+	return newError(BadKind, path, "is "+got.String()+", not "+want)
 }

@@ -19,7 +19,7 @@ func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
 	if n.id == 0 {
 		return 0, checkPath(path)
 	}
-	r, err := n.d.route(path)
+	r, err := n.d.routeOf(path)
 	if err != nil {
 		return 0, err
 	}
@@ -31,21 +31,21 @@ func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
 // first map, and so on.
 func (n Node) RemoveKeysListed(paths string, from Node, lists, keep string) (int, error) {
 	if len(paths) > maxPathsBytes || len(lists) > maxPathsBytes {
-		return 0, fail(BadPath, "", "more than 64 KiB of paths")
+		return 0, newError(BadPath, "", "more than 64 KiB of paths")
 	}
 	if n.d == nil {
 		return 0, nil
 	}
 	total := 0
 	var m, l lines
-	m.open(n.d, paths)
-	l.open(n.d, lists)
+	m.openText(n.d, paths)
+	l.openText(n.d, lists)
 	for m.more {
 		count, err := n.removeListed(&m, from.id, &l, keep)
 		total += count
 		n.d.work += pairWork
 		if err == nil && m.more != l.more {
-			err = fail(BadPath, "", "it takes as many paths of lists as of maps")
+			err = newError(BadPath, "", "it takes as many paths of lists as of maps")
 		}
 		if err != nil {
 			return total, err
@@ -55,10 +55,10 @@ func (n Node) RemoveKeysListed(paths string, from Node, lists, keep string) (int
 }
 
 func (n Node) removeListed(maps *lines, from int32, lists *lines, keep string) (int, error) {
-	r, err := lists.next(n.d)
+	r, err := lists.nextRoute(n.d)
 	globs := globList{keep: keep}
 	if err == nil && from != 0 {
-		globs.list, err = n.d.resolve(from, r)
+		globs.list, err = n.d.resolveRoute(from, r)
 	}
 	if err != nil {
 		return 0, err
@@ -66,7 +66,7 @@ func (n Node) removeListed(maps *lines, from int32, lists *lines, keep string) (
 	if list := &globs.list; list.Exists() && list.kind != List {
 		return 0, wrongKind("", list.kind, "a list of globs")
 	}
-	if r, err = maps.next(n.d); err != nil || n.id == 0 {
+	if r, err = maps.nextRoute(n.d); err != nil || n.id == 0 {
 		return 0, err
 	}
 	return n.removeKeys(r, &globs)
@@ -83,14 +83,14 @@ func (n Node) removeKeys(r *route, globs *globList) (int, error) {
 	if n.ReadOnly() {
 		return 0, readOnly(r.text)
 	}
-	v, err := n.d.resolve(n.id, r)
+	v, err := n.d.resolveRoute(n.id, r)
 	if err != nil || !v.Exists() {
 		return 0, err
 	}
 	if v.kind != Map {
 		return 0, wrongKind(r.text, v.kind, "a map")
 	}
-	if globs.empty() {
+	if globs.isEmpty() {
 		return 0, nil
 	}
 	if v.id != 0 {
@@ -99,9 +99,9 @@ func (n Node) removeKeys(r *route, globs *globList) (int, error) {
 	// Usually no key matches, so the node is visited only for a match.
 	id, total := int32(0), 0
 	for key := range v.raw.(map[string]any) {
-		match, err := n.d.matches(key, globs)
+		match, err := n.d.matchesAny(key, globs)
 		if match && id == 0 && err == nil {
-			id, err = n.d.visit(n.id, r)
+			id, err = n.d.visitRoute(n.id, r)
 		}
 		if match && err == nil {
 			_, err = n.d.removeEntry(id, name{key, true})
@@ -120,7 +120,7 @@ func (d *Document) removeMatching(id int32, globs *globList) (total int, err err
 	end := len(d.keys)
 	for i := start; i < end && err == nil; i++ {
 		var match bool
-		if match, err = d.matches(d.keys[i], globs); match {
+		if match, err = d.matchesAny(d.keys[i], globs); match {
 			_, err = d.removeEntry(id, name{text: d.keys[i]})
 			total++
 		}
@@ -130,11 +130,11 @@ func (d *Document) removeMatching(id int32, globs *globList) (total int, err err
 	return total, err
 }
 
-func (d *Document) matches(key string, globs *globList) (match bool, err error) {
+func (d *Document) matchesAny(key string, globs *globList) (match bool, err error) {
 	for text := globs.text; text != "" && !match && err == nil; {
 		var glob string
 		glob, text, _ = strings.Cut(text, "\n")
-		match, err = d.match(glob, key)
+		match, err = d.matchGlob(glob, key)
 	}
 	for i, n := 0, globs.list.Len(); i < n && !match && err == nil; i++ {
 		element := globs.list.Index(i)
@@ -142,20 +142,20 @@ func (d *Document) matches(key string, globs *globList) (match bool, err error) 
 		if !ok {
 			return false, wrongKind("", element.kind, "a glob")
 		}
-		match, err = d.match(glob, key)
+		match, err = d.matchGlob(glob, key)
 	}
-	return match && !globs.keeps(key), err
+	return match && !globs.keepsKey(key), err
 }
 
-func (g *globList) empty() bool { return g.text == "" && g.list.Len() == 0 }
+func (g *globList) isEmpty() bool { return g.text == "" && g.list.Len() == 0 }
 
-func (g *globList) keeps(key string) bool { return g.keep != "" && strings.HasPrefix(key, g.keep) }
+func (g *globList) keepsKey(key string) bool { return g.keep != "" && strings.HasPrefix(key, g.keep) }
 
-func (d *Document) match(glob, key string) (bool, error) {
+func (d *Document) matchGlob(glob, key string) (bool, error) {
 	if len(glob) > maxGlobBytes {
-		return false, fail(BadValue, glob, "a glob longer than 320 bytes")
+		return false, newError(BadValue, glob, "a glob longer than 320 bytes")
 	}
-	if err := d.toil(workEntry + int64(len(key))*int64(len(glob))/8); err != nil || glob == "" {
+	if err := d.addWork(workEntry + int64(len(key))*int64(len(glob))/8); err != nil || glob == "" {
 		return false, err
 	}
 	return Match(glob, key), nil

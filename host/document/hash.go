@@ -22,37 +22,37 @@ func (v View) Hash() uint64 {
 	switch v.kind {
 	case String:
 		s, _ := v.Text()
-		return mix(uint64(String), xxhash.Sum64String(s))
+		return mixHashes(uint64(String), xxhash.Sum64String(s))
 	case Int:
 		i, _ := v.Int()
-		return mix(uint64(Int), uint64(i))
+		return mixHashes(uint64(Int), uint64(i))
 	case Float:
 		return hashFloat(v)
 	case Bool:
 		b, _ := v.Bool()
 		if b {
-			return mix(uint64(Bool), 1)
+			return mixHashes(uint64(Bool), 1)
 		}
-		return mix(uint64(Bool), 0)
+		return mixHashes(uint64(Bool), 0)
 	case Map:
 		return hashMap(v)
 	case List:
 		h := uint64(List)
 		for i := range v.Len() {
-			h = mix(h, v.Index(i).Hash())
+			h = mixHashes(h, v.Index(i).Hash())
 		}
 		return h
 	}
-	return mix(uint64(v.kind), 0)
+	return mixHashes(uint64(v.kind), 0)
 }
 
 // hashFloat returns the hash of the equal int for a float without a fraction.
 func hashFloat(v View) uint64 {
 	f, _ := v.Float()
 	if i, ok := wholeNumber(f); ok {
-		return mix(uint64(Int), uint64(i))
+		return mixHashes(uint64(Int), uint64(i))
 	}
-	return mix(uint64(Float), math.Float64bits(f))
+	return mixHashes(uint64(Float), math.Float64bits(f))
 }
 
 // hashMap adds up its entries' hashes, so that order does not matter.
@@ -60,28 +60,28 @@ func hashMap(v View) uint64 {
 	var sum uint64
 	if v.id == 0 {
 		for k, e := range v.raw.(map[string]any) {
-			sum += entry(k, rawView(e))
+			sum += hashEntry(k, rawView(e))
 		}
-		return mix(uint64(Map), sum)
+		return mixHashes(uint64(Map), sum)
 	}
 	d, n := v.d, &v.d.nodes[v.id]
-	for k, e := range n.fields() {
-		if n.first == 0 || d.child(v.id, k) == 0 {
-			sum += entry(k, rawView(e))
+	for k, e := range n.baseFields() {
+		if n.first == 0 || d.visitedChild(v.id, k) == 0 {
+			sum += hashEntry(k, rawView(e))
 		}
 	}
 	for c := n.first; c != 0; c = d.nodes[c].next {
 		if m := &d.nodes[c]; m.state != removed {
-			sum += entry(m.key, d.viewOf(c))
+			sum += hashEntry(m.key, d.viewOf(c))
 		}
 	}
-	return mix(uint64(Map), sum)
+	return mixHashes(uint64(Map), sum)
 }
 
-func entry(key string, v View) uint64 { return mix(xxhash.Sum64String(key), v.Hash()) }
+func hashEntry(key string, v View) uint64 { return mixHashes(xxhash.Sum64String(key), v.Hash()) }
 
-// mix combines two numbers; their order matters.
-func mix(a, b uint64) uint64 {
+// mixHashes combines two numbers; their order matters.
+func mixHashes(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xd6e8feb86659fd93)
 	return bits.RotateLeft64(hi^lo, 23) + a*0x2545f4914f6cdd1d + b
 }

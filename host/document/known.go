@@ -47,8 +47,8 @@ func (d *Document) slotOf(text string) *pathSlot {
 	return &d.paths[(hi^lo>>32)%pathSlots]
 }
 
-// learn parses and keeps a text that the slot does not have, if it is used often enough.
-func (s *pathSlot) learn(text string, lines bool) *known {
+// learnText parses and keeps a text that the slot does not have, if it is used often enough.
+func (s *pathSlot) learnText(text string, lines bool) *known {
 	if s.credit > 0 {
 		s.credit--
 		return nil
@@ -81,7 +81,7 @@ func newKnown(text string, lines bool) *known {
 			path, text, more = strings.Cut(text, "\n")
 		}
 		var r route
-		if r.parse(path, true) != nil {
+		if r.parsePath(path, true) != nil {
 			return nil
 		}
 		if n := len(k.routes); n > 0 {

@@ -39,7 +39,7 @@ func modelGet(v any, path []modelSeg) (any, bool, error) {
 			}
 			v = e
 		case []any:
-			i := index(s.text)
+			i := parseIndex(s.text)
 			if i < 0 {
 				return nil, false, errModel
 			}
@@ -80,7 +80,7 @@ func modelSet(v any, path []modelSeg, value any) (any, error) {
 		if path[0].text == "-" && !path[0].verbatim && len(path) == 1 {
 			return append(slices.Clone(c), value), nil
 		}
-		i := index(path[0].text)
+		i := parseIndex(path[0].text)
 		if i < 0 || i >= len(c) {
 			return nil, errModel
 		}
@@ -129,7 +129,7 @@ func modelRemoveFromMap(c map[string]any, path []modelSeg) (any, int) {
 }
 
 func modelRemoveFromList(c []any, path []modelSeg) (any, int) {
-	from, to := index(path[0].text), index(path[0].text)+1
+	from, to := parseIndex(path[0].text), parseIndex(path[0].text)+1
 	if path[0].wildcard() {
 		from, to = 0, len(c)
 	}

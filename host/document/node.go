@@ -39,11 +39,11 @@ func (n Node) At(path string) (View, error) {
 	if path == "" {
 		return n.d.viewOf(n.id), nil
 	}
-	r, err := n.d.route(path)
+	r, err := n.d.routeOf(path)
 	if err != nil {
 		return View{}, err
 	}
-	return n.d.resolve(n.id, r)
+	return n.d.resolveRoute(n.id, r)
 }
 
 // Get returns the node at a path, or the zero Node if there is no value. See At for errors.
@@ -51,11 +51,11 @@ func (n Node) Get(path string) (Node, error) {
 	if n.id == 0 {
 		return Node{}, checkPath(path)
 	}
-	r, err := n.d.route(path)
+	r, err := n.d.routeOf(path)
 	if err != nil {
 		return Node{}, err
 	}
-	id, err := n.d.visit(n.id, r)
+	id, err := n.d.visitRoute(n.id, r)
 	return Node{n.d, id}, err
 }
 

@@ -16,7 +16,7 @@ import (
 // An error names the operation and its path. The Document may then be partly changed: the caller rolls it back.
 func (d *Document) Patch(operation any) error {
 	var o patchOperation
-	if err := o.parse(operation); err != nil {
+	if err := o.parseOperation(operation); err != nil {
 		return err
 	}
 	d.work += workValue + int64(len(o.path.text)+len(o.from.text))/2 + workHop*int64(len(o.path.keys)+len(o.from.keys))
@@ -52,7 +52,7 @@ type pointer struct {
 // patchMembers has the member that an operation needs besides op and path.
 var patchMembers = map[string]string{"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": ""}
 
-func (o *patchOperation) parse(operation any) error {
+func (o *patchOperation) parseOperation(operation any) error {
 	members, ok := operation.(map[string]any)
 	if !ok {
 		return wrongKind("", kindOf(operation), `an object with "op" and "path"`)
@@ -63,25 +63,25 @@ func (o *patchOperation) parse(operation any) error {
 	}
 	needs, ok := patchMembers[o.op]
 	if !ok {
-		return fail(BadValue, "", `"op" is `+quote(o.op)+", not add, remove, replace, move, copy or test")
+		return newError(BadValue, "", `"op" is `+quotePath(o.op)+", not add, remove, replace, move, copy or test")
 	}
 	if o.path.text, err = textMember(members, "path"); err != nil {
-		return fail(BadPath, "", o.op+": "+err.Error())
+		return newError(BadPath, "", o.op+": "+err.Error())
 	}
-	if err = o.path.parse(); err != nil {
-		return o.fail(BadPath, err.Error())
+	if err = o.path.parsePointer(); err != nil {
+		return o.operationError(BadPath, err.Error())
 	}
 	switch needs {
 	case "value":
 		if o.value, ok = members["value"]; !ok {
-			return o.fail(BadValue, `"value" is missing`)
+			return o.operationError(BadValue, `"value" is missing`)
 		}
 	case "from":
 		if o.from.text, err = textMember(members, "from"); err == nil {
-			err = o.from.parse()
+			err = o.from.parsePointer()
 		}
 		if err != nil {
-			return o.fail(BadPath, err.Error())
+			return o.operationError(BadPath, err.Error())
 		}
 	}
 	return nil
@@ -90,23 +90,23 @@ func (o *patchOperation) parse(operation any) error {
 func textMember(members map[string]any, name string) (string, error) {
 	v, ok := members[name]
 	if !ok {
-		return "", fail(BadValue, "", strconv.Quote(name)+" is missing")
+		return "", newError(BadValue, "", strconv.Quote(name)+" is missing")
 	}
 	text, ok := v.(string)
 	if !ok {
-		return "", fail(BadKind, "", strconv.Quote(name)+" is "+kindOf(v).String()+", not string")
+		return "", newError(BadKind, "", strconv.Quote(name)+" is "+kindOf(v).String()+", not string")
 	}
 	return text, nil
 }
 
 var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 
-func (p *pointer) parse() error {
+func (p *pointer) parsePointer() error {
 	if p.text == "" {
 		return nil
 	}
 	if p.text[0] != '/' {
-		return fail(BadPath, "", quote(p.text)+" is no JSON Pointer: it does not begin with /")
+		return newError(BadPath, "", quotePath(p.text)+" is no JSON Pointer: it does not begin with /")
 	}
 	p.keys = strings.Split(p.text[1:], "/")
 	for i, k := range p.keys {
@@ -114,7 +114,7 @@ func (p *pointer) parse() error {
 			continue
 		}
 		if strings.Count(k, "~") != strings.Count(k, "~0")+strings.Count(k, "~1") {
-			return fail(BadPath, "", quote(p.text)+" is no JSON Pointer: ~ is written ~0")
+			return newError(BadPath, "", quotePath(p.text)+" is no JSON Pointer: ~ is written ~0")
 		}
 		p.keys[i] = unescapePointer.Replace(k)
 	}
@@ -127,44 +127,44 @@ func (p *pointer) upTo(n int) string {
 	for range n {
 		end += 1 + strings.IndexByte(p.text[end+1:]+"/", '/')
 	}
-	return quote(p.text[:end])
+	return quotePath(p.text[:end])
 }
 
-// fail returns an error that names the operation and its path.
-func (o *patchOperation) fail(code Code, detail string) error {
-	return fail(code, "", o.op+" "+quote(o.path.text)+": "+detail)
+// operationError returns an error that names the operation and its path.
+func (o *patchOperation) operationError(code Code, detail string) error {
+	return newError(code, "", o.op+" "+quotePath(o.path.text)+": "+detail)
 }
 
-// wrap adds the operation to an error unless it is about a limit.
-func (o *patchOperation) wrap(err error) error {
+// wrapError adds the operation to an error unless it is about a limit.
+func (o *patchOperation) wrapError(err error) error {
 	if e, ok := err.(*Error); ok && e.Code < TooManyNodes {
-		return o.fail(e.Code, e.Detail)
+		return o.operationError(e.Code, e.Detail)
 	}
 	return err
 }
 
 // listIndex parses a list position in the format of RFC 6901, without leading zeros.
 func listIndex(key string) (int, bool) {
-	i := index(key)
+	i := parseIndex(key)
 	return i, i >= 0 && (len(key) == 1 || key[0] != '0')
 }
 
-// missing returns the reason why a pointer has no value: the n-th key does not exist in v.
-func (o *patchOperation) missing(p *pointer, n int, v View) error {
+// missingError returns the reason why a pointer has no value: the n-th key does not exist in v.
+func (o *patchOperation) missingError(p *pointer, n int, v View) error {
 	switch v.kind {
 	case Map:
-		return o.fail(Gone, "nothing is at "+p.upTo(n+1))
+		return o.operationError(Gone, "nothing is at "+p.upTo(n+1))
 	case List:
 		if _, ok := listIndex(p.keys[n]); !ok {
-			return o.fail(BadIndex, quote(p.keys[n])+" is no element of the list "+p.upTo(n))
+			return o.operationError(BadIndex, quotePath(p.keys[n])+" is no element of the list "+p.upTo(n))
 		}
-		return o.fail(BadIndex, "the list "+p.upTo(n)+" has "+strconv.Itoa(v.Len())+" elements")
+		return o.operationError(BadIndex, "the list "+p.upTo(n)+" has "+strconv.Itoa(v.Len())+" elements")
 	}
-	return o.fail(BadKind, p.upTo(n)+" is "+v.kind.String()+", not a map or list")
+	return o.operationError(BadKind, p.upTo(n)+" is "+v.kind.String()+", not a map or list")
 }
 
-// find returns the value at a pointer. It is an error if there is none.
-func (o *patchOperation) find(d *Document, p *pointer) (View, error) {
+// findValue returns the value at a pointer. It is an error if there is none.
+func (o *patchOperation) findValue(d *Document, p *pointer) (View, error) {
 	v := d.viewOf(ObjectRoot)
 	for n, key := range p.keys {
 		next := View{}
@@ -174,15 +174,15 @@ func (o *patchOperation) find(d *Document, p *pointer) (View, error) {
 			next = v.Index(i)
 		}
 		if next.kind == Absent {
-			return View{}, o.missing(p, n, v)
+			return View{}, o.missingError(p, n, v)
 		}
 		v = next
 	}
 	return v, nil
 }
 
-// place returns the node of the first n keys of a pointer. It is an error if there is none.
-func (o *patchOperation) place(d *Document, p *pointer, n int) (int32, error) {
+// findNode returns the node of the first n keys of a pointer. It is an error if there is none.
+func (o *patchOperation) findNode(d *Document, p *pointer, n int) (int32, error) {
 	id := int32(ObjectRoot)
 	for n, key := range p.keys[:n] {
 		next, err := int32(0), error(nil)
@@ -192,10 +192,10 @@ func (o *patchOperation) place(d *Document, p *pointer, n int) (int32, error) {
 			next, err = d.visitElem(id, i)
 		}
 		if err != nil {
-			return 0, o.wrap(err)
+			return 0, o.wrapError(err)
 		}
 		if next == 0 {
-			return 0, o.missing(p, n, d.viewOf(id))
+			return 0, o.missingError(p, n, d.viewOf(id))
 		}
 		id = next
 	}
@@ -207,12 +207,12 @@ func (o *patchOperation) place(d *Document, p *pointer, n int) (int32, error) {
 func (o *patchOperation) addValue(d *Document, v any) error {
 	last := len(o.path.keys) - 1
 	if last < 0 {
-		return o.wrap(d.Root().Assign("", v))
+		return o.wrapError(d.Root().Assign("", v))
 	}
 	if err := d.spendValue(v); err != nil {
-		return o.wrap(err)
+		return o.wrapError(err)
 	}
-	id, err := o.place(d, &o.path, last)
+	id, err := o.findNode(d, &o.path, last)
 	if err != nil {
 		return err
 	}
@@ -221,28 +221,28 @@ func (o *patchOperation) addValue(d *Document, v any) error {
 	case Map:
 		f := frame{d: d, id: id}
 		if was := parent.Field(key); was.kind != Absent {
-			return o.wrap((&frame{d: d, parent: &f, key: key, pos: -1, id: was.id}).assign(was, v))
+			return o.wrapError((&frame{d: d, parent: &f, key: key, pos: -1, id: was.id}).assignValue(was, v))
 		}
-		return o.wrap(f.addField(key, v))
+		return o.wrapError(f.addField(key, v))
 	case List:
 		i, ok := listIndex(key)
 		if key == "-" {
 			i, ok = parent.Len(), true
 		}
 		if ok && i <= parent.Len() {
-			_, err := d.insert(id, i, contentOf(v))
-			return o.wrap(err)
+			_, err := d.insertElement(id, i, contentOf(v))
+			return o.wrapError(err)
 		}
 	}
-	return o.missing(&o.path, last, parent)
+	return o.missingError(&o.path, last, parent)
 }
 
 func (o *patchOperation) removeValue(d *Document, p *pointer) error {
 	last := len(p.keys) - 1
 	if last < 0 {
-		return o.fail(BadPath, "the object as a whole is neither removed nor moved")
+		return o.operationError(BadPath, "the object as a whole is neither removed nor moved")
 	}
-	id, err := o.place(d, p, last)
+	id, err := o.findNode(d, p, last)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (o *patchOperation) removeValue(d *Document, p *pointer) error {
 	switch parent.kind {
 	case Map:
 		if n, err := d.removeEntry(id, name{key, true}); err != nil || n > 0 {
-			return o.wrap(err)
+			return o.wrapError(err)
 		}
 	case List:
 		if i, ok := listIndex(key); ok && i < parent.Len() {
@@ -258,7 +258,7 @@ func (o *patchOperation) removeValue(d *Document, p *pointer) error {
 			return nil
 		}
 	}
-	return o.missing(p, last, parent)
+	return o.missingError(p, last, parent)
 }
 
 func (o *patchOperation) replaceValue(d *Document) error {
@@ -266,17 +266,17 @@ func (o *patchOperation) replaceValue(d *Document) error {
 		return o.addValue(d, o.value)
 	}
 	if err := d.spendValue(o.value); err != nil {
-		return o.wrap(err)
+		return o.wrapError(err)
 	}
-	id, err := o.place(d, &o.path, len(o.path.keys))
+	id, err := o.findNode(d, &o.path, len(o.path.keys))
 	if err != nil {
 		return err
 	}
-	return o.wrap((&frame{d: d, id: id}).assign(d.viewOf(id), o.value))
+	return o.wrapError((&frame{d: d, id: id}).assignValue(d.viewOf(id), o.value))
 }
 
 func (o *patchOperation) copyValue(d *Document) error {
-	v, err := o.find(d, &o.from)
+	v, err := o.findValue(d, &o.from)
 	if err != nil {
 		return err
 	}
@@ -284,12 +284,12 @@ func (o *patchOperation) copyValue(d *Document) error {
 }
 
 func (o *patchOperation) moveValue(d *Document) error {
-	v, err := o.find(d, &o.from)
+	v, err := o.findValue(d, &o.from)
 	if err != nil || o.from.text == o.path.text {
 		return err
 	}
 	if strings.HasPrefix(o.path.text, o.from.text+"/") {
-		return o.fail(BadPath, "a value does not move into itself")
+		return o.operationError(BadPath, "a value does not move into itself")
 	}
 	value := v.Value()
 	if err := o.removeValue(d, &o.from); err != nil {
@@ -299,30 +299,30 @@ func (o *patchOperation) moveValue(d *Document) error {
 }
 
 func (o *patchOperation) testValue(d *Document) error {
-	v, err := o.find(d, &o.path)
+	v, err := o.findValue(d, &o.path)
 	if err != nil {
 		return err
 	}
-	if _, err := d.measure(o.value, 0); err != nil {
-		return o.wrap(err)
+	if _, err := d.measureValue(o.value, 0); err != nil {
+		return o.wrapError(err)
 	}
-	if !equal(v, rawView(o.value)) {
-		return o.fail(BadValue, "the value there is another one")
+	if !equalViews(v, rawView(o.value)) {
+		return o.operationError(BadValue, "the value there is another one")
 	}
 	return nil
 }
 
-// insert inserts a new element before position i of a list, which is at most its length.
-func (d *Document) insert(id int32, i int, c content) (int32, error) {
-	d.edit(id)
-	at, err := d.add(id)
+// insertElement inserts a new element before position i of a list, which is at most its length.
+func (d *Document) insertElement(id int32, i int, c content) (int32, error) {
+	d.markDirty(id)
+	at, err := d.addNode(id)
 	if err != nil {
 		return 0, err
 	}
-	l := d.slots(id)
+	l := d.listSlots(id)
 	d.work += int64(len(l)-i) / 16
 	n := &d.nodes[id]
 	d.lists[n.list-1] = slices.Insert(l, i, ^at)
 	n.flags |= fReshaped
-	return at, d.write(at, c)
+	return at, d.writeNode(at, c)
 }

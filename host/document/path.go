@@ -48,11 +48,11 @@ func plainKey(k string) bool {
 // or index.
 func ParsePath(path string) (Path, error) {
 	var out Path
-	for s := (scanner{path: path}); !s.done(); {
-		if !s.next() {
-			return nil, s.err()
+	for s := (scanner{path: path}); !s.isDone(); {
+		if !s.scanSegment() {
+			return nil, s.pathError()
 		}
-		out = append(out, Segment{Key: strings.Clone(s.text()), Index: -1})
+		out = append(out, Segment{Key: strings.Clone(s.segmentText()), Index: -1})
 	}
 	return out, nil
 }

@@ -5,9 +5,9 @@ package document
 
 import "unsafe"
 
-// lookup returns the value of key in the map id: from the visited node if there is one, otherwise from the base.
-func (d *Document) lookup(id int32, key string) View {
-	if c := d.child(id, key); c != 0 {
+// lookupField returns the value of key in the map id: from the visited node if there is one, otherwise from the base.
+func (d *Document) lookupField(id int32, key string) View {
+	if c := d.visitedChild(id, key); c != 0 {
 		return d.viewOf(c)
 	}
 	if n := &d.nodes[id]; n.flags&fBase != 0 {
@@ -18,8 +18,8 @@ func (d *Document) lookup(id int32, key string) View {
 	return View{}
 }
 
-// child returns the visited entry of a map, or 0 if it was not visited.
-func (d *Document) child(id int32, key string) int32 {
+// visitedChild returns the visited entry of a map, or 0 if it was not visited.
+func (d *Document) visitedChild(id int32, key string) int32 {
 	n := &d.nodes[id]
 	if n.index != 0 {
 		return d.indexes[n.index-1][key]
@@ -34,11 +34,11 @@ func (d *Document) child(id int32, key string) int32 {
 	return 0
 }
 
-// element returns the value at position i of the list id.
-func (d *Document) element(id int32, i int) View {
+// elementAt returns the value at position i of the list id.
+func (d *Document) elementAt(id int32, i int) View {
 	n := &d.nodes[id]
 	if n.list == 0 {
-		if base := n.elems(); uint(i) < uint(len(base)) {
+		if base := n.baseElems(); uint(i) < uint(len(base)) {
 			return rawView(base[i])
 		}
 		return View{}
@@ -50,11 +50,11 @@ func (d *Document) element(id int32, i int) View {
 	if s := slots[i]; s < 0 {
 		return d.viewOf(^s)
 	}
-	return rawView(n.elems()[slots[i]])
+	return rawView(n.baseElems()[slots[i]])
 }
 
-// elems returns the base of a list, or nil if it has no base.
-func (n *node) elems() []any {
+// baseElems returns the base of a list, or nil if it has no base.
+func (n *node) baseElems() []any {
 	if n.flags&fBase == 0 {
 		return nil
 	}
@@ -62,8 +62,8 @@ func (n *node) elems() []any {
 	return l
 }
 
-// fields returns the base of a map, or nil if it has no base.
-func (n *node) fields() map[string]any {
+// baseFields returns the base of a map, or nil if it has no base.
+func (n *node) baseFields() map[string]any {
 	if n.flags&fBase == 0 {
 		return nil
 	}
@@ -71,13 +71,13 @@ func (n *node) fields() map[string]any {
 	return m
 }
 
-// resolve follows a path without recording it. A missing value, or one below null, is absent. A step into a scalar is
+// resolveRoute follows a path without recording it. A missing value, or one below null, is absent. A step into a scalar is
 // an error, because the author of the path expected another kind.
-func (d *Document) resolve(id int32, r *route) (View, error) {
-	if m := d.top(id, r); m != nil {
-		return follow(m.fields, r, 1)
+func (d *Document) resolveRoute(id int32, r *route) (View, error) {
+	if m := d.topOf(id, r); m != nil {
+		return followRoute(m.fields, r, 1)
 	}
-	return d.search(id, r)
+	return d.searchRoute(id, r)
 }
 
 // top is the map below a root that was read last, and its key: most paths begin like the previous one.
@@ -90,8 +90,8 @@ type top struct {
 
 const maxTop = 24
 
-// top returns the map last read below a root if a path leads through it, otherwise nil.
-func (d *Document) top(id int32, r *route) *top {
+// topOf returns the map last read below a root if a path leads through it, otherwise nil.
+func (d *Document) topOf(id int32, r *route) *top {
 	if id > ConfigRoot || len(r.hops) < 2 {
 		return nil
 	}
@@ -102,8 +102,8 @@ func (d *Document) top(id int32, r *route) *top {
 	return m
 }
 
-// remember stores the value at the first hop of a longer route.
-func (d *Document) remember(id int32, key name, raw any) {
+// rememberTop stores the value at the first hop of a longer route.
+func (d *Document) rememberTop(id int32, key name, raw any) {
 	if id > ConfigRoot || !key.owned && len(key.text) > maxTop {
 		return
 	}
@@ -118,38 +118,38 @@ func (d *Document) remember(id int32, key name, raw any) {
 	}
 }
 
-func (d *Document) search(id int32, r *route) (View, error) {
+func (d *Document) searchRoute(id int32, r *route) (View, error) {
 	for at := range r.hops {
 		h, n := &r.hops[at], &d.nodes[id]
 		if n.kind != Map || h.wild {
-			v, err := d.step(d.viewOf(id), r, at)
+			v, err := d.stepHop(d.viewOf(id), r, at)
 			if err != nil || v.kind == Absent {
 				return View{}, err
 			}
 			if v.id == 0 {
-				return follow(v.raw, r, at+1)
+				return followRoute(v.raw, r, at+1)
 			}
 			id = v.id
 			continue
 		}
-		if c := d.child(id, h.text); c != 0 {
+		if c := d.visitedChild(id, h.text); c != 0 {
 			id = c
 			continue
 		}
-		raw, ok := n.fields()[h.text]
+		raw, ok := n.baseFields()[h.text]
 		if !ok {
 			return View{}, nil
 		}
-		if !r.last(at) {
-			d.remember(id, h.name, raw)
+		if !r.isLast(at) {
+			d.rememberTop(id, h.name, raw)
 		}
-		return follow(raw, r, at+1)
+		return followRoute(raw, r, at+1)
 	}
 	return d.viewOf(id), nil
 }
 
-// follow resolves the rest of a route below a plain value.
-func follow(raw any, r *route, at int) (View, error) {
+// followRoute resolves the rest of a route below a plain value.
+func followRoute(raw any, r *route, at int) (View, error) {
 	for ; at < len(r.hops); at++ {
 		h := &r.hops[at]
 		if m, ok := raw.(map[string]any); ok && !h.wild {
@@ -158,7 +158,7 @@ func follow(raw any, r *route, at int) (View, error) {
 			}
 			continue
 		}
-		v, err := (*Document)(nil).step(rawView(raw), r, at)
+		v, err := (*Document)(nil).stepHop(rawView(raw), r, at)
 		if err != nil || v.kind == Absent {
 			return View{}, err
 		}
@@ -167,8 +167,8 @@ func follow(raw any, r *route, at int) (View, error) {
 	return rawView(raw), nil
 }
 
-// step resolves one hop below v.
-func (d *Document) step(v View, r *route, at int) (View, error) {
+// stepHop resolves one hop below v.
+func (d *Document) stepHop(v View, r *route, at int) (View, error) {
 	h := &r.hops[at]
 	if h.wild && v.kind > Null {
 		return View{}, r.noWildcard()
@@ -187,17 +187,17 @@ func (d *Document) step(v View, r *route, at int) (View, error) {
 	return View{}, wrongKind(r.text, v.kind, "a map or list")
 }
 
-// size returns the number of entries of a map or list.
-func (d *Document) size(id int32) int {
+// sizeOf returns the number of entries of a map or list.
+func (d *Document) sizeOf(id int32) int {
 	n := &d.nodes[id]
 	switch n.kind {
 	case Map:
-		return len(n.fields()) + int(n.delta)
+		return len(n.baseFields()) + int(n.delta)
 	case List:
 		if n.list != 0 {
 			return len(d.lists[n.list-1])
 		}
-		return len(n.elems())
+		return len(n.baseElems())
 	}
 	return 0
 }

@@ -18,7 +18,7 @@ func (n Node) Remove(paths string) (int, error) {
 		return 0, readOnly(paths)
 	}
 	if len(paths) > maxPathsBytes {
-		return 0, fail(BadPath, paths, "more than 64 KiB of paths")
+		return 0, newError(BadPath, paths, "more than 64 KiB of paths")
 	}
 	if n.id == 0 {
 		return 0, checkPaths(paths)
@@ -26,8 +26,8 @@ func (n Node) Remove(paths string) (int, error) {
 	total, start := 0, int32(0)
 	// A declaration in the for clause would be copied for each iteration.
 	var l lines
-	for l.open(n.d, paths); l.more; {
-		r, err := l.next(n.d)
+	for l.openText(n.d, paths); l.more; {
+		r, err := l.nextRoute(n.d)
 		if err == nil && len(r.hops) == 0 {
 			err = noPath()
 		}
@@ -44,7 +44,7 @@ func (n Node) Remove(paths string) (int, error) {
 	return total, nil
 }
 
-func noPath() error { return fail(BadPath, "", "empty; a value is removed from its parent") }
+func noPath() error { return newError(BadPath, "", "empty; a value is removed from its parent") }
 
 // checkPaths checks the syntax of paths below an absent node.
 func checkPaths(paths string) error {
@@ -61,14 +61,14 @@ func checkPaths(paths string) error {
 
 // RemoveElem removes one element of the list n. Later elements move up.
 func (n Node) RemoveElem(i int) error {
-	if err := n.writable(""); err != nil {
+	if err := n.checkWritable(""); err != nil {
 		return err
 	}
 	if k := n.Kind(); k != List {
 		return wrongKind("", k, "a list")
 	}
-	if uint(i) >= uint(n.d.size(n.id)) {
-		return fail(BadIndex, "", "past the end of the list")
+	if uint(i) >= uint(n.d.sizeOf(n.id)) {
+		return newError(BadIndex, "", "past the end of the list")
 	}
 	n.d.removeElem(n.id, i)
 	return nil
@@ -80,34 +80,34 @@ func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
 	if !r.again {
 		*start = 0
 	} else if *start == 0 {
-		*start = d.child(id, r.hops[0].text)
+		*start = d.visitedChild(id, r.hops[0].text)
 	}
 	if *start != 0 {
-		return d.remove(*start, r, 1)
+		return d.removeValues(*start, r, 1)
 	}
-	m := d.top(id, r)
+	m := d.topOf(id, r)
 	if m == nil {
-		return d.remove(id, r, 0)
+		return d.removeValues(id, r, 0)
 	}
-	if !d.has(m.fields, r, 1) {
+	if !d.hasValue(m.fields, r, 1) {
 		return 0, nil
 	}
 	key := r.hops[0].name
-	if c := d.child(id, key.text); c != 0 {
-		return d.remove(c, r, 1)
+	if c := d.visitedChild(id, key.text); c != 0 {
+		return d.removeValues(c, r, 1)
 	}
 	return d.removeBelow(id, key, m.fields, r, 1)
 }
 
-// remove removes the values at the hops starting with at.
-func (d *Document) remove(id int32, r *route, at int) (int, error) {
+// removeValues removes the values at the hops starting with at.
+func (d *Document) removeValues(id int32, r *route, at int) (int, error) {
 	h := &r.hops[at]
 	switch d.nodes[id].kind {
 	case Map:
 		switch {
 		case h.wild:
 			return d.removeFields(id, r, at+1)
-		case r.last(at):
+		case r.isLast(at):
 			return d.removeEntry(id, h.name)
 		}
 		return d.removeField(id, h.name, r, at+1)
@@ -119,13 +119,13 @@ func (d *Document) remove(id int32, r *route, at int) (int, error) {
 
 // removeEntry removes one entry of a map.
 func (d *Document) removeEntry(id int32, key name) (int, error) {
-	if c := d.child(id, key.text); c != 0 {
-		return d.erase(id, c), nil
+	if c := d.visitedChild(id, key.text); c != 0 {
+		return d.eraseEntry(id, c), nil
 	}
-	if _, ok := d.nodes[id].fields()[key.text]; !ok {
+	if _, ok := d.nodes[id].baseFields()[key.text]; !ok {
 		return 0, nil
 	}
-	return d.strike(id, key)
+	return d.removeUnvisited(id, key)
 }
 
 // removeField removes the values at the hops starting with at below one entry, or the entry itself if no hops are left.
@@ -134,17 +134,17 @@ func (d *Document) removeField(id int32, key name, r *route, at int) (int, error
 	if at == len(r.hops) {
 		return d.removeEntry(id, key)
 	}
-	if c := d.child(id, key.text); c != 0 {
-		return d.remove(c, r, at)
+	if c := d.visitedChild(id, key.text); c != 0 {
+		return d.removeValues(c, r, at)
 	}
-	raw, ok := d.nodes[id].fields()[key.text]
+	raw, ok := d.nodes[id].baseFields()[key.text]
 	if !ok {
 		return 0, nil
 	}
 	if at == 1 {
-		d.remember(id, key, raw)
+		d.rememberTop(id, key, raw)
 	}
-	if !d.has(raw, r, at) {
+	if !d.hasValue(raw, r, at) {
 		return 0, nil
 	}
 	return d.removeBelow(id, key, raw, r, at)
@@ -152,37 +152,37 @@ func (d *Document) removeField(id int32, key name, r *route, at int) (int, error
 
 // removeBelow visits an entry of the base that has values at the hops starting with at, and removes them.
 func (d *Document) removeBelow(id int32, key name, raw any, r *route, at int) (int, error) {
-	c, err := d.link(id, key, raw, true)
+	c, err := d.linkChild(id, key, raw, true)
 	if err != nil {
 		return 0, err
 	}
-	if h := &r.hops[at]; r.last(at) && !h.wild && d.nodes[c].kind == Map {
-		return d.strike(c, h.name)
+	if h := &r.hops[at]; r.isLast(at) && !h.wild && d.nodes[c].kind == Map {
+		return d.removeUnvisited(c, h.name)
 	}
-	return d.remove(c, r, at)
+	return d.removeValues(c, r, at)
 }
 
-// strike removes an entry of the base that was not visited before. Most removals are of this kind.
-func (d *Document) strike(id int32, key name) (int, error) {
-	c, err := d.link(id, key, nil, false)
+// removeUnvisited removes an entry of the base that was not visited before. Most removals are of this kind.
+func (d *Document) removeUnvisited(id int32, key name) (int, error) {
+	c, err := d.linkChild(id, key, nil, false)
 	if err != nil {
 		return 0, err
 	}
 	n := &d.nodes[c]
 	n.state = removed
 	n.flags |= fInBase | fDirty
-	d.edit(id)
+	d.markDirty(id)
 	d.nodes[id].delta--
 	return 1, nil
 }
 
-// erase makes an entry of a map absent and returns the number of removed entries.
-func (d *Document) erase(id, c int32) int {
+// eraseEntry makes an entry of a map absent and returns the number of removed entries.
+func (d *Document) eraseEntry(id, c int32) int {
 	if d.nodes[c].kind == Absent {
 		return 0
 	}
-	d.edit(c)
-	d.kill(c)
+	d.markDirty(c)
+	d.killNode(c)
 	d.nodes[id].delta--
 	return 1
 }
@@ -192,7 +192,7 @@ func (d *Document) removeFields(id int32, r *route, at int) (total int, err erro
 	d.keys = d.appendKeys(d.keys, id)
 	end := len(d.keys)
 	for i := start; i < end && err == nil; i++ {
-		if err = d.toil(workEntry); err != nil {
+		if err = d.addWork(workEntry); err != nil {
 			break
 		}
 		var n int
@@ -208,15 +208,15 @@ func (d *Document) removeFromList(id int32, r *route, at int) (total int, err er
 	if !r.hops[at].wild {
 		return d.removeAtElem(id, int(r.hops[at].index), r, at+1)
 	}
-	if r.last(at) {
-		total = d.size(id)
+	if r.isLast(at) {
+		total = d.sizeOf(id)
 		if total > 0 {
-			err = d.write(id, content{kind: List})
+			err = d.writeNode(id, content{kind: List})
 		}
 		return total, err
 	}
-	for i := 0; i < d.size(id) && err == nil; i++ {
-		if err = d.toil(workEntry); err != nil {
+	for i := 0; i < d.sizeOf(id) && err == nil; i++ {
+		if err = d.addWork(workEntry); err != nil {
 			break
 		}
 		var n int
@@ -229,7 +229,7 @@ func (d *Document) removeFromList(id int32, r *route, at int) (total int, err er
 // removeAtElem removes the values at the hops starting with at below one element, or the element itself if no hops are
 // left.
 func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) {
-	v := d.element(id, i)
+	v := d.elementAt(id, i)
 	if v.kind == Absent {
 		return 0, nil
 	}
@@ -239,7 +239,7 @@ func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) 
 	}
 	c := v.id
 	if c == 0 {
-		if !d.has(v.raw, r, at) {
+		if !d.hasValue(v.raw, r, at) {
 			return 0, nil
 		}
 		var err error
@@ -247,15 +247,15 @@ func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) 
 			return 0, err
 		}
 	}
-	return d.remove(c, r, at)
+	return d.removeValues(c, r, at)
 }
 
 // removeElem removes the element from the slots.
 func (d *Document) removeElem(id int32, i int) {
-	d.edit(id)
-	l := d.slots(id)
+	d.markDirty(id)
+	l := d.listSlots(id)
 	if l[i] < 0 {
-		d.kill(^l[i])
+		d.killNode(^l[i])
 	}
 	d.work += int64(len(l)-i) / 16
 	n := &d.nodes[id]
@@ -263,8 +263,8 @@ func (d *Document) removeElem(id int32, i int) {
 	n.flags |= fReshaped
 }
 
-// has reports whether the hops starting with at lead to a value below a plain value.
-func (d *Document) has(raw any, r *route, at int) bool {
+// hasValue reports whether the hops starting with at lead to a value below a plain value.
+func (d *Document) hasValue(raw any, r *route, at int) bool {
 	for ; at < len(r.hops); at++ {
 		h := &r.hops[at]
 		d.work += workHop
@@ -297,7 +297,7 @@ func (d *Document) has(raw any, r *route, at int) bool {
 // hasElem returns true if the work exceeds the limit: the removal then fails.
 func (d *Document) hasElem(l []any, r *route, at int) bool {
 	for _, e := range l {
-		if d.toil(workEntry) != nil || d.has(e, r, at) {
+		if d.addWork(workEntry) != nil || d.hasValue(e, r, at) {
 			return true
 		}
 	}

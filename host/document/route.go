@@ -19,8 +19,8 @@ type hop struct {
 	index int32 // position in a list; -1 if the text is no number
 }
 
-// container returns the kind of value that is created for the hop if it is missing.
-func (h *hop) container() Kind {
+// containerKind returns the kind of value that is created for the hop if it is missing.
+func (h *hop) containerKind() Kind {
 	if h.push {
 		return List
 	}
@@ -35,30 +35,30 @@ type route struct {
 	work  int32
 }
 
-// parse parses a path, reusing the memory of the previous route.
-func (r *route) parse(path string, owned bool) error {
+// parsePath parses a path, reusing the memory of the previous route.
+func (r *route) parsePath(path string, owned bool) error {
 	r.text, r.hops, r.again = path, r.hops[:0], false
 	if err := checkPath(path); err != nil {
 		return err
 	}
-	for s := (scanner{path: path}); !s.done(); {
-		if !s.next() {
-			return s.err()
+	for s := (scanner{path: path}); !s.isDone(); {
+		if !s.scanSegment() {
+			return s.pathError()
 		}
-		text := s.text()
+		text := s.segmentText()
 		r.hops = append(r.hops, hop{
 			name:  name{text, owned || s.escaped},
 			wild:  text == "*" && !s.verbatim,
 			push:  text == "-" && !s.verbatim,
-			index: int32(index(text)),
+			index: int32(parseIndex(text)),
 		})
 	}
 	r.work = int32(len(path)/2 + workHop*len(r.hops))
 	return nil
 }
 
-// last reports whether at is the last hop.
-func (r *route) last(at int) bool { return at+1 == len(r.hops) }
+// isLast reports whether at is the last hop.
+func (r *route) isLast(at int) bool { return at+1 == len(r.hops) }
 
 // sameStart reports whether both routes continue below the same key.
 func (r *route) sameStart(other *route) bool {
@@ -67,27 +67,27 @@ func (r *route) sameStart(other *route) bool {
 
 func checkPath(path string) error {
 	if len(path) > MaxPathBytes {
-		return fail(BadPath, path, "longer than 1024 bytes")
+		return newError(BadPath, path, "longer than 1024 bytes")
 	}
 	return nil
 }
 
 func (r *route) noWildcard() error {
-	return fail(BadPath, r.text, "only removals take the wildcard * (the key is written [*])")
+	return newError(BadPath, r.text, "only removals take the wildcard * (the key is written [*])")
 }
 
 func (r *route) noNumber(at int) error {
-	return fail(BadIndex, r.text, "a list's element needs a number, not "+quote(r.hops[at].text))
+	return newError(BadIndex, r.text, "a list's element needs a number, not "+quotePath(r.hops[at].text))
 }
 
-// route returns the parsed path, either from a slot or in memory that the next call reuses.
-func (d *Document) route(path string) (*route, error) {
+// routeOf returns the parsed path, either from a slot or in memory that the next call reuses.
+func (d *Document) routeOf(path string) (*route, error) {
 	s := d.slotOf(path)
 	k := s.known
 	if k != nil && k.text == path && !k.lines {
 		s.credit = maxCredit
-	} else if k = s.learn(path, false); k == nil {
-		err := d.scratch.parse(path, false)
+	} else if k = s.learnText(path, false); k == nil {
+		err := d.scratch.parsePath(path, false)
 		d.work += int64(d.scratch.work)
 		return &d.scratch, err
 	}
@@ -102,34 +102,34 @@ type lines struct {
 	more  bool
 }
 
-// open starts with the first path of a text.
-func (l *lines) open(d *Document, text string) {
+// openText starts with the first path of a text.
+func (l *lines) openText(d *Document, text string) {
 	l.more = true
 	s := d.slotOf(text)
 	k := s.known
 	if k != nil && k.text == text && k.lines {
 		s.credit = maxCredit
-	} else if k = s.learn(text, true); k == nil {
+	} else if k = s.learnText(text, true); k == nil {
 		l.rest = text
 		return
 	}
 	l.known = k.routes
 }
 
-// next returns the next path, valid until the following call of next or Document.route. Call it only while more is
+// nextRoute returns the next path, valid until the following call of nextRoute or Document.routeOf. Call it only while more is
 // true.
-func (l *lines) next(d *Document) (*route, error) {
+func (l *lines) nextRoute(d *Document) (*route, error) {
 	if l.known != nil {
 		r := &l.known[0]
 		l.known = l.known[1:]
 		l.more = len(l.known) > 0
-		return r, d.toil(int64(r.work))
+		return r, d.addWork(int64(r.work))
 	}
 	var path string
 	path, l.rest, l.more = strings.Cut(l.rest, "\n")
-	err := d.scratch.parse(path, false)
+	err := d.scratch.parsePath(path, false)
 	if err == nil {
-		err = d.toil(int64(d.scratch.work))
+		err = d.addWork(int64(d.scratch.work))
 	}
 	return &d.scratch, err
 }

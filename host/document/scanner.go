@@ -5,8 +5,8 @@ package document
 
 import "strings"
 
-// scanner iterates over the segments of a path without allocating, except for `]]` in a bracketed key. After next the
-// segment is text(). If next returns false, the path is malformed, and err returns the reason.
+// scanner iterates over the segments of a path without allocating, except for `]]` in a bracketed key. After scanSegment the
+// segment is segmentText(). If scanSegment returns false, the path is malformed, and pathError returns the reason.
 type scanner struct {
 	path     string
 	pos      int  // start of the next segment
@@ -32,25 +32,25 @@ var problems = [...]string{
 	noDot:        "no '.' after ']'",
 }
 
-func (s *scanner) done() bool { return s.pos >= len(s.path) }
+func (s *scanner) isDone() bool { return s.pos >= len(s.path) }
 
-func (s *scanner) err() error { return fail(BadPath, s.path, problems[s.problem]) }
+func (s *scanner) pathError() error { return newError(BadPath, s.path, problems[s.problem]) }
 
-func (s *scanner) bad(p problem) bool {
+func (s *scanner) reportProblem(p problem) bool {
 	s.problem = p
 	return false
 }
 
-// text returns the segment.
-func (s *scanner) text() string {
+// segmentText returns the segment.
+func (s *scanner) segmentText() string {
 	if s.escaped {
 		return strings.ReplaceAll(s.path[s.from:s.to], "]]", "]")
 	}
 	return s.path[s.from:s.to]
 }
 
-// next scans the segment at pos and a '.' that follows it.
-func (s *scanner) next() bool {
+// scanSegment scans the segment at pos and a '.' that follows it.
+func (s *scanner) scanSegment() bool {
 	path, start := s.path, s.pos
 	i := start
 	for ; i < len(path); i++ {
@@ -59,9 +59,9 @@ func (s *scanner) next() bool {
 			continue
 		}
 		if c == '.' {
-			s.plain(start, i, i+1)
+			s.setPlain(start, i, i+1)
 			if i == start || i+1 == len(path) {
-				return s.bad(emptySegment)
+				return s.reportProblem(emptySegment)
 			}
 			return true
 		}
@@ -70,21 +70,21 @@ func (s *scanner) next() bool {
 		}
 	}
 	if i < len(path) && (i == start || path[i] == ']') {
-		return s.bracket(i)
+		return s.scanBracket(i)
 	}
-	s.plain(start, i, i)
+	s.setPlain(start, i, i)
 	return true
 }
 
-func (s *scanner) plain(from, to, next int) {
+func (s *scanner) setPlain(from, to, next int) {
 	s.from, s.to, s.pos = from, to, next
 	s.verbatim, s.escaped = false, false
 }
 
-// bracket scans `[key]`, where `]]` stands for `]`.
-func (s *scanner) bracket(at int) bool {
+// scanBracket scans `[key]`, where `]]` stands for `]`.
+func (s *scanner) scanBracket(at int) bool {
 	if s.path[at] == ']' {
-		return s.bad(strayBracket)
+		return s.reportProblem(strayBracket)
 	}
 	start, escaped := at+1, false
 	for i := start; i < len(s.path); i++ {
@@ -99,27 +99,27 @@ func (s *scanner) bracket(at int) bool {
 		}
 		s.from, s.to, s.pos = start, i, i+1
 		s.verbatim, s.escaped = true, escaped
-		return s.separator()
+		return s.skipSeparator()
 	}
-	return s.bad(openBracket)
+	return s.reportProblem(openBracket)
 }
 
-// separator skips the '.' after a bracket. It is not needed before another bracket.
-func (s *scanner) separator() bool {
-	if s.done() || s.path[s.pos] == '[' {
+// skipSeparator skips the '.' after a bracket. It is not needed before another bracket.
+func (s *scanner) skipSeparator() bool {
+	if s.isDone() || s.path[s.pos] == '[' {
 		return true
 	}
 	if s.path[s.pos] != '.' {
-		return s.bad(noDot)
+		return s.reportProblem(noDot)
 	}
-	if s.pos++; s.done() {
-		return s.bad(emptySegment)
+	if s.pos++; s.isDone() {
+		return s.reportProblem(emptySegment)
 	}
 	return true
 }
 
-// index parses a decimal list position. It returns -1 if the text is none.
-func index(text string) int {
+// parseIndex parses a decimal list position. It returns -1 if the text is none.
+func parseIndex(text string) int {
 	if text == "" || len(text) > 9 {
 		return -1
 	}

@@ -14,24 +14,24 @@ import (
 // path may have been created.
 func (n Node) SetString(path, s string) error {
 	if !utf8.ValidString(s) {
-		return fail(BadValue, path, "the string is not valid UTF-8")
+		return newError(BadValue, path, "the string is not valid UTF-8")
 	}
-	_, err := n.set(path, content{kind: String, str: s})
+	_, err := n.setContent(path, content{kind: String, str: s})
 	return err
 }
 
 // SetInt sets a whole number.
 func (n Node) SetInt(path string, i int64) error {
-	_, err := n.set(path, content{kind: Int, num: uint64(i)})
+	_, err := n.setContent(path, content{kind: Int, num: uint64(i)})
 	return err
 }
 
 // SetFloat sets a number. NaN and infinities, which JSON lacks, are an error.
 func (n Node) SetFloat(path string, f float64) error {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return fail(BadValue, path, "NaN and infinity are not JSON")
+		return newError(BadValue, path, "NaN and infinity are not JSON")
 	}
-	_, err := n.set(path, content{kind: Float, num: math.Float64bits(f)})
+	_, err := n.setContent(path, content{kind: Float, num: math.Float64bits(f)})
 	return err
 }
 
@@ -41,40 +41,40 @@ func (n Node) SetBool(path string, b bool) error {
 	if b {
 		c.num = 1
 	}
-	_, err := n.set(path, c)
+	_, err := n.setContent(path, c)
 	return err
 }
 
 // SetNull sets null. This is not the same as Remove.
 func (n Node) SetNull(path string) error {
-	_, err := n.set(path, content{kind: Null})
+	_, err := n.setContent(path, content{kind: Null})
 	return err
 }
 
 // SetMap sets a new empty map and returns its node.
-func (n Node) SetMap(path string) (Node, error) { return n.set(path, content{kind: Map}) }
+func (n Node) SetMap(path string) (Node, error) { return n.setContent(path, content{kind: Map}) }
 
 // SetList sets a new empty list and returns its node.
-func (n Node) SetList(path string) (Node, error) { return n.set(path, content{kind: List}) }
+func (n Node) SetList(path string) (Node, error) { return n.setContent(path, content{kind: List}) }
 
 // EnsureMap returns the map at path, and creates it if it is missing or null. The segment `-` always appends a map.
 func (n Node) EnsureMap(path string) (Node, error) {
-	v, err := n.present(path)
+	v, err := n.presentValue(path)
 	switch {
 	case err != nil:
 		return Node{}, err
 	case v.kind == Map:
-		if err := n.writable(path); err != nil {
+		if err := n.checkWritable(path); err != nil {
 			return Node{}, err
 		}
 		return n.Get(path)
 	case v.Exists():
 		return Node{}, wrongKind(path, v.kind, "a map")
 	case path == "" && v.kind == Null:
-		if err := n.writable(path); err != nil {
+		if err := n.checkWritable(path); err != nil {
 			return Node{}, err
 		}
-		return n, n.d.write(n.id, content{kind: Map})
+		return n, n.d.writeNode(n.id, content{kind: Map})
 	}
 	return n.SetMap(path)
 }
@@ -89,32 +89,32 @@ type content struct {
 	shared, stay bool
 }
 
-func (n Node) writable(path string) error {
+func (n Node) checkWritable(path string) error {
 	if n.id == 0 {
-		return fail(Gone, path, "there is nothing to write to")
+		return newError(Gone, path, "there is nothing to write to")
 	}
 	m := &n.d.nodes[n.id]
 	if m.flags&fReadOnly != 0 {
 		return readOnly(path)
 	}
 	if m.kind == Absent {
-		return fail(Gone, path, "the place was removed")
+		return newError(Gone, path, "the place was removed")
 	}
 	return nil
 }
 
 func readOnly(path string) error {
-	return fail(ReadOnly, path, "the context and the configuration are read-only")
+	return newError(ReadOnly, path, "the context and the configuration are read-only")
 }
 
-func (n Node) set(path string, c content) (Node, error) {
-	if err := n.writable(path); err != nil {
+func (n Node) setContent(path string, c content) (Node, error) {
+	if err := n.checkWritable(path); err != nil {
 		return Node{}, err
 	}
 	if path == "" {
-		return Node{}, fail(BadPath, path, "empty; a value is set in its parent")
+		return Node{}, newError(BadPath, path, "empty; a value is set in its parent")
 	}
-	r, err := n.d.route(path)
+	r, err := n.d.routeOf(path)
 	if err != nil {
 		return Node{}, err
 	}
@@ -122,17 +122,17 @@ func (n Node) set(path string, c content) (Node, error) {
 	if err := n.d.Spend(len(c.str)); err != nil {
 		return Node{}, err
 	}
-	id, err := n.d.container(n.id, r)
+	id, err := n.d.visitContainer(n.id, r)
 	if err != nil {
 		return Node{}, err
 	}
-	id, err = n.d.put(id, r, c)
+	id, err = n.d.putContent(id, r, c)
 	return Node{n.d, id}, err
 }
 
-// same reports whether a node already has the content. It returns false for shared content, which the caller has
+// equalsView reports whether a node already has the content. It returns false for shared content, which the caller has
 // compared within its budget.
-func (c *content) same(v View) bool {
+func (c *content) equalsView(v View) bool {
 	if c.shared || v.kind != c.kind {
 		return false
 	}

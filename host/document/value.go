@@ -13,7 +13,7 @@ import (
 // with the base: do not modify the result below the first level without copying the maps you change. It is valid after
 // Reset.
 func (d *Document) Value() map[string]any {
-	m, _ := d.value(ObjectRoot).(map[string]any)
+	m, _ := d.valueOf(ObjectRoot).(map[string]any)
 	return m
 }
 
@@ -25,12 +25,12 @@ func (v View) Value() any {
 	if v.id == 0 {
 		return v.raw
 	}
-	return v.d.value(v.id)
+	return v.d.valueOf(v.id)
 }
 
-func (d *Document) value(id int32) any {
+func (d *Document) valueOf(id int32) any {
 	n := &d.nodes[id]
-	if n.flags&(fBase|fDirty) == fBase || n.flags&fBase != 0 && d.untouched(n) {
+	if n.flags&(fBase|fDirty) == fBase || n.flags&fBase != 0 && d.isUntouched(n) {
 		return n.base
 	}
 	switch n.kind {
@@ -50,12 +50,12 @@ func (d *Document) value(id int32) any {
 	return nil
 }
 
-// untouched reports whether a written shared value (by Copy, Assign) has no edits on top.
-func (d *Document) untouched(n *node) bool { return n.first == 0 && n.list == 0 }
+// isUntouched reports whether a written shared value (by Copy, Assign) has no edits on top.
+func (d *Document) isUntouched(n *node) bool { return n.first == 0 && n.list == 0 }
 
 func (d *Document) mapValue(id int32) any {
 	n := &d.nodes[id]
-	m := maps.Clone(n.fields())
+	m := maps.Clone(n.baseFields())
 	d.work += workValue * int64(len(m)+int(n.count))
 	if m == nil {
 		m = make(map[string]any, n.count)
@@ -70,7 +70,7 @@ func (d *Document) mapValue(id int32) any {
 			if ch.flags&fOwned == 0 {
 				key = strings.Clone(key)
 			}
-			m[key] = d.value(c)
+			m[key] = d.valueOf(c)
 		}
 	}
 	return m
@@ -81,12 +81,12 @@ func (d *Document) listValue(id int32) any {
 	if n.list == 0 {
 		return []any{}
 	}
-	slots, base := d.lists[n.list-1], n.elems()
+	slots, base := d.lists[n.list-1], n.baseElems()
 	l := make([]any, len(slots))
 	d.work += workEntry * int64(len(l))
 	for i, s := range slots {
 		if s < 0 {
-			l[i] = d.value(^s)
+			l[i] = d.valueOf(^s)
 		} else {
 			l[i] = base[s]
 		}

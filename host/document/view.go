@@ -61,12 +61,12 @@ func (v View) Len() int {
 		if v.id == 0 {
 			return len(v.raw.(map[string]any))
 		}
-		return v.d.size(v.id)
+		return v.d.sizeOf(v.id)
 	case List:
 		if v.id == 0 {
 			return len(v.raw.([]any))
 		}
-		return v.d.size(v.id)
+		return v.d.sizeOf(v.id)
 	}
 	return 0
 }
@@ -87,8 +87,8 @@ func (v View) Text() (string, bool) {
 	return v.raw.(string), true
 }
 
-// bits returns the value of a scalar: in base if that is set, otherwise as bits in num.
-func (v View) bits() (base any, num uint64) {
+// scalarBits returns the value of a scalar: in base if that is set, otherwise as bits in num.
+func (v View) scalarBits() (base any, num uint64) {
 	if v.id == 0 {
 		return v.raw, 0
 	}
@@ -108,7 +108,7 @@ func (v View) Int() (int64, bool) {
 	if v.kind != Int {
 		return 0, false
 	}
-	switch base, num := v.bits(); i := base.(type) {
+	switch base, num := v.scalarBits(); i := base.(type) {
 	case int64:
 		return i, true
 	case int:
@@ -138,7 +138,7 @@ func (v View) Float() (float64, bool) {
 	if v.kind != Float {
 		return 0, false
 	}
-	switch base, num := v.bits(); f := base.(type) {
+	switch base, num := v.scalarBits(); f := base.(type) {
 	case float64:
 		return f, true
 	case float32:
@@ -153,7 +153,7 @@ func (v View) Bool() (value, ok bool) {
 	if v.kind != Bool {
 		return false, false
 	}
-	base, num := v.bits()
+	base, num := v.scalarBits()
 	if b, ok := base.(bool); ok {
 		return b, true
 	}
@@ -166,7 +166,7 @@ func (v View) Field(key string) View {
 		return View{}
 	}
 	if v.id != 0 {
-		return v.d.lookup(v.id, key)
+		return v.d.lookupField(v.id, key)
 	}
 	if c, ok := v.raw.(map[string]any)[key]; ok {
 		return rawView(c)
@@ -180,7 +180,7 @@ func (v View) Index(i int) View {
 		return View{}
 	}
 	if v.id != 0 {
-		return v.d.element(v.id, i)
+		return v.d.elementAt(v.id, i)
 	}
 	if l := v.raw.([]any); uint(i) < uint(len(l)) {
 		return rawView(l[i])
@@ -209,8 +209,8 @@ func (v View) Keys(dst []string) []string {
 func (d *Document) appendKeys(dst []string, id int32) []string {
 	n := &d.nodes[id]
 	d.work += n.entriesWork()
-	for k := range n.fields() {
-		if n.first == 0 || d.child(id, k) == 0 {
+	for k := range n.baseFields() {
+		if n.first == 0 || d.visitedChild(id, k) == 0 {
 			dst = append(dst, k)
 		}
 	}
@@ -224,10 +224,10 @@ func (d *Document) appendKeys(dst []string, id int32) []string {
 
 // entriesWork returns the work of iterating over a map, including its removed entries.
 func (n *node) entriesWork() int64 {
-	return workEntry * (int64(len(n.fields())) + int64(n.count))
+	return workEntry * (int64(len(n.baseFields())) + int64(n.count))
 }
 
-func quote(s string) string {
+func quotePath(s string) string {
 	if len(s) > maxErrorPath {
 		s = s[:maxErrorPath]
 	}

@@ -6,9 +6,9 @@ package document
 // indexFrom is the minimum number of children for an index instead of a linked list.
 const indexFrom = 16
 
-// visit returns the node of the value at a route and creates the nodes on the path. It returns 0 if the value is
+// visitRoute returns the node of the value at a route and creates the nodes on the path. It returns 0 if the value is
 // absent.
-func (d *Document) visit(id int32, r *route) (int32, error) {
+func (d *Document) visitRoute(id int32, r *route) (int32, error) {
 	if d.nodes[id].flags&fReadOnly != 0 {
 		return d.visitReadOnly(id, r)
 	}
@@ -24,7 +24,7 @@ func (d *Document) visit(id int32, r *route) (int32, error) {
 // visitReadOnly creates only the last node: nothing below a read-only root can be written, so its parents are not
 // needed.
 func (d *Document) visitReadOnly(id int32, r *route) (int32, error) {
-	v, err := d.resolve(id, r)
+	v, err := d.resolveRoute(id, r)
 	if err != nil || v.kind == Absent || v.id != 0 {
 		return v.id, err
 	}
@@ -53,25 +53,25 @@ func (d *Document) visitStep(id int32, r *route, at int) (int32, error) {
 
 // visitField returns the node of a map's entry, or 0 if it is absent.
 func (d *Document) visitField(id int32, key name) (int32, error) {
-	if c := d.child(id, key.text); c != 0 {
+	if c := d.visitedChild(id, key.text); c != 0 {
 		if d.nodes[c].kind == Absent {
 			return 0, nil
 		}
 		return c, nil
 	}
-	raw, ok := d.nodes[id].fields()[key.text]
+	raw, ok := d.nodes[id].baseFields()[key.text]
 	if !ok {
 		return 0, nil
 	}
 	if d.nodes[id].flags&fReadOnly != 0 {
 		return d.addBase(id, raw)
 	}
-	return d.link(id, key, raw, true)
+	return d.linkChild(id, key, raw, true)
 }
 
 // addBase adds a node with a value of the base.
 func (d *Document) addBase(parent int32, raw any) (int32, error) {
-	c, err := d.add(parent)
+	c, err := d.addNode(parent)
 	if err != nil {
 		return 0, err
 	}
@@ -81,9 +81,9 @@ func (d *Document) addBase(parent int32, raw any) (int32, error) {
 	return c, nil
 }
 
-// link adds a child to a map: with a value of the base, or absent for now.
-func (d *Document) link(id int32, key name, raw any, inBase bool) (int32, error) {
-	c, err := d.add(id)
+// linkChild adds a child to a map: with a value of the base, or absent for now.
+func (d *Document) linkChild(id int32, key name, raw any, inBase bool) (int32, error) {
+	c, err := d.addNode(id)
 	if err != nil {
 		return 0, err
 	}
@@ -95,7 +95,7 @@ func (d *Document) link(id int32, key name, raw any, inBase bool) (int32, error)
 	if n.key = key.text; key.owned {
 		n.flags |= fOwned
 	} else {
-		n.key = d.keep(key.text)
+		n.key = d.keepString(key.text)
 	}
 	n.next, p.first = p.first, c
 	p.count++
@@ -121,7 +121,7 @@ func (d *Document) buildIndex(id int32) {
 
 // visitElem returns the node of a list's element, or 0 past the end.
 func (d *Document) visitElem(id int32, i int) (int32, error) {
-	v := d.element(id, i)
+	v := d.elementAt(id, i)
 	if v.id != 0 || v.kind == Absent {
 		return v.id, nil
 	}
@@ -133,19 +133,19 @@ func (d *Document) visitElem(id int32, i int) (int32, error) {
 		return 0, err
 	}
 	d.nodes[c].flags |= fInBase
-	d.slots(id)[i] = ^c
+	d.listSlots(id)[i] = ^c
 	return c, nil
 }
 
-// slots returns the slots of a list. They are created when one of its elements is visited first.
-func (d *Document) slots(id int32) []int32 {
+// listSlots returns the slots of a list. They are created when one of its elements is visited first.
+func (d *Document) listSlots(id int32) []int32 {
 	n := &d.nodes[id]
 	if n.list == 0 {
 		if d.nlists == len(d.lists) {
 			d.lists = append(d.lists, nil)
 		}
 		l := d.lists[d.nlists][:0]
-		for i := range n.elems() {
+		for i := range n.baseElems() {
 			l = append(l, int32(i))
 		}
 		d.lists[d.nlists] = l

@@ -5,19 +5,19 @@ package document
 
 import "unicode/utf8"
 
-// container returns the node in which the last hop is an entry or element. Missing maps on the path are created.
-func (d *Document) container(id int32, r *route) (int32, error) {
+// visitContainer returns the node in which the last hop is an entry or element. Missing maps on the path are created.
+func (d *Document) visitContainer(id int32, r *route) (int32, error) {
 	for at := range len(r.hops) - 1 {
 		var err error
-		if id, err = d.descend(id, r, at); err != nil {
+		if id, err = d.descendHop(id, r, at); err != nil {
 			return 0, err
 		}
 	}
 	return id, nil
 }
 
-// descend resolves one hop and creates a missing map, or a list if the next hop appends.
-func (d *Document) descend(id int32, r *route, at int) (int32, error) {
+// descendHop resolves one hop and creates a missing map, or a list if the next hop appends.
+func (d *Document) descendHop(id int32, r *route, at int) (int32, error) {
 	h := &r.hops[at]
 	if h.wild {
 		return 0, r.noWildcard()
@@ -26,28 +26,28 @@ func (d *Document) descend(id int32, r *route, at int) (int32, error) {
 	case List:
 		c, err := d.visitStep(id, r, at)
 		if err == nil && c == 0 {
-			err = fail(BadIndex, r.text, "past the end of the list")
+			err = newError(BadIndex, r.text, "past the end of the list")
 		}
 		return c, err
 	case Null:
 		if h.push {
 			return 0, r.noNumber(at)
 		}
-		if err := d.write(id, content{kind: Map}); err != nil {
+		if err := d.writeNode(id, content{kind: Map}); err != nil {
 			return 0, err
 		}
 	case Map:
 	default:
 		return 0, wrongKind(r.text, k, "a map or list")
 	}
-	if v := d.lookup(id, h.text); v.kind > Null {
+	if v := d.lookupField(id, h.text); v.kind > Null {
 		return d.visitField(id, h.name)
 	}
-	return d.putField(id, h.name, content{kind: r.hops[at+1].container()}, r.text)
+	return d.putField(id, h.name, content{kind: r.hops[at+1].containerKind()}, r.text)
 }
 
-// put sets the entry or element of the last hop in the container id.
-func (d *Document) put(id int32, r *route, c content) (int32, error) {
+// putContent sets the entry or element of the last hop in the container id.
+func (d *Document) putContent(id int32, r *route, c content) (int32, error) {
 	h := &r.hops[len(r.hops)-1]
 	if h.wild {
 		return 0, r.noWildcard()
@@ -56,11 +56,11 @@ func (d *Document) put(id int32, r *route, c content) (int32, error) {
 	case List:
 		return d.putElem(id, r, h, c)
 	case Null:
-		if err := d.write(id, content{kind: h.container()}); err != nil {
+		if err := d.writeNode(id, content{kind: h.containerKind()}); err != nil {
 			return 0, err
 		}
 		if h.push {
-			return d.insert(id, d.size(id), c)
+			return d.insertElement(id, d.sizeOf(id), c)
 		}
 	case Map:
 	default:
@@ -70,50 +70,50 @@ func (d *Document) put(id int32, r *route, c content) (int32, error) {
 }
 
 func (d *Document) putField(id int32, key name, c content, path string) (int32, error) {
-	v := d.lookup(id, key.text)
-	if c.same(v) {
+	v := d.lookupField(id, key.text)
+	if c.equalsView(v) {
 		return d.visitField(id, key)
 	}
 	at := v.id
 	if at == 0 {
 		if !utf8.ValidString(key.text) {
-			return 0, fail(BadValue, path, "the key is not valid UTF-8")
+			return 0, newError(BadValue, path, "the key is not valid UTF-8")
 		}
 		d.work += int64(len(key.text)) / 4
 		if err := d.Spend(len(key.text)); err != nil {
 			return 0, err
 		}
 		var err error
-		if at, err = d.link(id, key, v.raw, v.kind != Absent); err != nil {
+		if at, err = d.linkChild(id, key, v.raw, v.kind != Absent); err != nil {
 			return 0, err
 		}
 	}
-	return at, d.write(at, c)
+	return at, d.writeNode(at, c)
 }
 
 func (d *Document) putElem(id int32, r *route, h *hop, c content) (int32, error) {
 	if h.push {
-		return d.insert(id, d.size(id), c)
+		return d.insertElement(id, d.sizeOf(id), c)
 	}
 	i := int(h.index)
 	if i < 0 {
-		return 0, fail(BadIndex, r.text, "a list's element needs a number or -, not "+quote(h.text))
+		return 0, newError(BadIndex, r.text, "a list's element needs a number or -, not "+quotePath(h.text))
 	}
-	v := d.element(id, i)
+	v := d.elementAt(id, i)
 	if v.kind == Absent {
-		return 0, fail(BadIndex, r.text, "past the end of the list")
+		return 0, newError(BadIndex, r.text, "past the end of the list")
 	}
 	at, err := d.visitElem(id, i)
-	if err != nil || c.same(v) {
+	if err != nil || c.equalsView(v) {
 		return at, err
 	}
-	return at, d.write(at, c)
+	return at, d.writeNode(at, c)
 }
 
-// write replaces the value of a node. Nodes below it become absent.
-func (d *Document) write(id int32, c content) error {
-	d.edit(id)
-	d.drop(id)
+// writeNode replaces the value of a node. Nodes below it become absent.
+func (d *Document) writeNode(id int32, c content) error {
+	d.markDirty(id)
+	d.dropChildren(id)
 	n := &d.nodes[id]
 	if n.kind == Absent && n.parent != 0 && d.nodes[n.parent].kind == Map {
 		d.nodes[n.parent].delta++
@@ -125,14 +125,14 @@ func (d *Document) write(id int32, c content) error {
 		n.base = c.base
 		n.flags |= fBase
 	case c.kind == String && !c.stay:
-		n.str = d.keep(c.str)
+		n.str = d.keepString(c.str)
 		n.flags |= fArena
 	}
 	return nil
 }
 
-// edit prepares a node for a change: it marks the nodes up to the root as dirty.
-func (d *Document) edit(id int32) {
+// markDirty prepares a node for a change: it marks the nodes up to the root as dirty.
+func (d *Document) markDirty(id int32) {
 	d.version++
 	for id != 0 && d.nodes[id].flags&fDirty == 0 {
 		n := &d.nodes[id]
@@ -141,16 +141,16 @@ func (d *Document) edit(id int32) {
 	}
 }
 
-// drop makes all visited nodes below id absent, because their values are gone.
-func (d *Document) drop(id int32) {
+// dropChildren makes all visited nodes below id absent, because their values are gone.
+func (d *Document) dropChildren(id int32) {
 	n := &d.nodes[id]
 	for c := n.first; c != 0; c = d.nodes[c].next {
-		d.kill(c)
+		d.killNode(c)
 	}
 	if n.list != 0 {
 		for _, s := range d.lists[n.list-1] {
 			if s < 0 {
-				d.kill(^s)
+				d.killNode(^s)
 			}
 		}
 	}
@@ -158,8 +158,8 @@ func (d *Document) drop(id int32) {
 	n.first, n.count, n.delta, n.index, n.list = 0, 0, 0, 0, 0
 }
 
-func (d *Document) kill(id int32) {
-	d.drop(id)
+func (d *Document) killNode(id int32) {
+	d.dropChildren(id)
 	n := &d.nodes[id]
 	n.base, n.str, n.num = nil, "", 0
 	n.kind, n.state = Absent, removed

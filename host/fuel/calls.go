@@ -11,16 +11,16 @@ const (
 	instructionsPerUnit = 64
 )
 
-// weigh computes the cost of recursion. Only calls that can close a cycle count down the depth: direct calls inside a
+// weighRecursion computes the cost of recursion. Only calls that can close a cycle count down the depth: direct calls inside a
 // strongly connected component of the call graph, and all indirect calls, because their target is unknown. Between two
 // of those the stack holds a chain of plain calls, whose length is limited by the call graph: it is added to each
 // indirect call, and is itself limited here.
-func (m *module) weigh(depth uint32) error {
+func (m *module) weighRecursion(depth uint32) error {
 	for i := range m.functions {
 		f := &m.functions[i]
 		f.weight = 1 + f.slots/slotsPerUnit + f.size/instructionsPerUnit
 	}
-	g := m.components()
+	g := m.findComponents()
 	// The heaviest member represents its component.
 	for i := range m.functions {
 		c := g.of[i]
@@ -31,7 +31,7 @@ func (m *module) weigh(depth uint32) error {
 		g.path[c] += g.weight[c]
 		for _, i := range g.members[c] {
 			m.functions[i].pathIn = g.path[c]
-			g.spread(m.functions[i].points, c)
+			g.spreadWeight(m.functions[i].points, c)
 			if g.path[c] > uint64(depth) {
 				return &LimitError{What: "stack units of nested calls", Value: g.path[c], Max: uint64(depth), Offset: m.functions[i].base}
 			}
@@ -71,8 +71,8 @@ type callGraph struct {
 	path    []uint64 // heaviest chain of calls that leads to the component
 }
 
-// spread propagates the weight of the heaviest chain to component c to its callees.
-func (g *callGraph) spread(points []point, c int) {
+// spreadWeight propagates the weight of the heaviest chain to component c to its callees.
+func (g *callGraph) spreadWeight(points []point, c int) {
 	for _, p := range points {
 		if p.kind == pointCall && g.of[p.arg] != c {
 			callee := g.of[p.arg]
@@ -81,8 +81,8 @@ func (g *callGraph) spread(points []point, c int) {
 	}
 }
 
-// components runs Tarjan's algorithm with an explicit stack, because a module may chain any number of calls.
-func (m *module) components() *callGraph {
+// findComponents runs Tarjan's algorithm with an explicit stack, because a module may chain any number of calls.
+func (m *module) findComponents() *callGraph {
 	n := len(m.functions)
 	g := &callGraph{of: make([]int, n)}
 	index, low := make([]int, n), make([]int, n)
@@ -123,7 +123,7 @@ func (m *module) components() *callGraph {
 				low[caller] = min(low[caller], low[v])
 			}
 			if low[v] == index[v] {
-				stack = g.close(stack, onStack, v)
+				stack = g.closeComponent(stack, onStack, v)
 			}
 		}
 	}
@@ -131,8 +131,8 @@ func (m *module) components() *callGraph {
 	return g
 }
 
-// close pops the component whose root is v.
-func (g *callGraph) close(stack []int, onStack []bool, v int) []int {
+// closeComponent pops the component whose root is v.
+func (g *callGraph) closeComponent(stack []int, onStack []bool, v int) []int {
 	var members []int
 	for {
 		w := stack[len(stack)-1]

@@ -8,17 +8,17 @@ import "github.com/refract-project/refract/internal/leb128"
 // counters are the indices of the two globals that the pass adds.
 type counters struct{ fuel, depth uint32 }
 
-// instrument appends the body of the function with its charges.
-func (f *function) instrument(out []byte, c counters) []byte {
+// appendBody appends the body of the function with its charges.
+func (f *function) appendBody(out []byte, c counters) []byte {
 	out = f.declareLocals(out)
-	out = c.charge(out, f.entry)
+	out = c.appendCharge(out, f.entry)
 	pos := f.code
 	for _, p := range f.points {
 		switch p.kind {
 		case pointCharge:
 			out = append(out, f.body[pos:p.end]...)
 			if p.arg > 0 {
-				out = c.charge(out, f.charges[p.arg-1])
+				out = c.appendCharge(out, f.charges[p.arg-1])
 			}
 		case pointBulk:
 			out = append(out, f.body[pos:p.start]...)
@@ -26,9 +26,9 @@ func (f *function) instrument(out []byte, c counters) []byte {
 			out = append(out, f.body[p.start:p.end]...)
 		case pointCall, pointIndirect:
 			out = append(out, f.body[pos:p.start]...)
-			out = c.descend(out, p.arg)
+			out = c.appendDescend(out, p.arg)
 			out = append(out, f.body[p.start:p.end]...)
-			out = c.ascend(out, p.arg)
+			out = c.appendAscend(out, p.arg)
 		}
 		pos = p.end
 	}
@@ -54,11 +54,11 @@ func (r *reader) skipNumber() int {
 	return r.pos + 1
 }
 
-// charge takes cost units, and traps if fewer are left.
-func (c counters) charge(out []byte, cost uint64) []byte {
+// appendCharge takes cost units, and traps if fewer are left.
+func (c counters) appendCharge(out []byte, cost uint64) []byte {
 	out = appendU32(append(out, opGlobalGet), c.fuel)
 	out = leb128.AppendSigned(append(out, opI64Const), int64(cost))
-	return c.settle(append(out, opI64Sub))
+	return c.appendSettle(append(out, opI64Sub))
 }
 
 // chargeLength takes a unit for each 2^shift items. Their number is on top of the stack and stays there.
@@ -70,19 +70,19 @@ func (c counters) chargeLength(out []byte, local, shift uint32) []byte {
 	if shift > 0 {
 		out = append(out, opI64Const, byte(shift), opI64ShrU)
 	}
-	return c.settle(append(out, opI64Sub))
+	return c.appendSettle(append(out, opI64Sub))
 }
 
-// settle stores the fuel on top of the stack and traps if it is negative. The engine keeps the value in a register
+// appendSettle stores the fuel on top of the stack and traps if it is negative. The engine keeps the value in a register
 // between global.set and global.get: see the package documentation.
-func (c counters) settle(out []byte) []byte {
+func (c counters) appendSettle(out []byte) []byte {
 	out = appendU32(append(out, opGlobalSet), c.fuel)
 	out = appendU32(append(out, opGlobalGet), c.fuel)
 	return append(out, opI64Const, 0, opI64LtS, opIf, typeEmpty, opUnreachable, opEnd)
 }
 
-// descend takes stack units before a call that may recurse. ascend returns them after it.
-func (c counters) descend(out []byte, units uint32) []byte {
+// appendDescend takes stack units before a call that may recurse. appendAscend returns them after it.
+func (c counters) appendDescend(out []byte, units uint32) []byte {
 	out = appendU32(append(out, opGlobalGet), c.depth)
 	out = leb128.AppendSigned(append(out, opI32Const), int64(units))
 	out = appendU32(append(out, opI32Sub, opGlobalSet), c.depth)
@@ -90,7 +90,7 @@ func (c counters) descend(out []byte, units uint32) []byte {
 	return append(out, opI32Const, 0, opI32LtS, opIf, typeEmpty, opUnreachable, opEnd)
 }
 
-func (c counters) ascend(out []byte, units uint32) []byte {
+func (c counters) appendAscend(out []byte, units uint32) []byte {
 	out = appendU32(append(out, opGlobalGet), c.depth)
 	out = leb128.AppendSigned(append(out, opI32Const), int64(units))
 	return appendU32(append(out, opI32Add, opGlobalSet), c.depth)

@@ -6,5 +6,5 @@ package fuel
 // InstrumentExactly charges each piece of straight code separately, so that the fuel used is the cost of the executed
 // instructions.
 func InstrumentExactly(wasm []byte, opts Options) ([]byte, error) {
-	return instrument(wasm, opts, -1, 0)
+	return instrumentModule(wasm, opts, -1, 0)
 }

@@ -91,16 +91,16 @@ func (l Limits) withDefaults() Limits {
 // Errors are a *FormatError, *UnsupportedError, *LimitError or *CollisionError. A nil error does not mean that the
 // module is valid: the engine checks the types of the output.
 func Instrument(wasm []byte, opts Options) ([]byte, error) {
-	return instrument(wasm, opts, maxChunk, minRest)
+	return instrumentModule(wasm, opts, maxChunk, minRest)
 }
 
-func instrument(wasm []byte, opts Options, chunk int64, rest uint64) ([]byte, error) {
+func instrumentModule(wasm []byte, opts Options, chunk int64, rest uint64) ([]byte, error) {
 	m := &module{limits: opts.Limits.withDefaults(), pages: cmp.Or(opts.MemoryPages, DefaultMemoryPages), chunk: chunk, rest: rest}
-	if err := m.parse(wasm); err != nil {
+	if err := m.parseModule(wasm); err != nil {
 		return nil, err
 	}
 	depth := min(cmp.Or(opts.CallDepth, DefaultCallDepth), math.MaxInt32)
-	if err := m.weigh(depth); err != nil {
+	if err := m.weighRecursion(depth); err != nil {
 		return nil, err
 	}
 	if opts.DropNames {
@@ -108,20 +108,20 @@ func instrument(wasm []byte, opts Options, chunk int64, rest uint64) ([]byte, er
 	}
 	m.rewriteCode()
 	m.addCounters(cmp.Or(opts.Start, DefaultStart), depth)
-	return m.encode(), nil
+	return m.encodeModule(), nil
 }
 
-func (m *module) counters() counters { return counters{fuel: m.globals, depth: m.globals + 1} }
+func (m *module) fuelCounters() counters { return counters{fuel: m.globals, depth: m.globals + 1} }
 
 func (m *module) rewriteCode() {
 	if !m.sections[sectionCode].present {
 		return
 	}
-	c := m.counters()
+	c := m.fuelCounters()
 	out := appendU32(make([]byte, 0, 2*len(m.sections[sectionCode].content)), uint32(len(m.functions)))
 	var body []byte
 	for i := range m.functions {
-		body = m.functions[i].instrument(body[:0], c)
+		body = m.functions[i].appendBody(body[:0], c)
 		out = append(appendU32(out, uint32(len(body))), body...)
 	}
 	m.sections[sectionCode].content = out
@@ -129,7 +129,7 @@ func (m *module) rewriteCode() {
 
 // addCounters appends the two globals, so that no index in the module changes, and exports them.
 func (m *module) addCounters(start int64, depth uint32) {
-	c := m.counters()
+	c := m.fuelCounters()
 	globals := leb128.AppendSigned([]byte{typeI64, 1, opI64Const}, start)
 	globals = append(globals, opEnd, typeI32, 1, opI32Const)
 	globals = append(leb128.AppendSigned(globals, int64(depth)), opEnd)
@@ -157,7 +157,7 @@ func (m *module) appendItems(id byte, count, more uint32, items []byte) {
 	s := &m.sections[id]
 	out := appendU32(nil, count+more)
 	if s.present {
-		out = append(out, s.content[m.section(id).skipNumber():]...)
+		out = append(out, s.content[m.sectionReader(id).skipNumber():]...)
 	}
 	s.present, s.content = true, append(out, items...)
 }

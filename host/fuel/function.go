@@ -53,7 +53,7 @@ type point struct {
 
 // readCode reads all function bodies.
 func (m *module) readCode(r *reader) error {
-	n, err := r.count("functions", m.limits.Functions)
+	n, err := r.readCount("functions", m.limits.Functions)
 	if err != nil {
 		return err
 	}
@@ -61,15 +61,15 @@ func (m *module) readCode(r *reader) error {
 		return r.errorf("%d functions have code, %d are declared", n, len(m.functionTypes))
 	}
 	m.functions = make([]function, n)
-	return r.each(n, func(i uint32) error {
-		size, err := r.u32()
+	return r.readEach(n, func(i uint32) error {
+		size, err := r.readU32()
 		if err != nil {
 			return err
 		}
-		if err := r.limit("bytes of a function", uint64(size), uint64(m.limits.FunctionBytes)); err != nil {
+		if err := r.checkLimit("bytes of a function", uint64(size), uint64(m.limits.FunctionBytes)); err != nil {
 			return err
 		}
-		body, err := r.sub(size, "code")
+		body, err := r.subReader(size, "code")
 		if err != nil {
 			return err
 		}
@@ -84,11 +84,11 @@ func (m *module) readCode(r *reader) error {
 
 func (f *function) readLocals(r *reader, limits *Limits) (err error) {
 	f.locals, f.slots = uint64(f.signature.params), f.signature.slots
-	if f.groups, err = r.count("locals of a function", limits.Locals); err != nil {
+	if f.groups, err = r.readCount("locals of a function", limits.Locals); err != nil {
 		return err
 	}
 	for range f.groups {
-		n, err := r.u32()
+		n, err := r.readU32()
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (f *function) readLocals(r *reader, limits *Limits) (err error) {
 		}
 		f.locals += uint64(n)
 		f.slots += uint64(n) * slotsOf(r.data[r.pos-1])
-		if err := r.limit("locals of a function", f.locals, uint64(limits.Locals)); err != nil {
+		if err := r.checkLimit("locals of a function", f.locals, uint64(limits.Locals)); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func (m *module) readBody(f *function, r *reader) error {
 	cost := uint64(0)
 	open := []label{{op: opBlock, values: f.signature.slots, widest: f.signature.slots}}
 	for len(open) > 0 {
-		in, err := r.next(&m.limits)
+		in, err := r.readInstruction(&m.limits)
 		if err != nil {
 			return err
 		}
@@ -157,26 +157,26 @@ func (m *module) readBody(f *function, r *reader) error {
 		case opEnd:
 			open = open[:len(open)-1]
 		}
-		if err := m.visit(f, r, in); err != nil {
+		if err := m.checkIndices(f, r, in); err != nil {
 			return err
 		}
-		if cost += m.cost(in); isControl(in.op) {
-			m.note(f, in, cost, len(open) == 0)
+		if cost += m.costOf(in); isControl(in.op) {
+			m.noteControl(f, in, cost, len(open) == 0)
 			cost = 0
 		}
-		if err := r.limit("nesting of blocks", uint64(len(open)), uint64(m.limits.Nesting)); err != nil {
+		if err := r.checkLimit("nesting of blocks", uint64(len(open)), uint64(m.limits.Nesting)); err != nil {
 			return err
 		}
 	}
-	if !r.done() {
-		return r.errorf("%d bytes after the end of the function", r.left())
+	if !r.isDone() {
+		return r.errorf("%d bytes after the end of the function", r.bytesLeft())
 	}
-	m.paths.measure(f, m.events, m.chunk, m.rest)
+	m.paths.measurePaths(f, m.events, m.chunk, m.rest)
 	m.points = f.points
 	f.points = slices.Clone(slices.DeleteFunc(f.points, func(p point) bool { return p.kind == pointCharge && p.arg == 0 }))
 	f.targets = nil
 	m.work += f.compilerWork(uint64(m.paths.splits))
-	return r.limit("estimated microseconds of compiling", m.work, uint64(m.limits.CompilerWork))
+	return r.checkLimit("estimated microseconds of compiling", m.work, uint64(m.limits.CompilerWork))
 }
 
 // compilerWork estimates the time, in microseconds, that a function adds to compiling code of the same size without
@@ -197,8 +197,8 @@ func isControl(op byte) bool {
 	return false
 }
 
-// note records a control instruction and the place after it for a possible charge.
-func (m *module) note(f *function, in instruction, cost uint64, last bool) {
+// noteControl records a control instruction and the place after it for a possible charge.
+func (m *module) noteControl(f *function, in instruction, cost uint64, last bool) {
 	e := event{op: in.op, cost: cost, label: in.index, point: -1}
 	switch in.op {
 	case opLoop, opIf, opElse, opEnd, opBrIf:
@@ -211,7 +211,7 @@ func (m *module) note(f *function, in instruction, cost uint64, last bool) {
 		labels := &reader{data: f.body, pos: in.end - in.labels}
 		e.targets[0] = len(f.targets)
 		for range in.index + 1 {
-			to, _ := labels.u32()
+			to, _ := labels.readU32()
 			f.targets = append(f.targets, to)
 		}
 		e.targets[1] = len(f.targets)
@@ -219,8 +219,8 @@ func (m *module) note(f *function, in instruction, cost uint64, last bool) {
 	m.events = append(m.events, e)
 }
 
-// visit checks the indices that could refer to the globals and locals of the pass, and records the places for charges.
-func (m *module) visit(f *function, r *reader, in instruction) error {
+// checkIndices checks the indices that could refer to the globals and locals of the pass, and records the places for charges.
+func (m *module) checkIndices(f *function, r *reader, in instruction) error {
 	switch in.op {
 	case opLocalGet, opLocalSet, opLocalTee:
 		if uint64(in.index) >= f.locals {
@@ -229,8 +229,8 @@ func (m *module) visit(f *function, r *reader, in instruction) error {
 	case opGlobalGet, opGlobalSet:
 		return m.globalIndex(r, in.index)
 	case opCall:
-		if uint64(in.index) >= m.funcs() {
-			return r.errorf("function %d of %d", in.index, m.funcs())
+		if uint64(in.index) >= m.countFuncs() {
+			return r.errorf("function %d of %d", in.index, m.countFuncs())
 		}
 		if in.index >= m.importedFuncs {
 			f.points = append(f.points, point{pointCall, in.start, in.end, in.index - m.importedFuncs})
@@ -249,7 +249,7 @@ func (m *module) visit(f *function, r *reader, in instruction) error {
 	return nil
 }
 
-func (m *module) cost(in instruction) uint64 {
+func (m *module) costOf(in instruction) uint64 {
 	switch in.op {
 	case opBlock, opLoop, opElse, opEnd:
 		// These emit no code.

@@ -15,10 +15,10 @@ type instruction struct {
 	bulk       bulk // for op == opPrefixBulk
 }
 
-// next decodes one instruction.
-func (r *reader) next(limits *Limits) (instruction, error) {
+// readInstruction decodes one instruction.
+func (r *reader) readInstruction(limits *Limits) (instruction, error) {
 	in := instruction{start: r.pos}
-	op, err := r.byte()
+	op, err := r.readByte()
 	if err != nil {
 		return in, err
 	}
@@ -27,23 +27,23 @@ func (r *reader) next(limits *Limits) (instruction, error) {
 	switch imm {
 	case immUnknown:
 		r.pos--
-		return in, r.unsupported(fmt.Sprintf("%s (opcode 0x%02x)", proposal(op), op))
+		return in, r.unsupported(fmt.Sprintf("%s (opcode 0x%02x)", proposalOf(op), op))
 	case immBulk:
 		if imm, err = r.bulkOpcode(&in); err != nil {
 			return in, err
 		}
 	case immVector:
-		err = r.vector()
+		err = r.skipVector()
 		in.end = r.pos
 		return in, err
 	}
-	err = r.immediate(imm, &in, limits)
+	err = r.readImmediate(imm, &in, limits)
 	in.end = r.pos
 	return in, err
 }
 
 func (r *reader) bulkOpcode(in *instruction) (immediate, error) {
-	sub, err := r.u32()
+	sub, err := r.readU32()
 	if err != nil {
 		return immUnknown, err
 	}
@@ -54,16 +54,16 @@ func (r *reader) bulkOpcode(in *instruction) (immediate, error) {
 	return in.bulk.imm, nil
 }
 
-func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err error) {
+func (r *reader) readImmediate(imm immediate, in *instruction, limits *Limits) (err error) {
 	switch imm {
 	case immBlock:
 		in.block, err = r.blockType()
 		return err
 	case immIndex:
-		in.index, err = r.u32()
+		in.index, err = r.readU32()
 	case immIndices:
-		if in.index, err = r.u32(); err == nil {
-			_, err = r.u32()
+		if in.index, err = r.readU32(); err == nil {
+			_, err = r.readU32()
 		}
 	case immMemory:
 		return r.memoryArgument()
@@ -71,18 +71,18 @@ func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err 
 		in.index, in.labels, err = r.branchTable(limits)
 		return err
 	case immI32:
-		_, err = r.signed(32)
+		_, err = r.readSigned(32)
 	case immI64:
-		_, err = r.signed(64)
+		_, err = r.readSigned(64)
 	case immF32:
-		return r.skip(4)
+		return r.skipBytes(4)
 	case immF64:
-		return r.skip(8)
+		return r.skipBytes(8)
 	case immRefType:
 		return r.refType()
 	case immTypes:
 		var n uint32
-		if n, err = r.count("types of select", 1); err == nil {
+		if n, err = r.readCount("types of select", 1); err == nil {
 			_, err = r.valueTypes(n)
 		}
 	}
@@ -92,7 +92,7 @@ func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err 
 // blockType reads a value type, the empty type, or the index of a function type.
 func (r *reader) blockType() (index int64, err error) {
 	start := r.pos
-	v, err := r.signed(33)
+	v, err := r.readSigned(33)
 	if err != nil || v >= 0 || r.pos != start+1 {
 		return v, err
 	}
@@ -103,34 +103,34 @@ func (r *reader) blockType() (index int64, err error) {
 }
 
 func (r *reader) memoryArgument() error {
-	align, err := r.u32()
+	align, err := r.readU32()
 	if err != nil {
 		return err
 	}
 	if align >= 32 {
 		return r.unsupported("more than one memory (or a damaged alignment)")
 	}
-	_, err = r.u32()
+	_, err = r.readU32()
 	return err
 }
 
 func (r *reader) branchTable(limits *Limits) (labels uint32, size int, err error) {
-	n, err := r.count("labels of a br_table", limits.BranchTable)
+	n, err := r.readCount("labels of a br_table", limits.BranchTable)
 	if err != nil {
 		return 0, 0, err
 	}
 	start := r.pos
 	for range uint64(n) + 1 {
-		if _, err := r.u32(); err != nil {
+		if _, err := r.readU32(); err != nil {
 			return 0, 0, err
 		}
 	}
 	return n, r.pos - start, nil
 }
 
-// vector skips the immediates of a SIMD instruction.
-func (r *reader) vector() error {
-	sub, err := r.u32()
+// skipVector skips the immediates of a SIMD instruction.
+func (r *reader) skipVector() error {
+	sub, err := r.readU32()
 	if err != nil {
 		return err
 	}
@@ -138,14 +138,14 @@ func (r *reader) vector() error {
 	case sub <= 11, sub == 92, sub == 93: // loads and stores
 		return r.memoryArgument()
 	case sub == 12, sub == 13: // v128.const, i8x16.shuffle
-		return r.skip(16)
+		return r.skipBytes(16)
 	case sub >= 21 && sub <= 34: // lanes
-		return r.skip(1)
+		return r.skipBytes(1)
 	case sub >= 84 && sub <= 91: // load and store of a lane
 		if err := r.memoryArgument(); err != nil {
 			return err
 		}
-		return r.skip(1)
+		return r.skipBytes(1)
 	case sub >= 256:
 		return r.unsupported(fmt.Sprintf("relaxed SIMD (opcode 0xfd %d)", sub))
 	}
@@ -166,7 +166,7 @@ func isValueType(b byte) bool {
 // valueTypes skips n value types and returns the number of 8-byte slots for them.
 func (r *reader) valueTypes(n uint32) (slots uint64, err error) {
 	for range n {
-		b, err := r.byte()
+		b, err := r.readByte()
 		if err != nil {
 			return 0, err
 		}
@@ -187,7 +187,7 @@ func slotsOf(valueType byte) uint64 {
 }
 
 func (r *reader) refType() error {
-	b, err := r.byte()
+	b, err := r.readByte()
 	if err != nil {
 		return err
 	}

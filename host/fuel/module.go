@@ -76,19 +76,19 @@ type module struct {
 	hidden          bool     // the module has state that the host cannot restore
 }
 
-func (m *module) funcs() uint64 { return uint64(m.importedFuncs) + uint64(len(m.functionTypes)) }
+func (m *module) countFuncs() uint64 { return uint64(m.importedFuncs) + uint64(len(m.functionTypes)) }
 
-func (m *module) section(id byte) *reader {
+func (m *module) sectionReader(id byte) *reader {
 	s := m.sections[id]
 	return &reader{data: s.content, base: s.base, section: sectionNames[id]}
 }
 
-// parse splits the binary into sections and reads them in order, so that each can check its references.
-func (m *module) parse(wasm []byte) error {
+// parseModule splits the binary into sections and reads them in order, so that each can check its references.
+func (m *module) parseModule(wasm []byte) error {
 	if !bytes.HasPrefix(wasm, header) {
 		return &FormatError{Section: "header", Reason: `not a WebAssembly module of version 1 (it starts with "\0asm" 1 0 0 0)`}
 	}
-	if err := m.split(&reader{data: wasm, pos: len(header), section: "header"}); err != nil {
+	if err := m.splitSections(&reader{data: wasm, pos: len(header), section: "header"}); err != nil {
 		return err
 	}
 	steps := []struct {
@@ -110,7 +110,7 @@ func (m *module) parse(wasm []byte) error {
 		if !m.sections[step.id].present {
 			continue
 		}
-		if err := step.read(m.section(step.id)); err != nil {
+		if err := step.read(m.sectionReader(step.id)); err != nil {
 			return err
 		}
 	}
@@ -120,15 +120,15 @@ func (m *module) parse(wasm []byte) error {
 	return nil
 }
 
-func (m *module) split(r *reader) error {
+func (m *module) splitSections(r *reader) error {
 	last := -1
-	for !r.done() {
+	for !r.isDone() {
 		start := r.offset()
-		id, err := r.byte()
+		id, err := r.readByte()
 		if err != nil {
 			return err
 		}
-		size, err := r.u32()
+		size, err := r.readU32()
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (m *module) split(r *reader) error {
 		if int(id) >= len(sectionNames) {
 			return &FormatError{Offset: start, Section: "header", Reason: "unknown section"}
 		}
-		body, err := r.sub(size, sectionNames[id])
+		body, err := r.subReader(size, sectionNames[id])
 		if err != nil {
 			return err
 		}
@@ -158,8 +158,8 @@ func (m *module) split(r *reader) error {
 	return nil
 }
 
-// encode encodes the rewritten module.
-func (m *module) encode() []byte {
+// encodeModule encodes the rewritten module.
+func (m *module) encodeModule() []byte {
 	out := bytes.Clone(header)
 	for _, id := range sectionOrder {
 		if s := m.sections[id]; s.present {

@@ -120,8 +120,8 @@ var bulks = [...]bulk{
 	17: {imm: immIndex, charged: true, hidden: true},       // table.fill
 }
 
-// proposal returns the name of the feature that defines an unknown opcode, or "unknown instruction".
-func proposal(op byte) string {
+// proposalOf returns the name of the feature that defines an unknown opcode, or "unknown instruction".
+func proposalOf(op byte) string {
 	switch {
 	case op >= 0x06 && op <= 0x0a, op == 0x18, op == 0x19, op == 0x1f:
 		return "exception handling"

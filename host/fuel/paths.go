@@ -87,8 +87,8 @@ func (p *paths) measureRests(events []event) {
 	}
 }
 
-// measure sets the charges of the function's points, and its charge at entry.
-func (p *paths) measure(f *function, events []event, chunk int64, rest uint64) {
+// measurePaths sets the charges of the function's points, and its charge at entry.
+func (p *paths) measurePaths(f *function, events []event, chunk int64, rest uint64) {
 	p.f, p.splits = f, 0
 	p.measureRests(events)
 	p.regions = append(p.regions[:0], region{point: -1})
@@ -97,23 +97,23 @@ func (p *paths) measure(f *function, events []event, chunk int64, rest uint64) {
 	p.length = 1
 	for n := range events {
 		e := &events[n]
-		p.walk(int64(e.cost))
-		p.pass(e)
+		p.walkCost(int64(e.cost))
+		p.passEvent(e)
 		if e.op == opLoop {
 			continue
 		}
 		if e.point >= 0 && p.length != unreachable && e.rest >= rest && p.splits < maxSplits && p.length+int64(events[n+1].cost) > chunk {
 			p.splits++
-			p.begin(e.point)
+			p.beginRegion(e.point)
 		}
 	}
 	for p.f.entry = uint64(p.regions[0].paid); len(p.regions) > 1; {
-		p.close(1)
+		p.closeRegions(1)
 	}
 }
 
-// walk continues the path.
-func (p *paths) walk(cost int64) {
+// walkCost continues the path.
+func (p *paths) walkCost(cost int64) {
 	if p.length == unreachable {
 		return
 	}
@@ -122,16 +122,16 @@ func (p *paths) walk(cost int64) {
 	top.paid = max(top.paid, p.length)
 }
 
-// begin starts a region at a point.
-func (p *paths) begin(point int) {
+// beginRegion starts a region at a point.
+func (p *paths) beginRegion(point int) {
 	p.regions = append(p.regions, region{point: point, outer: p.length})
 	if p.length != unreachable {
 		p.length = 0
 	}
 }
 
-// close ends all regions but the first n. Their charges are then known.
-func (p *paths) close(n int) {
+// closeRegions ends all regions but the first n. Their charges are then known.
+func (p *paths) closeRegions(n int) {
 	if len(p.regions) > n && p.length != unreachable {
 		p.length = p.regions[n].outer
 	}
@@ -144,8 +144,8 @@ func (p *paths) close(n int) {
 	p.regions = p.regions[:n]
 }
 
-// branch continues the path at the end of a block. A loop begins with a charge.
-func (p *paths) branch(label uint32) {
+// branchTo continues the path at the end of a block. A loop begins with a charge.
+func (p *paths) branchTo(label uint32) {
 	if p.length == unreachable || int(label) >= len(p.open) {
 		return
 	}
@@ -164,37 +164,37 @@ func (p *paths) lengthIn(n int) int64 {
 	return p.length
 }
 
-// pass follows control through an instruction.
-func (p *paths) pass(e *event) {
+// passEvent follows control through an instruction.
+func (p *paths) passEvent(e *event) {
 	switch e.op {
 	case opBlock:
-		p.enter(e.op)
+		p.enterBlock(e.op)
 	case opIf:
-		p.enter(e.op)
+		p.enterBlock(e.op)
 		p.open[len(p.open)-1].skip = p.length
 	case opLoop:
-		p.enter(e.op)
-		p.begin(e.point)
+		p.enterBlock(e.op)
+		p.beginRegion(e.point)
 	case opElse:
 		top := &p.open[len(p.open)-1]
 		top.reach = max(top.reach, p.lengthIn(top.regions))
-		p.close(top.regions)
+		p.closeRegions(top.regions)
 		p.length, top.op = top.skip, opBlock
 	case opEnd:
 		top := p.open[len(p.open)-1]
 		p.open = p.open[:len(p.open)-1]
-		p.close(top.regions)
+		p.closeRegions(top.regions)
 		if p.length = max(p.length, top.reach); top.op == opIf {
 			p.length = max(p.length, top.skip)
 		}
 	case opBrIf:
-		p.branch(e.label)
+		p.branchTo(e.label)
 	case opBr:
-		p.branch(e.label)
+		p.branchTo(e.label)
 		p.length = unreachable
 	case opBrTable:
 		for _, label := range p.f.targets[e.targets[0]:e.targets[1]] {
-			p.branch(label)
+			p.branchTo(label)
 		}
 		p.length = unreachable
 	case opReturn, opUnreachable:
@@ -202,6 +202,6 @@ func (p *paths) pass(e *event) {
 	}
 }
 
-func (p *paths) enter(op byte) {
+func (p *paths) enterBlock(op byte) {
 	p.open = append(p.open, scope{op: op, regions: len(p.regions), reach: unreachable, skip: unreachable})
 }

@@ -17,9 +17,9 @@ type reader struct {
 	section string
 }
 
-func (r *reader) offset() int { return r.base + r.pos }
-func (r *reader) left() int   { return len(r.data) - r.pos }
-func (r *reader) done() bool  { return r.pos == len(r.data) }
+func (r *reader) offset() int    { return r.base + r.pos }
+func (r *reader) bytesLeft() int { return len(r.data) - r.pos }
+func (r *reader) isDone() bool   { return r.pos == len(r.data) }
 
 func (r *reader) errorf(format string, args ...any) error {
 	return &FormatError{Offset: r.offset(), Section: r.section, Reason: fmt.Sprintf(format, args...)}
@@ -29,15 +29,15 @@ func (r *reader) unsupported(feature string) error {
 	return &UnsupportedError{Offset: r.offset(), Feature: feature}
 }
 
-func (r *reader) limit(what string, value, limit uint64) error {
+func (r *reader) checkLimit(what string, value, limit uint64) error {
 	if value <= limit {
 		return nil
 	}
 	return &LimitError{What: what, Value: value, Max: limit, Offset: r.offset()}
 }
 
-func (r *reader) byte() (byte, error) {
-	if r.done() {
+func (r *reader) readByte() (byte, error) {
+	if r.isDone() {
 		return 0, r.errorf("unexpected end")
 	}
 	b := r.data[r.pos]
@@ -45,28 +45,28 @@ func (r *reader) byte() (byte, error) {
 	return b, nil
 }
 
-func (r *reader) skip(n uint64) error {
-	if n > uint64(r.left()) {
-		return r.errorf("%d bytes announced, %d left", n, r.left())
+func (r *reader) skipBytes(n uint64) error {
+	if n > uint64(r.bytesLeft()) {
+		return r.errorf("%d bytes announced, %d left", n, r.bytesLeft())
 	}
 	r.pos += int(n)
 	return nil
 }
 
-// sub returns a reader of the next n bytes, and skips them.
-func (r *reader) sub(n uint32, section string) (*reader, error) {
+// subReader returns a reader of the next n bytes, and skips them.
+func (r *reader) subReader(n uint32, section string) (*reader, error) {
 	start := r.pos
-	if err := r.skip(uint64(n)); err != nil {
+	if err := r.skipBytes(uint64(n)); err != nil {
 		return nil, err
 	}
 	return &reader{data: r.data[start:r.pos], base: r.base + start, section: section}, nil
 }
 
-// u32 reads an unsigned LEB128 of at most 32 bits.
-func (r *reader) u32() (uint32, error) {
+// readU32 reads an unsigned LEB128 of at most 32 bits.
+func (r *reader) readU32() (uint32, error) {
 	var v uint32
 	for shift := 0; shift < 35; shift += 7 {
-		b, err := r.byte()
+		b, err := r.readByte()
 		if err != nil {
 			return 0, err
 		}
@@ -81,11 +81,11 @@ func (r *reader) u32() (uint32, error) {
 	return 0, r.errorf("number longer than 32 bits")
 }
 
-// signed reads a signed LEB128 of the given width.
-func (r *reader) signed(bits int) (int64, error) {
+// readSigned reads a signed LEB128 of the given width.
+func (r *reader) readSigned(bits int) (int64, error) {
 	var v int64
 	for shift := 0; shift < bits; shift += 7 {
-		b, err := r.byte()
+		b, err := r.readByte()
 		if err != nil {
 			return 0, err
 		}
@@ -100,29 +100,29 @@ func (r *reader) signed(bits int) (int64, error) {
 	return 0, r.errorf("number longer than %d bits", bits)
 }
 
-// count reads the length of a vector, whose elements take at least one byte each. A count that the rest of the section
+// readCount reads the length of a vector, whose elements take at least one byte each. A count that the rest of the section
 // cannot hold is an error here, and not a huge allocation in the next reader.
-func (r *reader) count(what string, limit uint32) (uint32, error) {
-	n, err := r.u32()
+func (r *reader) readCount(what string, limit uint32) (uint32, error) {
+	n, err := r.readU32()
 	if err != nil {
 		return 0, err
 	}
-	if err := r.limit(what, uint64(n), uint64(limit)); err != nil {
+	if err := r.checkLimit(what, uint64(n), uint64(limit)); err != nil {
 		return 0, err
 	}
-	if uint64(n) > uint64(r.left()) {
-		return 0, r.errorf("%d %s announced, %d bytes left", n, what, r.left())
+	if uint64(n) > uint64(r.bytesLeft()) {
+		return 0, r.errorf("%d %s announced, %d bytes left", n, what, r.bytesLeft())
 	}
 	return n, nil
 }
 
-func (r *reader) name() (string, error) {
-	n, err := r.u32()
+func (r *reader) readName() (string, error) {
+	n, err := r.readU32()
 	if err != nil {
 		return "", err
 	}
 	start := r.pos
-	if err := r.skip(uint64(n)); err != nil {
+	if err := r.skipBytes(uint64(n)); err != nil {
 		return "", err
 	}
 	s := string(r.data[start:r.pos])
@@ -132,15 +132,15 @@ func (r *reader) name() (string, error) {
 	return s, nil
 }
 
-// each calls read n times. It is an error if the section does not end there.
-func (r *reader) each(n uint32, read func(i uint32) error) error {
+// readEach calls read n times. It is an error if the section does not end there.
+func (r *reader) readEach(n uint32, read func(i uint32) error) error {
 	for i := range n {
 		if err := read(i); err != nil {
 			return err
 		}
 	}
-	if !r.done() {
-		return r.errorf("%d bytes too many", r.left())
+	if !r.isDone() {
+		return r.errorf("%d bytes too many", r.bytesLeft())
 	}
 	return nil
 }

@@ -9,19 +9,19 @@ import (
 )
 
 func (m *module) readTypes(r *reader) error {
-	n, err := r.count("function types", m.limits.Types)
+	n, err := r.readCount("function types", m.limits.Types)
 	if err != nil {
 		return err
 	}
-	return r.each(n, func(uint32) error {
-		form, err := r.byte()
+	return r.readEach(n, func(uint32) error {
+		form, err := r.readByte()
 		if err != nil {
 			return err
 		}
 		if form != 0x60 {
 			return r.unsupported(fmt.Sprintf("type of form 0x%02x", form))
 		}
-		params, err := r.count("parameters of a function", m.limits.Parameters)
+		params, err := r.readCount("parameters of a function", m.limits.Parameters)
 		if err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ func (m *module) readTypes(r *reader) error {
 		if err != nil {
 			return err
 		}
-		results, err := r.count("results of a function", m.limits.Parameters)
+		results, err := r.readCount("results of a function", m.limits.Parameters)
 		if err != nil {
 			return err
 		}
@@ -40,18 +40,18 @@ func (m *module) readTypes(r *reader) error {
 }
 
 func (m *module) readImports(r *reader) error {
-	n, err := r.count("imports", m.limits.Functions)
+	n, err := r.readCount("imports", m.limits.Functions)
 	if err != nil {
 		return err
 	}
-	return r.each(n, func(uint32) error {
+	return r.readEach(n, func(uint32) error {
 		// The host checks the module and the name.
 		for range 2 {
 			if err := r.shortName("bytes of the name of an import"); err != nil {
 				return err
 			}
 		}
-		kind, err := r.byte()
+		kind, err := r.readByte()
 		if err != nil {
 			return err
 		}
@@ -74,15 +74,15 @@ func (m *module) readImports(r *reader) error {
 const maxName = 1024
 
 func (r *reader) shortName(what string) error {
-	name, err := r.name()
+	name, err := r.readName()
 	if err != nil {
 		return err
 	}
-	return r.limit(what, uint64(len(name)), maxName)
+	return r.checkLimit(what, uint64(len(name)), maxName)
 }
 
 func (m *module) typeIndex(r *reader) error {
-	t, err := r.u32()
+	t, err := r.readU32()
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (r *reader) globalType() (valueType byte, mutable bool, err error) {
 		return 0, false, err
 	}
 	valueType = r.data[r.pos-1]
-	b, err := r.byte()
+	b, err := r.readByte()
 	if err == nil && b > 1 {
 		err = r.errorf("mutability 0x%02x", b)
 	}
@@ -105,13 +105,13 @@ func (r *reader) globalType() (valueType byte, mutable bool, err error) {
 }
 
 func (m *module) readFunctions(r *reader) error {
-	n, err := r.count("functions", m.limits.Functions)
+	n, err := r.readCount("functions", m.limits.Functions)
 	if err != nil {
 		return err
 	}
 	m.functionTypes = make([]uint32, n)
-	return r.each(n, func(i uint32) error {
-		t, err := r.u32()
+	return r.readEach(n, func(i uint32) error {
+		t, err := r.readU32()
 		if err != nil {
 			return err
 		}
@@ -125,18 +125,18 @@ func (m *module) readFunctions(r *reader) error {
 
 // readTables gives every table a maximum: an element takes 8 bytes of the host's memory.
 func (m *module) readTables(r *reader) error {
-	n, err := r.count("tables", m.limits.Tables)
+	n, err := r.readCount("tables", m.limits.Tables)
 	if err != nil {
 		return err
 	}
 	out := appendU32(nil, n)
-	err = r.each(n, func(uint32) error {
+	err = r.readEach(n, func(uint32) error {
 		start := r.pos
 		if err := r.refType(); err != nil {
 			return err
 		}
 		out = append(out, r.data[start])
-		out, err = r.bound(out, "initial table elements", m.limits.TableElements)
+		out, err = r.readBound(out, "initial table elements", m.limits.TableElements)
 		return err
 	})
 	m.sections[sectionTable].content = out
@@ -146,38 +146,38 @@ func (m *module) readTables(r *reader) error {
 // readMemories gives the memory a maximum. The limit is then part of the module, so that modules with different limits
 // can share one runtime.
 func (m *module) readMemories(r *reader) error {
-	n, err := r.count("memories", 1)
+	n, err := r.readCount("memories", 1)
 	if err != nil {
 		return err
 	}
 	out := appendU32(nil, n)
-	err = r.each(n, func(uint32) error {
-		out, err = r.bound(out, "initial memory pages (64 KiB each)", m.pages)
+	err = r.readEach(n, func(uint32) error {
+		out, err = r.readBound(out, "initial memory pages (64 KiB each)", m.pages)
 		return err
 	})
 	m.sections[sectionMemory].content = out
 	return err
 }
 
-// bound reads limits and appends them to out, with the maximum lowered to most.
-func (r *reader) bound(out []byte, what string, most uint32) ([]byte, error) {
-	flags, err := r.byte()
+// readBound reads limits and appends them to out, with the maximum lowered to most.
+func (r *reader) readBound(out []byte, what string, most uint32) ([]byte, error) {
+	flags, err := r.readByte()
 	if err != nil {
 		return nil, err
 	}
 	if flags > 1 {
 		return nil, r.unsupported(fmt.Sprintf("shared or 64-bit memory or table (limits flag 0x%02x)", flags))
 	}
-	low, err := r.u32()
+	low, err := r.readU32()
 	if err != nil {
 		return nil, err
 	}
-	if err := r.limit(what, uint64(low), uint64(most)); err != nil {
+	if err := r.checkLimit(what, uint64(low), uint64(most)); err != nil {
 		return nil, err
 	}
 	high := most
 	if flags == 1 {
-		own, err := r.u32()
+		own, err := r.readU32()
 		if err != nil {
 			return nil, err
 		}
@@ -190,11 +190,11 @@ func (r *reader) bound(out []byte, what string, most uint32) ([]byte, error) {
 }
 
 func (m *module) readGlobals(r *reader) error {
-	n, err := r.count("globals", m.limits.Globals)
+	n, err := r.readCount("globals", m.limits.Globals)
 	if err != nil {
 		return err
 	}
-	err = r.each(n, func(i uint32) error {
+	err = r.readEach(n, func(i uint32) error {
 		valueType, mutable, err := r.globalType()
 		if err != nil {
 			return err
@@ -203,7 +203,7 @@ func (m *module) readGlobals(r *reader) error {
 			m.mutable = append(m.mutable, m.importedGlobals+i)
 			m.hidden = m.hidden || !isNumber(valueType)
 		}
-		return m.constant(r)
+		return m.skipConstant(r)
 	})
 	m.globals += n
 	return err
@@ -219,27 +219,27 @@ func (m *module) globalIndex(r *reader, index uint32) error {
 }
 
 func (m *module) readExports(r *reader) error {
-	n, err := r.count("exports", m.limits.Functions)
+	n, err := r.readCount("exports", m.limits.Functions)
 	if err != nil {
 		return err
 	}
 	m.exports = n
-	return r.each(n, func(uint32) error {
-		name, err := r.name()
+	return r.readEach(n, func(uint32) error {
+		name, err := r.readName()
 		if err != nil {
 			return err
 		}
 		if name == GlobalName || name == DepthName || strings.HasPrefix(name, StatePrefix) {
 			return &CollisionError{Export: name}
 		}
-		if err := r.limit("bytes of the name of an export", uint64(len(name)), maxName); err != nil {
+		if err := r.checkLimit("bytes of the name of an export", uint64(len(name)), maxName); err != nil {
 			return err
 		}
-		kind, err := r.byte()
+		kind, err := r.readByte()
 		if err != nil {
 			return err
 		}
-		index, err := r.u32()
+		index, err := r.readU32()
 		if err == nil && kind == 3 {
 			return m.globalIndex(r, index)
 		}
@@ -247,10 +247,10 @@ func (m *module) readExports(r *reader) error {
 	})
 }
 
-// constant skips an initializer expression.
-func (m *module) constant(r *reader) error {
+// skipConstant skips an initializer expression.
+func (m *module) skipConstant(r *reader) error {
 	for {
-		in, err := r.next(&m.limits)
+		in, err := r.readInstruction(&m.limits)
 		if err != nil {
 			return err
 		}

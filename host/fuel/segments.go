@@ -7,17 +7,17 @@ import "strings"
 
 // readElements only checks the segments: their content does not change, but their counts determine allocations.
 func (m *module) readElements(r *reader) error {
-	n, err := r.count("element segments", m.limits.Segments)
+	n, err := r.readCount("element segments", m.limits.Segments)
 	if err != nil {
 		return err
 	}
-	return r.each(n, func(uint32) error { return m.readElement(r) })
+	return r.readEach(n, func(uint32) error { return m.readElement(r) })
 }
 
 // readElement reads one segment. Its first number is a bit set: 1 not active, 2 table index (or, if not active,
 // declarative), 4 expressions instead of function indices.
 func (m *module) readElement(r *reader) error {
-	flags, err := r.u32()
+	flags, err := r.readU32()
 	if err != nil {
 		return err
 	}
@@ -27,11 +27,11 @@ func (m *module) readElement(r *reader) error {
 	active, indexed, expressions := flags&1 == 0, flags&2 != 0, flags&4 != 0
 	if active {
 		if indexed {
-			if _, err := r.u32(); err != nil {
+			if _, err := r.readU32(); err != nil {
 				return err
 			}
 		}
-		if err := m.constant(r); err != nil {
+		if err := m.skipConstant(r); err != nil {
 			return err
 		}
 	}
@@ -47,7 +47,7 @@ func (r *reader) elementKind(expressions bool) error {
 	if expressions {
 		return r.refType()
 	}
-	kind, err := r.byte()
+	kind, err := r.readByte()
 	if err == nil && kind != 0 {
 		return r.errorf("element kind 0x%02x", kind)
 	}
@@ -55,15 +55,15 @@ func (r *reader) elementKind(expressions bool) error {
 }
 
 func (m *module) elementItems(r *reader, expressions bool) error {
-	items, err := r.count("elements of a segment", m.limits.TableElements)
+	items, err := r.readCount("elements of a segment", m.limits.TableElements)
 	if err != nil {
 		return err
 	}
 	for range items {
 		if expressions {
-			err = m.constant(r)
+			err = m.skipConstant(r)
 		} else {
-			_, err = r.u32()
+			_, err = r.readU32()
 		}
 		if err != nil {
 			return err
@@ -73,12 +73,12 @@ func (m *module) elementItems(r *reader, expressions bool) error {
 }
 
 func (m *module) readData(r *reader) error {
-	n, err := r.count("data segments", m.limits.Segments)
+	n, err := r.readCount("data segments", m.limits.Segments)
 	if err != nil {
 		return err
 	}
-	return r.each(n, func(uint32) error {
-		flags, err := r.u32()
+	return r.readEach(n, func(uint32) error {
+		flags, err := r.readU32()
 		if err != nil {
 			return err
 		}
@@ -86,41 +86,41 @@ func (m *module) readData(r *reader) error {
 			return r.errorf("data segment of kind %d", flags)
 		}
 		if flags == 2 {
-			if _, err := r.u32(); err != nil {
+			if _, err := r.readU32(); err != nil {
 				return err
 			}
 		}
 		if flags != 1 {
-			if err := m.constant(r); err != nil {
+			if err := m.skipConstant(r); err != nil {
 				return err
 			}
 		}
-		size, err := r.u32()
+		size, err := r.readU32()
 		if err != nil {
 			return err
 		}
-		return r.skip(uint64(size))
+		return r.skipBytes(uint64(size))
 	})
 }
 
 // readCustom drops custom sections. It keeps the names of the module and its functions from the name section, for
 // readable stack traces of traps. According to the specification a damaged name section is no error.
 func (m *module) readCustom(r *reader) error {
-	name, err := r.name()
+	name, err := r.readName()
 	if err != nil || name != "name" || m.names != nil {
 		return err
 	}
 	names := appendName(nil, "name")
-	for !r.done() {
-		id, err := r.byte()
+	for !r.isDone() {
+		id, err := r.readByte()
 		if err != nil {
 			return nil
 		}
-		size, err := r.u32()
+		size, err := r.readU32()
 		if err != nil {
 			return nil
 		}
-		sub, err := r.sub(size, "name")
+		sub, err := r.subReader(size, "name")
 		if err != nil {
 			return nil
 		}
@@ -140,17 +140,17 @@ const maxFunctionName = 128
 
 // functionNames encodes the names again and truncates long ones, because they appear in errors and Events.
 func (r *reader) functionNames(limit uint32) (out []byte, err error) {
-	n, err := r.count("function names", limit)
+	n, err := r.readCount("function names", limit)
 	if err != nil {
 		return nil, err
 	}
 	out = appendU32(nil, n)
-	return out, r.each(n, func(uint32) error {
-		index, err := r.u32()
+	return out, r.readEach(n, func(uint32) error {
+		index, err := r.readU32()
 		if err != nil {
 			return err
 		}
-		name, err := r.name()
+		name, err := r.readName()
 		if len(name) > maxFunctionName {
 			name = strings.ToValidUTF8(name[:maxFunctionName], "")
 		}

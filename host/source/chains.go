@@ -107,15 +107,15 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 		extra: map[string]*running{}, podSpecs: map[string][]string{}, present: map[chainKey][]*host.Plugin{},
 	}
 	for _, m := range config.Defaults {
-		r, err := c.load(ctx, m)
+		r, err := c.loadModule(ctx, m)
 		if err != nil {
 			return nil, fmt.Errorf("loading default plugin %s, %w", m.Name, err)
 		}
-		r.kinds = r.among(config.Kinds)
+		r.kinds = r.matchingKinds(config.Kinds)
 		c.defaults = append(c.defaults, r)
 	}
-	slices.SortFunc(c.defaults, before)
-	if err := c.swap(ctx, c.extra); err != nil {
+	slices.SortFunc(c.defaults, comparePlugins)
+	if err := c.swapChains(ctx, c.extra); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -127,24 +127,24 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 	c.applying.Lock()
 	defer c.applying.Unlock()
-	c.forget(modules)
+	c.forgetRefusals(modules)
 	next, problems := map[string]*running{}, map[string]error{}
-	present := c.running()
+	present := c.runningPlugins()
 	for _, m := range modules {
 		old := present[m.Name]
-		r, err := c.accept(ctx, m, old)
+		r, err := c.acceptModule(ctx, m, old)
 		if err != nil {
 			problems[m.Name] = err
 		}
 		if r == nil && !errors.Is(err, errNoModule) {
-			r = c.earlier(ctx, m.Name, old)
+			r = c.earlierVersion(ctx, m.Name, old)
 		}
 		if r != nil {
 			next[m.Name] = r
 		}
 	}
-	states := c.install(ctx, modules, next, problems)
-	c.remember(modules, problems)
+	states := c.installPlugins(ctx, modules, next, problems)
+	c.saveLastGood(modules, problems)
 	return states
 }
 
@@ -162,33 +162,33 @@ func (c *Chains) Plugins() []*host.Plugin {
 	return loaded
 }
 
-// running returns the plugins of the last Apply, which is the only caller that replaces them.
-func (c *Chains) running() map[string]*running {
+// runningPlugins returns the plugins of the last Apply, which is the only caller that replaces them.
+func (c *Chains) runningPlugins() map[string]*running {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.extra
 }
 
-// install puts the plugins into the chains of the current kinds.
-func (c *Chains) install(ctx context.Context, modules []Module, next map[string]*running, problems map[string]error) []Status {
+// installPlugins puts the plugins into the chains of the current kinds.
+func (c *Chains) installPlugins(ctx context.Context, modules []Module, next map[string]*running, problems map[string]error) []Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range next {
-		r.kinds = r.among(c.config.Kinds)
+		r.kinds = r.matchingKinds(c.config.Kinds)
 	}
-	if err := c.swap(ctx, next); err != nil {
-		next = c.stay(ctx, next, problems, err)
+	if err := c.swapChains(ctx, next); err != nil {
+		next = c.keepCurrent(ctx, next, problems, err)
 	}
-	return statuses(modules, next, problems)
+	return statusesOf(modules, next, problems)
 }
 
-// earlier returns the version of a plugin to use while its file is invalid: the running one or, at startup, the one
+// earlierVersion returns the version of a plugin to use while its file is invalid: the running one or, at startup, the one
 // that ran before the restart. It returns nil if there is none.
-func (c *Chains) earlier(ctx context.Context, name string, old *running) *running {
+func (c *Chains) earlierVersion(ctx context.Context, name string, old *running) *running {
 	if old != nil {
 		return old
 	}
-	m, err := c.lastGood.recall(name)
+	m, err := c.lastGood.recallModule(name)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			c.failures.Add(1)
@@ -196,7 +196,7 @@ func (c *Chains) earlier(ctx context.Context, name string, old *running) *runnin
 		}
 		return nil
 	}
-	r, err := c.load(ctx, m)
+	r, err := c.loadModule(ctx, m)
 	if err != nil {
 		c.config.Logger.Warn("The last good version of a plugin cannot be used", "plugin", name, "err", err)
 		return nil
@@ -204,13 +204,13 @@ func (c *Chains) earlier(ctx context.Context, name string, old *running) *runnin
 	return r
 }
 
-// remember saves the valid modules for the next startup. A failure has no immediate effect: it is logged once and
+// saveLastGood saves the valid modules for the next startup. A failure has no immediate effect: it is logged once and
 // counted, and the next Apply tries again.
-func (c *Chains) remember(modules []Module, problems map[string]error) {
-	err := c.lastGood.forget(modules)
+func (c *Chains) saveLastGood(modules []Module, problems map[string]error) {
+	err := c.lastGood.forgetOthers(modules)
 	for i := range modules {
 		if problems[modules[i].Name] == nil {
-			err = errors.Join(err, c.lastGood.keep(&modules[i]))
+			err = errors.Join(err, c.lastGood.keepModule(&modules[i]))
 		}
 	}
 	if err == nil {
@@ -227,38 +227,38 @@ func (c *Chains) remember(modules []Module, problems map[string]error) {
 // LastGoodFailures returns how often ChainsConfig.LastGoodDir could not be used.
 func (c *Chains) LastGoodFailures() int64 { return c.failures.Load() }
 
-// stay keeps the chains unchanged if next could not be built, and closes the plugins that were loaded for it.
-func (c *Chains) stay(ctx context.Context, next map[string]*running, problems map[string]error, err error) map[string]*running {
+// keepCurrent keeps the chains unchanged if next could not be built, and closes the plugins that were loaded for it.
+func (c *Chains) keepCurrent(ctx context.Context, next map[string]*running, problems map[string]error, err error) map[string]*running {
 	for name, r := range next {
 		if c.extra[name] != r {
 			problems[name] = err
-			c.retire(ctx, r)
+			c.retirePlugin(ctx, r)
 		}
 	}
 	return c.extra
 }
 
-// forget drops the refusals of modules that are gone.
-func (c *Chains) forget(modules []Module) {
+// forgetRefusals drops the refusals of modules that are gone.
+func (c *Chains) forgetRefusals(modules []Module) {
 	gone := func(name string) bool {
 		return !slices.ContainsFunc(modules, func(m Module) bool { return m.Name == name })
 	}
 	maps.DeleteFunc(c.refused, func(name string, _ refusal) bool { return gone(name) })
 }
 
-// accept returns the running plugin of a module, which is the old one if nothing changed.
-func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, error) {
+// acceptModule returns the running plugin of a module, which is the old one if nothing changed.
+func (c *Chains) acceptModule(ctx context.Context, m Module, old *running) (*running, error) {
 	if m.Err != nil {
 		return nil, m.Err
 	}
-	if old != nil && old.digest == m.digest() {
+	if old != nil && old.digest == m.computeDigest() {
 		// The text of the options and the kinds may have changed.
 		old.warnings = c.warningsOf(m, old)
 		return old, nil
 	}
 	refused := c.refused[m.Name]
-	if refused.digest != m.digest() {
-		refused = refusal{digest: m.digest()}
+	if refused.digest != m.computeDigest() {
+		refused = refusal{digest: m.computeDigest()}
 	}
 	if refused.err != nil && (refused.retryAt.IsZero() || c.now().Before(refused.retryAt)) {
 		return nil, refused.err
@@ -266,16 +266,16 @@ func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, 
 	if err := c.checkNames(m); err != nil {
 		return nil, err
 	}
-	r, err := c.load(ctx, m)
+	r, err := c.loadModule(ctx, m)
 	delete(c.refused, m.Name)
 	if err != nil && ctx.Err() == nil {
-		c.refused[m.Name] = refused.again(err, c.now())
+		c.refused[m.Name] = refused.retryLater(err, c.now())
 	}
 	return r, err
 }
 
-// again returns the refusal after one more attempt.
-func (r refusal) again(err error, now time.Time) refusal {
+// retryLater returns the refusal after one more attempt.
+func (r refusal) retryLater(err error, now time.Time) refusal {
 	r.err, r.retryAt = err, time.Time{}
 	if host.IsTransient(err) {
 		r.retryAt = now.Add(retryDelay(r.tries))
@@ -298,7 +298,7 @@ func (c *Chains) checkNames(m Module) error {
 	return nil
 }
 
-func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
+func (c *Chains) loadModule(ctx context.Context, m Module) (*running, error) {
 	if m.Err != nil {
 		return nil, m.Err
 	}
@@ -306,9 +306,9 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &running{name: m.Name, digest: m.digest(), options: m.Options, plugin: plugin}
+	r := &running{name: m.Name, digest: m.computeDigest(), options: m.Options, plugin: plugin}
 	// A kind that is not reflected now may be later, but a kind that the plugin does not support is invalid.
-	if len(m.Options.Kinds) > 0 && len(r.among(m.Options.Kinds)) == 0 {
+	if len(m.Options.Kinds) > 0 && len(r.matchingKinds(m.Options.Kinds)) == 0 {
 		err = fmt.Errorf("kinds: the plugin is for %s, and none of these is among %s",
 			strings.Join(plugin.Manifest().Kinds, ", "), strings.Join(m.Options.Kinds, ", "))
 		return nil, errors.Join(err, plugin.Close(ctx))
@@ -319,19 +319,19 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 
 // warningsOf returns the warnings about a plugin that was loaded from a module.
 func (c *Chains) warningsOf(m Module, r *running) []string {
-	return slices.Concat(m.warnings, r.plugin.Warnings(), c.ineffective(r))
+	return slices.Concat(m.warnings, r.plugin.Warnings(), c.ineffectiveOptions(r))
 }
 
-// ineffective returns warnings about options that have no effect.
-func (c *Chains) ineffective(r *running) (warnings []string) {
+// ineffectiveOptions returns warnings about options that have no effect.
+func (c *Chains) ineffectiveOptions(r *running) (warnings []string) {
 	for _, kind := range r.options.Kinds {
-		candidates := slices.Concat([]string{kind}, r.plugin.Manifest().Kinds, c.kinds())
-		if !slices.ContainsFunc(r.among(candidates), func(k string) bool { return isNamedBy(k, kind) }) {
+		candidates := slices.Concat([]string{kind}, r.plugin.Manifest().Kinds, c.currentKinds())
+		if !slices.ContainsFunc(r.matchingKinds(candidates), func(k string) bool { return isNamedBy(k, kind) }) {
 			warnings = append(warnings, fmt.Sprintf("kinds: %s has no effect, the plugin is for %s", kind, strings.Join(r.plugin.Manifest().Kinds, ", ")))
 		}
 	}
 	for _, d := range c.defaults {
-		if d.name == r.options.Replaces && !d.general() && len(r.among(d.plugin.Manifest().Kinds)) == 0 {
+		if d.name == r.options.Replaces && !d.isGeneral() && len(r.matchingKinds(d.plugin.Manifest().Kinds)) == 0 {
 			warnings = append(warnings, fmt.Sprintf("replaces: %s has no effect, the plugin is for none of its kinds (%s)", d.name, strings.Join(d.plugin.Manifest().Kinds, ", ")))
 		}
 	}
@@ -344,19 +344,19 @@ func isNamedBy(kind, entry string) bool {
 	return host.MatchesKind([]string{entry}, name, group)
 }
 
-func (c *Chains) kinds() []string {
+func (c *Chains) currentKinds() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.config.Kinds
 }
 
-// matches reports whether the plugin belongs in the chain.
-func (r *running) matches(kind string, hook host.Hook) bool {
+// matchesChain reports whether the plugin belongs in the chain.
+func (r *running) matchesChain(kind string, hook host.Hook) bool {
 	return r.options.Matches(r.plugin.Manifest(), kind, hook)
 }
 
-// digest returns a digest of the module and its options.
-func (m *Module) digest() [sha256.Size]byte {
+// computeDigest returns a digest of the module and its options.
+func (m *Module) computeDigest() [sha256.Size]byte {
 	sum := sha256.Sum256(m.Wasm)
 	options, err := json.Marshal(m.Options)
 	// The options were decoded from JSON, so this cannot fail.

@@ -76,13 +76,13 @@ func NewDir(config DirConfig) (*Dir, error) {
 		d.config.Logger.Warn("Cannot watch the plugin directory, polling it instead", "dir", config.Path, "interval", config.Poll, "err", err)
 		return d, nil
 	}
-	d.watch()
+	d.watchFolder()
 	return d, nil
 }
 
-// watch watches the directory, and its parent in case the directory is replaced by another one. Watching a path again
+// watchFolder watches the directory, and its parent in case the directory is replaced by another one. Watching a path again
 // does nothing.
-func (d *Dir) watch() {
+func (d *Dir) watchFolder() {
 	if d.watcher == nil {
 		return
 	}
@@ -103,8 +103,8 @@ func (d *Dir) watch() {
 	d.watched = info
 }
 
-// concerns reports whether an event is about the directory or a file in it.
-func (d *Dir) concerns(e fsnotify.Event) bool {
+// concernsFolder reports whether an event is about the directory or a file in it.
+func (d *Dir) concernsFolder(e fsnotify.Event) bool {
 	return e.Name == d.config.Path || filepath.Dir(e.Name) == d.config.Path
 }
 
@@ -113,16 +113,16 @@ func (d *Dir) concerns(e fsnotify.Event) bool {
 func (d *Dir) Sync(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.watch()
-	found, modules, err := d.modules(ctx)
+	d.watchFolder()
+	found, modules, err := d.readModules(ctx)
 	if err != nil {
 		return fmt.Errorf("reading plugin directory, its plugins stay as they are, %w", err)
 	}
 	before := d.statuses
-	d.statuses = append(d.config.Chains.Apply(ctx, modules), found.ignored()...)
+	d.statuses = append(d.config.Chains.Apply(ctx, modules), found.ignoredFiles()...)
 	statuses := slices.Clone(d.statuses)
 	d.published.Store(&statuses)
-	d.report(before)
+	d.reportChanges(before)
 	return nil
 }
 
@@ -142,17 +142,17 @@ type seen struct {
 	at     time.Time
 }
 
-// unchanged reports whether reading the files again would give the same module.
-func (s seen) unchanged(files []os.FileInfo) bool {
+// isUnchanged reports whether reading the files again would give the same module.
+func (s seen) isUnchanged(files []os.FileInfo) bool {
 	return s.module.Err == nil && slices.EqualFunc(s.files, files, sameFile) &&
 		!slices.ContainsFunc(files, func(info os.FileInfo) bool { return !isConclusive(info, s.at) })
 }
 
-// modules reads the modules of a quiet directory, like ReadDir, but only those that have changed since the last time.
+// readModules reads the modules of a quiet directory, like ReadDir, but only those that have changed since the last time.
 // Files that change while they are read are read again, so that a module and its options belong together.
-func (d *Dir) modules(ctx context.Context) (folder, []Module, error) {
+func (d *Dir) readModules(ctx context.Context) (folder, []Module, error) {
 	end := time.Now().Add(patience * d.config.Quiet)
-	found, err := look(d.config.Path)
+	found, err := readFolder(d.config.Path)
 	for {
 		if err == nil {
 			found, err = d.awaitQuiet(ctx, found, end)
@@ -161,7 +161,7 @@ func (d *Dir) modules(ctx context.Context) (folder, []Module, error) {
 			return found, nil, err
 		}
 		modules, read := d.readChanged(found)
-		now, err := look(d.config.Path)
+		now, err := readFolder(d.config.Path)
 		if err != nil {
 			return found, nil, err
 		}
@@ -182,7 +182,7 @@ func (d *Dir) awaitQuiet(ctx context.Context, found folder, end time.Time) (fold
 		case <-ctx.Done():
 			return found, ctx.Err()
 		}
-		now, err := look(d.config.Path)
+		now, err := readFolder(d.config.Path)
 		if err != nil || now.sameAs(found) {
 			return now, err
 		}
@@ -193,15 +193,15 @@ func (d *Dir) awaitQuiet(ctx context.Context, found folder, end time.Time) (fold
 
 func (d *Dir) readChanged(found folder) (modules []Module, read map[string]seen) {
 	read = map[string]seen{}
-	for _, name := range found.modules() {
+	for _, name := range found.moduleNames() {
 		now := seen{at: time.Now(), files: []os.FileInfo{found.files[name]}}
 		for _, suffix := range optionsSuffixes {
 			now.files = append(now.files, found.files[stemOf(name)+suffix])
 		}
-		if known, ok := d.read[name]; ok && known.unchanged(now.files) && checkSpelling(stemOf(name), found.names()) == nil {
+		if known, ok := d.read[name]; ok && known.isUnchanged(now.files) && checkSpelling(stemOf(name), found.fileNames()) == nil {
 			now = known
 		} else {
-			now.module = found.read(name)
+			now.module = found.readModule(name)
 		}
 		read[name] = now
 		modules = append(modules, now.module)
@@ -209,12 +209,12 @@ func (d *Dir) readChanged(found folder) (modules []Module, read map[string]seen)
 	return modules, read
 }
 
-func (d *Dir) report(before []Status) {
+func (d *Dir) reportChanges(before []Status) {
 	if d.config.OnStatus == nil {
 		return
 	}
 	for _, s := range d.statuses {
-		if !slices.ContainsFunc(before, s.same) {
+		if !slices.ContainsFunc(before, s.equalsStatus) {
 			d.config.OnStatus(s, false)
 		}
 	}
@@ -228,11 +228,11 @@ func (d *Dir) report(before []Status) {
 
 // Run applies changes of the directory until ctx is done. The plugins stay in the chains.
 func (d *Dir) Run(ctx context.Context) error {
-	events, failures := d.channels()
-	defer d.close()
+	events, failures := d.watcherChannels()
+	defer d.closeWatcher()
 	poll := time.NewTicker(d.config.Poll)
 	defer poll.Stop()
-	d.pass(ctx)
+	d.applyFolder(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -242,17 +242,17 @@ func (d *Dir) Run(ctx context.Context) error {
 		case err := <-failures:
 			d.config.Logger.Warn("The watch of the plugin directory failed, waiting for the next poll", "dir", d.config.Path, "err", err)
 		case e := <-events:
-			if !d.concerns(e) {
+			if !d.concernsFolder(e) {
 				continue
 			}
-			drain(events)
+			drainEvents(events)
 		}
-		d.pass(ctx)
+		d.applyFolder(ctx)
 	}
 }
 
-// drain drops the notifications that the next pass covers.
-func drain(events <-chan fsnotify.Event) {
+// drainEvents drops the notifications that the next pass covers.
+func drainEvents(events <-chan fsnotify.Event) {
 	for {
 		select {
 		case <-events:
@@ -262,7 +262,7 @@ func drain(events <-chan fsnotify.Event) {
 	}
 }
 
-func (d *Dir) pass(ctx context.Context) {
+func (d *Dir) applyFolder(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -271,14 +271,14 @@ func (d *Dir) pass(ctx context.Context) {
 	}
 }
 
-func (d *Dir) channels() (<-chan fsnotify.Event, <-chan error) {
+func (d *Dir) watcherChannels() (<-chan fsnotify.Event, <-chan error) {
 	if d.watcher == nil {
 		return nil, nil
 	}
 	return d.watcher.Events, d.watcher.Errors
 }
 
-func (d *Dir) close() {
+func (d *Dir) closeWatcher() {
 	if d.watcher != nil {
 		_ = d.watcher.Close()
 	}

@@ -27,8 +27,8 @@ type folder struct {
 	files map[string]os.FileInfo
 }
 
-// look lists the directory.
-func look(path string) (folder, error) {
+// readFolder lists the directory.
+func readFolder(path string) (folder, error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return folder{}, err
@@ -37,7 +37,7 @@ func look(path string) (folder, error) {
 	for _, name := range entryNames(entries) {
 		f.files[name] = nil
 		if isModule(name) || isOptions(name) {
-			f.files[name] = stat(filepath.Join(path, name))
+			f.files[name] = statFile(filepath.Join(path, name))
 		}
 	}
 	return f, nil
@@ -58,17 +58,17 @@ func isModule(name string) bool { return filepath.Ext(name) == wasmSuffix }
 
 func isOptions(name string) bool { return slices.Contains(optionsSuffixes, filepath.Ext(name)) }
 
-func (f folder) has(name string) bool {
+func (f folder) hasFile(name string) bool {
 	_, there := f.files[name]
 	return there
 }
 
-func (f folder) names() []string { return slices.Sorted(maps.Keys(f.files)) }
+func (f folder) fileNames() []string { return slices.Sorted(maps.Keys(f.files)) }
 
-// modules returns the names of the module files, and of options files without a module.
-func (f folder) modules() (names []string) {
-	for _, name := range f.names() {
-		if isModule(name) || isOptions(name) && !f.has(stemOf(name)+wasmSuffix) {
+// moduleNames returns the names of the module files, and of options files without a module.
+func (f folder) moduleNames() (names []string) {
+	for _, name := range f.fileNames() {
+		if isModule(name) || isOptions(name) && !f.hasFile(stemOf(name)+wasmSuffix) {
 			names = append(names, name)
 		}
 	}
@@ -80,8 +80,8 @@ func stemOf(name string) string { return strings.TrimSuffix(name, filepath.Ext(n
 // errNoModule is the error of options without a module.
 var errNoModule = errors.New("options without a plugin")
 
-// read reads a module. Options without a module are an error: otherwise a misspelled name would go unnoticed.
-func (f folder) read(name string) Module {
+// readModule reads a module. Options without a module are an error: otherwise a misspelled name would go unnoticed.
+func (f folder) readModule(name string) Module {
 	shown := filepath.Join(f.path, name)
 	if isOptions(name) {
 		plugin := stemOf(name)
@@ -89,7 +89,7 @@ func (f folder) read(name string) Module {
 	}
 	m := readModule(os.DirFS(f.path), name, shown)
 	if m.Err == nil {
-		m.Err = checkSpelling(m.Name, f.names())
+		m.Err = checkSpelling(m.Name, f.fileNames())
 	}
 	return m
 }
@@ -105,9 +105,9 @@ func checkSpelling(plugin string, names []string) error {
 	return nil
 }
 
-// ignored returns statuses for the files that are neither modules nor options.
-func (f folder) ignored() (statuses []Status) {
-	for _, name := range f.names() {
+// ignoredFiles returns statuses for the files that are neither modules nor options.
+func (f folder) ignoredFiles() (statuses []Status) {
+	for _, name := range f.fileNames() {
 		if !isModule(name) && !isOptions(name) {
 			statuses = append(statuses, Status{Name: name, Path: filepath.Join(f.path, name), State: Ignored, Message: adviceFor(name)})
 		}
@@ -133,9 +133,9 @@ func (f folder) sameAs(was folder) bool {
 	return maps.EqualFunc(f.files, was.files, sameFile)
 }
 
-// stat returns the info of a file's target, or of the file itself if it is a link without a target: a broken link
+// statFile returns the info of a file's target, or of the file itself if it is a link without a target: a broken link
 // differs from a missing file.
-func stat(file string) os.FileInfo {
+func statFile(file string) os.FileInfo {
 	for _, describe := range []func(string) (os.FileInfo, error){os.Stat, os.Lstat} {
 		if info, err := describe(file); err == nil {
 			return info

@@ -29,7 +29,7 @@ func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 	} else {
 		c.setKinds(append(slices.Clone(before), kind))
 	}
-	if err := c.swap(context.Background(), c.extra); err != nil {
+	if err := c.swapChains(context.Background(), c.extra); err != nil {
 		c.setKinds(before)
 		c.podSpecs[kind] = specsBefore
 		return err
@@ -56,25 +56,25 @@ func (c *Chains) RemoveKind(kind string) {
 func (c *Chains) setKinds(kinds []string) {
 	c.config.Kinds = kinds
 	for _, r := range c.defaults {
-		r.kinds = r.among(kinds)
+		r.kinds = r.matchingKinds(kinds)
 	}
 	for _, r := range c.extra {
-		r.kinds = r.among(kinds)
+		r.kinds = r.matchingKinds(kinds)
 	}
 }
 
-// among returns the kinds that the plugin supports.
-func (r *running) among(kinds []string) (matching []string) {
+// matchingKinds returns the kinds that the plugin supports.
+func (r *running) matchingKinds(kinds []string) (matching []string) {
 	for _, kind := range kinds {
-		if r.matches(kind, host.Outgoing) || r.matches(kind, host.Incoming) {
+		if r.matchesChain(kind, host.Outgoing) || r.matchesChain(kind, host.Incoming) {
 			matching = append(matching, kind)
 		}
 	}
 	return matching
 }
 
-// general reports whether the plugin is the default plugin of kinds without one of their own: its manifest has "*".
-func (r *running) general() bool { return slices.Contains(r.plugin.Manifest().Kinds, "*") }
+// isGeneral reports whether the plugin is the default plugin of kinds without one of their own: its manifest has "*".
+func (r *running) isGeneral() bool { return slices.Contains(r.plugin.Manifest().Kinds, "*") }
 
 // defaultsOf returns the default plugins of a kind.
 func (c *Chains) defaultsOf(kind string) (own []*running) {
@@ -82,7 +82,7 @@ func (c *Chains) defaultsOf(kind string) (own []*running) {
 	for _, r := range c.defaults {
 		switch {
 		case !slices.Contains(r.kinds, kind):
-		case r.general():
+		case r.isGeneral():
 			general = append(general, r)
 		default:
 			own = append(own, r)

@@ -43,7 +43,7 @@ type kept struct {
 	Digest []byte `json:"digest"`
 }
 
-func (k *kept) digest() []byte {
+func (k *kept) contentDigest() []byte {
 	wasm, options := sha256.Sum256(k.Wasm), sha256.Sum256(k.Options)
 	present := byte(0)
 	if k.Options != nil {
@@ -56,7 +56,7 @@ func (k *kept) digest() []byte {
 // maxNameBytes is the maximum length of a plugin name that is used as a file name.
 const maxNameBytes = 200
 
-func (l *lastGood) path(name string) string {
+func (l *lastGood) filePath(name string) string {
 	if len(name) > maxNameBytes {
 		digest := sha256.Sum256([]byte(name))
 		name = hex.EncodeToString(digest[:])
@@ -64,9 +64,9 @@ func (l *lastGood) path(name string) string {
 	return filepath.Join(l.dir, name+keptSuffix)
 }
 
-// keep writes the module unless the file is up to date.
-func (l *lastGood) keep(m *Module) error {
-	if l.dir == "" || l.has(m) {
+// keepModule writes the module unless the file is up to date.
+func (l *lastGood) keepModule(m *Module) error {
+	if l.dir == "" || l.hasModule(m) {
 		return nil
 	}
 	text, err := m.optionsText()
@@ -74,24 +74,24 @@ func (l *lastGood) keep(m *Module) error {
 		return fmt.Errorf("keeping plugin %s for the next start, %w", m.Name, err)
 	}
 	k := kept{Name: m.Name, Options: text, Wasm: m.Wasm}
-	k.Digest = k.digest()
-	if present, err := l.read(m.Name); err != nil || string(present.Digest) != string(k.Digest) {
+	k.Digest = k.contentDigest()
+	if present, err := l.readKept(m.Name); err != nil || string(present.Digest) != string(k.Digest) {
 		content, err := json.Marshal(k)
 		if err == nil {
-			err = atomicfile.Write(l.path(m.Name), content)
+			err = atomicfile.Write(l.filePath(m.Name), content)
 		}
 		if err != nil {
 			return fmt.Errorf("keeping plugin %s for the next start, %w", m.Name, err)
 		}
 	}
-	l.marks[m.Name] = mark{m.digest(), stat(l.path(m.Name))}
+	l.marks[m.Name] = mark{m.computeDigest(), statFile(l.filePath(m.Name))}
 	return nil
 }
 
-// has reports whether the file of the module is unchanged since it was written.
-func (l *lastGood) has(m *Module) bool {
+// hasModule reports whether the file of the module is unchanged since it was written.
+func (l *lastGood) hasModule(m *Module) bool {
 	known, ok := l.marks[m.Name]
-	return ok && known.file != nil && known.digest == m.digest() && sameFile(known.file, stat(l.path(m.Name)))
+	return ok && known.file != nil && known.digest == m.computeDigest() && sameFile(known.file, statFile(l.filePath(m.Name)))
 }
 
 // optionsText returns the options file, or an equivalent one.
@@ -102,46 +102,46 @@ func (m *Module) optionsText() ([]byte, error) {
 	return json.Marshal(m.Options)
 }
 
-func (l *lastGood) read(name string) (k kept, err error) {
+func (l *lastGood) readKept(name string) (k kept, err error) {
 	if l.dir == "" {
 		return k, fs.ErrNotExist
 	}
-	content, err := os.ReadFile(l.path(name))
+	content, err := os.ReadFile(l.filePath(name))
 	if err != nil {
 		return k, err
 	}
-	if err = json.Unmarshal(content, &k); err == nil && (string(k.digest()) != string(k.Digest) || k.Name != name) {
+	if err = json.Unmarshal(content, &k); err == nil && (string(k.contentDigest()) != string(k.Digest) || k.Name != name) {
 		err = errors.New("its content is damaged")
 	}
 	if err != nil {
-		return k, fmt.Errorf("reading %s, %w", l.path(name), err)
+		return k, fmt.Errorf("reading %s, %w", l.filePath(name), err)
 	}
 	return k, nil
 }
 
-// recall reads a kept module. It returns fs.ErrNotExist if none was kept.
-func (l *lastGood) recall(name string) (Module, error) {
-	k, err := l.read(name)
+// recallModule reads a kept module. It returns fs.ErrNotExist if none was kept.
+func (l *lastGood) recallModule(name string) (Module, error) {
+	k, err := l.readKept(name)
 	if err != nil {
 		return Module{}, err
 	}
-	m := Module{Name: name, Path: l.path(name), Wasm: k.Wasm, OptionsText: k.Options}
+	m := Module{Name: name, Path: l.filePath(name), Wasm: k.Wasm, OptionsText: k.Options}
 	if k.Options != nil {
-		if m.warnings, err = m.Options.decode(k.Options, name+optionsSuffixes[0]); err != nil {
+		if m.warnings, err = m.Options.decodeOptions(k.Options, name+optionsSuffixes[0]); err != nil {
 			return Module{}, fmt.Errorf("reading the options in %s, %w", m.Path, err)
 		}
 	}
 	return m, nil
 }
 
-// forget removes the files of all plugins except the named ones: they were removed on purpose.
-func (l *lastGood) forget(modules []Module) error {
+// forgetOthers removes the files of all plugins except the named ones: they were removed on purpose.
+func (l *lastGood) forgetOthers(modules []Module) error {
 	if l.dir == "" {
 		return nil
 	}
 	present := map[string]bool{}
 	for _, m := range modules {
-		present[filepath.Base(l.path(m.Name))] = true
+		present[filepath.Base(l.filePath(m.Name))] = true
 	}
 	entries, err := os.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +153,7 @@ func (l *lastGood) forget(modules []Module) error {
 		}
 	}
 	for name := range l.marks {
-		if !present[filepath.Base(l.path(name))] {
+		if !present[filepath.Base(l.filePath(name))] {
 			delete(l.marks, name)
 		}
 	}

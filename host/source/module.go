@@ -52,13 +52,13 @@ func ReadFS(fsys fs.FS) ([]Module, error) {
 // ReadDir finds the modules of one directory, without its subdirectories. Files may be symbolic links. The returned
 // error is about the directory; the error of a module is in its Err.
 func ReadDir(dir string) ([]Module, error) {
-	found, err := look(dir)
+	found, err := readFolder(dir)
 	if err != nil {
 		return nil, err
 	}
 	var modules []Module
-	for _, name := range found.modules() {
-		modules = append(modules, found.read(name))
+	for _, name := range found.moduleNames() {
+		modules = append(modules, found.readModule(name))
 	}
 	return modules, nil
 }
@@ -99,7 +99,7 @@ func (m *Module) readOptions(fsys fs.FS, stem string) error {
 		}
 		if from = stem + suffix; err == nil {
 			m.OptionsText = text
-			m.warnings, err = m.Options.decode(text, path.Base(from))
+			m.warnings, err = m.Options.decodeOptions(text, path.Base(from))
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", from, err)

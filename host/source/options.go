@@ -59,10 +59,10 @@ type Limits struct {
 // isZero reports whether nothing is set.
 func (o *Options) isZero() bool { return reflect.ValueOf(*o).IsZero() }
 
-// decode decodes the YAML of a file, whose name is used in warnings. Whole numbers stay whole, as in Kubernetes
+// decodeOptions decodes the YAML of a file, whose name is used in warnings. Whole numbers stay whole, as in Kubernetes
 // objects. An unknown field is an error. So is a null list that restricts the plugin: a key whose entries were all
 // commented out would lift the restriction.
-func (o *Options) decode(text []byte, file string) (warnings []string, err error) {
+func (o *Options) decodeOptions(text []byte, file string) (warnings []string, err error) {
 	if err := checkOneDocument(text); err != nil {
 		return nil, err
 	}

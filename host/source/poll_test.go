@@ -55,7 +55,7 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	write(wasm)
 	d, err := NewDir(DirConfig{Path: dir, Chains: newChains(t, ""), Quiet: time.Millisecond})
 	require.NoError(t, err)
-	defer d.close()
+	defer d.closeWatcher()
 	content := func() *byte {
 		t.Helper()
 		require.NoError(t, d.Sync(t.Context()))
@@ -77,12 +77,12 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 func TestChangeWithinTheGrain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m")
 	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
-	info := stat(file)
+	info := statFile(file)
 	files := []os.FileInfo{info}
-	if (seen{files: files, at: changeTime(info).Add(timeGrain / 2)}).unchanged(files) {
+	if (seen{files: files, at: changeTime(info).Add(timeGrain / 2)}).isUnchanged(files) {
 		t.Error("a file that was read within the grain of its time stamp is not read again")
 	}
-	if !(seen{files: files, at: changeTime(info).Add(2 * timeGrain)}).unchanged(files) {
+	if !(seen{files: files, at: changeTime(info).Add(2 * timeGrain)}).isUnchanged(files) {
 		t.Error("a file that was read later is read again")
 	}
 }
@@ -91,9 +91,9 @@ func TestChangeWithinTheGrain(t *testing.T) {
 // missing ones.
 func TestDanglingLinkIsAChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.yaml")
-	before := seen{files: []os.FileInfo{stat(file)}, at: time.Now()}
+	before := seen{files: []os.FileInfo{statFile(file)}, at: time.Now()}
 	require.NoError(t, os.Symlink("nowhere", file))
-	if before.unchanged([]os.FileInfo{stat(file)}) {
+	if before.isUnchanged([]os.FileInfo{statFile(file)}) {
 		t.Error("it looks as if there were no file")
 	}
 }
@@ -181,16 +181,16 @@ func TestKeptOptionsAreTheSame(t *testing.T) {
 	for _, text := range texts {
 		for _, fromFile := range []bool{true, false} {
 			m := Module{Name: strings.Repeat("long", 60), Wasm: []byte("wasm")}
-			_, err := m.Options.decode([]byte(text), "m.yaml")
+			_, err := m.Options.decodeOptions([]byte(text), "m.yaml")
 			require.NoError(t, err)
 			if fromFile {
 				m.OptionsText = []byte(text)
 			}
 			l := lastGood{dir: t.TempDir(), marks: map[string]mark{}}
-			require.NoError(t, l.keep(&m))
-			again, err := l.recall(m.Name)
+			require.NoError(t, l.keepModule(&m))
+			again, err := l.recallModule(m.Name)
 			require.NoError(t, err)
-			if !reflect.DeepEqual(again.Options, m.Options) || again.digest() != m.digest() || string(again.Wasm) != string(m.Wasm) {
+			if !reflect.DeepEqual(again.Options, m.Options) || again.computeDigest() != m.computeDigest() || string(again.Wasm) != string(m.Wasm) {
 				t.Errorf("%q: %+v came back as %+v", text, m.Options, again.Options)
 			}
 		}
@@ -203,10 +203,10 @@ func TestSameFileSeesEveryChange(t *testing.T) {
 	write := func(content string) os.FileInfo {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 		require.NoError(t, os.Chtimes(file, long, long))
-		return stat(file)
+		return statFile(file)
 	}
 	was := write("one")
-	if !sameFile(was, stat(file)) {
+	if !sameFile(was, statFile(file)) {
 		t.Error("a file that nobody touched looks different")
 	}
 	require.Eventually(t, func() bool { return !sameFile(was, write("two")) }, time.Minute, time.Millisecond, "a change is not seen")

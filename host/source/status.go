@@ -42,12 +42,12 @@ type Status struct {
 	Err error
 }
 
-func (s Status) same(other Status) bool {
+func (s Status) equalsStatus(other Status) bool {
 	return s.Name == other.Name && s.Path == other.Path && s.State == other.State && s.Running == other.Running &&
 		s.Version == other.Version && s.Digest == other.Digest && s.Message == other.Message && slices.Equal(s.Kinds, other.Kinds)
 }
 
-func statuses(modules []Module, next map[string]*running, problems map[string]error) []Status {
+func statusesOf(modules []Module, next map[string]*running, problems map[string]error) []Status {
 	out := make([]Status, 0, len(modules))
 	for _, m := range modules {
 		s := Status{Name: m.Name, Path: m.Path, State: Loaded, Err: problems[m.Name]}
@@ -62,13 +62,13 @@ func statuses(modules []Module, next map[string]*running, problems map[string]er
 		if s.Err != nil {
 			s.State = Failed
 		}
-		s.Message = printable.Line(s.describe())
+		s.Message = printable.Line(s.describeStatus())
 		out = append(out, s)
 	}
 	return out
 }
 
-func (s Status) describe() string {
+func (s Status) describeStatus() string {
 	switch {
 	case s.Err != nil && s.Running:
 		return s.Err.Error() + " (the earlier version, " + s.Version + ", runs on)"

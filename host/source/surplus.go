@@ -15,42 +15,42 @@ import (
 // mostPlugins is the maximum number of plugins of a chain: see host.NewChain.
 const mostPlugins = 64
 
-// admit returns the plugins that fit into the chains, in order, and the errors of the others by name. A plugin that
+// admitPlugins returns the plugins that fit into the chains, in order, and the errors of the others by name. A plugin that
 // does not fit into the chain of one of its kinds is in no chain, and stays loaded until it fits. Plugins already in
 // chains take precedence, so that a new file cannot displace a plugin on which an operator relies.
-func (c *Chains) admit(next map[string]*running) (fit []*running, surplus map[string]error) {
-	all := slices.SortedFunc(maps.Values(next), before)
-	if c.overfull(all, c.config.Kinds) == "" {
+func (c *Chains) admitPlugins(next map[string]*running) (fit []*running, surplus map[string]error) {
+	all := slices.SortedFunc(maps.Values(next), comparePlugins)
+	if c.overfullReason(all, c.config.Kinds) == "" {
 		return all, nil
 	}
 	surplus = map[string]error{}
 	inTurn := slices.Clone(all)
-	slices.SortStableFunc(inTurn, func(a, b *running) int { return cmp.Compare(c.turn(a), c.turn(b)) })
+	slices.SortStableFunc(inTurn, func(a, b *running) int { return cmp.Compare(c.turnOf(a), c.turnOf(b)) })
 	for _, r := range inTurn {
 		tried := append(fit, r)
-		if kind := c.overfull(tried, r.kinds); kind != "" {
+		if kind := c.overfullReason(tried, r.kinds); kind != "" {
 			surplus[r.name] = fmt.Errorf("it does not run: the chain of %s has %d plugins already, which is the most; remove one of them, or merge some", kind, mostPlugins)
 			continue
 		}
 		fit = tried
 	}
-	slices.SortFunc(fit, before)
+	slices.SortFunc(fit, comparePlugins)
 	return fit, surplus
 }
 
-// turn returns the order of admission: 0 if a plugin of that name is in chains, 1 otherwise.
-func (c *Chains) turn(r *running) int {
+// turnOf returns the order of admission: 0 if a plugin of that name is in chains, 1 otherwise.
+func (c *Chains) turnOf(r *running) int {
 	if present := c.extra[r.name]; present != nil && present.surplus == nil {
 		return 0
 	}
 	return 1
 }
 
-// overfull returns the first of the kinds with a chain that would have too many plugins, or "" if there is none.
-func (c *Chains) overfull(extra []*running, kinds []string) string {
+// overfullReason returns the first of the kinds with a chain that would have too many plugins, or "" if there is none.
+func (c *Chains) overfullReason(extra []*running, kinds []string) string {
 	for _, kind := range kinds {
 		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
-			if len(c.compose(chainKey{kind, hook}, extra)) > mostPlugins {
+			if len(c.composeChain(chainKey{kind, hook}, extra)) > mostPlugins {
 				return kind
 			}
 		}

@@ -18,12 +18,12 @@ type chainKey struct {
 	hook host.Hook
 }
 
-func before(a, b *running) int {
+func comparePlugins(a, b *running) int {
 	return cmp.Or(cmp.Compare(a.options.Priority, b.options.Priority), strings.Compare(a.name, b.name))
 }
 
-// compose returns the plugins of a chain in order.
-func (c *Chains) compose(key chainKey, extra []*running) (plugins []*host.Plugin) {
+// composeChain returns the plugins of a chain in order.
+func (c *Chains) composeChain(key chainKey, extra []*running) (plugins []*host.Plugin) {
 	replaced := map[string]bool{}
 	for _, r := range extra {
 		if r.options.Replaces != "" && slices.Contains(r.kinds, key.kind) {
@@ -31,27 +31,27 @@ func (c *Chains) compose(key chainKey, extra []*running) (plugins []*host.Plugin
 		}
 	}
 	for _, r := range c.defaultsOf(key.kind) {
-		if !replaced[r.name] && r.matches(key.kind, key.hook) {
+		if !replaced[r.name] && r.matchesChain(key.kind, key.hook) {
 			plugins = append(plugins, r.plugin)
 		}
 	}
 	for _, r := range extra {
-		if r.matches(key.kind, key.hook) {
+		if r.matchesChain(key.kind, key.hook) {
 			plugins = append(plugins, r.plugin)
 		}
 	}
 	return plugins
 }
 
-// swap builds the chains of next, without surplus plugins. It builds all of them before it replaces the first, and then
+// swapChains builds the chains of next, without surplus plugins. It builds all of them before it replaces the first, and then
 // retires the plugins that next lacks.
-func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
-	extra, surplus := c.admit(next)
+func (c *Chains) swapChains(ctx context.Context, next map[string]*running) error {
+	extra, surplus := c.admitPlugins(next)
 	chains, lists := map[chainKey]*host.Chain{}, map[chainKey][]*host.Plugin{}
 	for _, kind := range c.config.Kinds {
 		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
 			key := chainKey{kind, hook}
-			plugins := c.compose(key, extra)
+			plugins := c.composeChain(key, extra)
 			if was, ok := c.present[key]; ok && slices.Equal(was, plugins) {
 				continue
 			}
@@ -68,7 +68,7 @@ func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
 	}
 	for name, r := range c.extra {
 		if next[name] != r {
-			c.retire(ctx, r)
+			c.retirePlugin(ctx, r)
 		}
 	}
 	for name, r := range next {
@@ -78,8 +78,8 @@ func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
 	return nil
 }
 
-// retire closes a plugin in the background, after its running calls have ended. Close waits for that.
-func (c *Chains) retire(ctx context.Context, r *running) {
+// retirePlugin closes a plugin in the background, after its running calls have ended. Close waits for that.
+func (c *Chains) retirePlugin(ctx context.Context, r *running) {
 	c.closing.Go(func() { _ = r.plugin.Close(context.WithoutCancel(ctx)) })
 }
 

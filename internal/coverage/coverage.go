@@ -58,12 +58,12 @@ func Of(ctx context.Context, c client.Client, namespace string) (*Report, error)
 		report.Notes = append(report.Notes, BudgetNote)
 	}
 	for _, p := range providers {
-		reflected := p.add(ctx, report, networkPolicies, namespace, len(policies.Items))
-		p.add(ctx, report, disruptionBudgets, namespace, len(budgets.Items))
+		reflected := p.addGap(ctx, report, networkPolicies, namespace, len(policies.Items))
+		p.addGap(ctx, report, disruptionBudgets, namespace, len(budgets.Items))
 		if !reflected {
 			continue
 		}
-		gaps, err := p.untranslated(ctx, namespace, policies.Items)
+		gaps, err := p.untranslatedPolicies(ctx, namespace, policies.Items)
 		if err != nil {
 			return nil, err
 		}
@@ -97,16 +97,16 @@ type provider struct {
 	client     client.Client
 }
 
-// add adds a gap to the report if there are objects of the kind and none of them is reflected. It reports whether
+// addGap adds a gap to the report if there are objects of the kind and none of them is reflected. It reports whether
 // there are reflected objects.
-func (p *provider) add(ctx context.Context, report *Report, k kind, namespace string, count int) (reflected bool) {
+func (p *provider) addGap(ctx context.Context, report *Report, k kind, namespace string, count int) (reflected bool) {
 	switch {
 	case count == 0:
 		return false
 	case p.switchedOff(k):
 		report.Gaps = append(report.Gaps, fmt.Sprintf("cluster %s: the %d %s of namespace %s are not reflected, by --%s-reflection-workers=0 (offloading.reflection.%s.workers): %s", p.id, count, k.name, namespace, k.flag, k.flag, k.without))
 		return false
-	case p.denies(ctx, k):
+	case p.deniesKind(ctx, k):
 		report.Gaps = append(report.Gaps, fmt.Sprintf("cluster %s: it does not let this cluster create the %d %s of namespace %s: %s. Have its administrator upgrade Refract, with the value %s=true", p.id, count, k.name, namespace, k.without, k.value))
 		return false
 	}
@@ -136,7 +136,7 @@ func providersOf(ctx context.Context, c client.Client, namespace string) (found 
 				p.namespaces[local] = status.RemoteNamespace
 			}
 		}
-		if err := p.read(ctx, c); err != nil {
+		if err := p.readKubelets(ctx, c); err != nil {
 			return nil, err
 		}
 		found = append(found, p)
@@ -145,9 +145,9 @@ func providersOf(ctx context.Context, c client.Client, namespace string) (found 
 	return found, nil
 }
 
-// read reads the virtual nodes of the provider and the flags of their virtual kubelets. The credentials need not be
+// readKubelets reads the virtual nodes of the provider and the flags of their virtual kubelets. The credentials need not be
 // readable.
-func (p *provider) read(ctx context.Context, c client.Client) error {
+func (p *provider) readKubelets(ctx context.Context, c client.Client) error {
 	nodes, kubelets := &offloading.VirtualNodeList{}, &appsv1.DeploymentList{}
 	if err := c.List(ctx, nodes, client.InNamespace(p.tenant)); err != nil {
 		return fmt.Errorf("listing VirtualNodes in %s, %w", p.tenant, err)
@@ -165,6 +165,6 @@ func (p *provider) read(ctx context.Context, c client.Client) error {
 		maps.DeleteFunc(arguments, func(_ string, kubeletsWithIt int) bool { return kubeletsWithIt < len(kubelets.Items) })
 		p.arguments = slices.Sorted(maps.Keys(arguments))
 	}
-	p.client = p.connect(ctx, c)
+	p.client = p.newClient(ctx, c)
 	return nil
 }

@@ -18,9 +18,9 @@ import (
 // answerTimeout limits the wait for a provider, which is often unreachable from the user's computer.
 const answerTimeout = 5 * time.Second
 
-// connect returns a client for the provider with the credentials of its virtual kubelets. It returns nil if they
+// newClient returns a client for the provider with the credentials of its virtual kubelets. It returns nil if they
 // cannot be read or used.
-func (p *provider) connect(ctx context.Context, c client.Client) client.Client {
+func (p *provider) newClient(ctx context.Context, c client.Client) client.Client {
 	for i := range p.nodes {
 		if p.nodes[i].Spec.KubeconfigSecretRef == nil {
 			continue
@@ -41,9 +41,9 @@ func (p *provider) connect(ctx context.Context, c client.Client) client.Client {
 	return nil
 }
 
-// denies reports whether this cluster lacks the permission to create objects of the kind on the provider. If the
+// deniesKind reports whether this cluster lacks the permission to create objects of the kind on the provider. If the
 // provider does not answer, the permission is assumed: virtual kubelets report its absence in Events.
-func (p *provider) denies(ctx context.Context, k kind) bool {
+func (p *provider) deniesKind(ctx context.Context, k kind) bool {
 	if p.client == nil {
 		return false
 	}

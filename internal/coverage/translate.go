@@ -21,10 +21,10 @@ import (
 // policyKind is the name of the kind in plugins.
 const policyKind = "NetworkPolicy." + networkingv1.GroupName
 
-// untranslated returns the warnings of the default plugin, and the policies that an annotation excludes from
+// untranslatedPolicies returns the warnings of the default plugin, and the policies that an annotation excludes from
 // reflection. The remapping of addresses by a network is not examined, because only virtual kubelets have the
 // mapping.
-func (p *provider) untranslated(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string, err error) {
+func (p *provider) untranslatedPolicies(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string, err error) {
 	h, err := host.New(ctx, host.NewConfig())
 	if err != nil {
 		return nil, fmt.Errorf("starting the plugin host, %w", err)
@@ -39,7 +39,7 @@ func (p *provider) untranslated(ctx context.Context, namespace string, policies 
 	if err != nil {
 		return nil, fmt.Errorf("running plugin %s, %w", name, err)
 	}
-	root := p.context(namespace)
+	root := p.pluginContext(namespace)
 	for i := range policies {
 		subject := fmt.Sprintf("cluster %s: NetworkPolicy %s/%s", p.id, namespace, policies[i].Name)
 		if value, skipped := policies[i].Annotations[wire.SkipReflectionAnnotation]; skipped && !strings.EqualFold(value, "false") {
@@ -65,8 +65,8 @@ func (p *provider) untranslated(ctx context.Context, namespace string, policies 
 	return gaps, nil
 }
 
-// context returns the plugin's input about the two clusters.
-func (p *provider) context(namespace string) map[string]any {
+// pluginContext returns the plugin's input about the two clusters.
+func (p *provider) pluginContext(namespace string) map[string]any {
 	namespaces := map[string]any{}
 	for local, remote := range p.namespaces {
 		namespaces[local] = remote

@@ -63,7 +63,7 @@ var containers = []string{"spec", "template", "spec", "template", "spec", "conta
 
 // Check reports which virtual kubelet each virtual node runs, and the prerequisites of ours. It changes nothing.
 func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
-	nodes, err := o.nodes(ctx)
+	nodes, err := o.selectedNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 			add(doctor.Error, "its VirtualNode has no spec.template with a container %s, which Liqo's webhook writes: nothing to adopt", containerName)
 			continue
 		}
-		former, err := o.former(ctx, vn)
+		former, err := o.formerImage(ctx, vn)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +92,7 @@ func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 		default:
 			add(doctor.OK, "it was adopted: it runs %s, and ran %s", image, former)
 		}
-		missing, err := o.lacks(ctx, vn)
+		missing, err := o.missingRights(ctx, vn)
 		if err != nil {
 			return nil, err
 		}
@@ -106,28 +106,28 @@ func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 // Adopt makes the virtual nodes run the image, one after another, and returns when all of them are ready. A virtual
 // node that does not become ready is reverted. Adopt may be called again, also with another image.
 func (o *Options) Adopt(ctx context.Context) error {
-	nodes, err := o.nodes(ctx)
+	nodes, err := o.selectedNodes(ctx)
 	if err != nil {
 		return err
 	}
 	// All virtual nodes are checked before any is changed.
 	for i := range nodes {
-		if err := o.adoptable(ctx, &nodes[i]); err != nil {
+		if err := o.checkAdoptable(ctx, &nodes[i]); err != nil {
 			return err
 		}
 	}
 	for i := range nodes {
 		vn := &nodes[i]
-		o.say("%s: granting what Liqo's role lacks", vn.Name)
-		if err := rbac.Install(ctx, o.Clientset, rights(vn, rolePrefix)...); err != nil {
+		o.reportProgress("%s: granting what Liqo's role lacks", vn.Name)
+		if err := rbac.Install(ctx, o.Clientset, kubeletRights(vn, rolePrefix)...); err != nil {
 			return errors.Join(err, o.takeBack(ctx, vn))
 		}
-		o.say("%s: replacing %s with %s", vn.Name, imageOf(vn), o.Image)
-		if err := o.replace(ctx, vn, o.Image); err != nil {
+		o.reportProgress("%s: replacing %s with %s", vn.Name, imageOf(vn), o.Image)
+		if err := o.replaceImage(ctx, vn, o.Image); err != nil {
 			return errors.Join(err, o.takeBack(ctx, vn))
 		}
-		if err := o.await(ctx, vn, o.Image); err != nil {
-			o.say("%s: putting it back: %v", vn.Name, err)
+		if err := o.awaitImage(ctx, vn, o.Image); err != nil {
+			o.reportProgress("%s: putting it back: %v", vn.Name, err)
 			return errors.Join(err, o.putBack(context.WithoutCancel(ctx), vn, func() error { return nil }))
 		}
 		o.changed = append(o.changed, client.ObjectKeyFromObject(vn))
@@ -135,7 +135,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 	if len(o.Nodes) > 0 {
 		return nil
 	}
-	return o.templates(ctx, func(template *offloading.VkOptionsTemplate) {
+	return o.changeTemplates(ctx, func(template *offloading.VkOptionsTemplate) {
 		if template.Annotations == nil {
 			template.Annotations = map[string]string{}
 		}
@@ -149,14 +149,14 @@ func (o *Options) Adopt(ctx context.Context) error {
 	})
 }
 
-// adoptable refuses a VirtualNode without an image to replace, and one whose previous image is not recorded in an
+// checkAdoptable refuses a VirtualNode without an image to replace, and one whose previous image is not recorded in an
 // annotation.
-func (o *Options) adoptable(ctx context.Context, vn *offloading.VirtualNode) error {
+func (o *Options) checkAdoptable(ctx context.Context, vn *offloading.VirtualNode) error {
 	image := imageOf(vn)
 	if image == "" {
 		return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it created by Liqo?", client.ObjectKeyFromObject(vn), containerName)
 	}
-	former, err := o.former(ctx, vn)
+	former, err := o.formerImage(ctx, vn)
 	if err != nil || former != "" || image != o.Image && !ignoresUnknown(vn) {
 		return err
 	}
@@ -170,16 +170,16 @@ func (o *Options) adoptable(ctx context.Context, vn *offloading.VirtualNode) err
 
 // Revert makes adopted virtual nodes run their previous image, and revokes the granted permissions.
 func (o *Options) Revert(ctx context.Context) error {
-	nodes, err := o.nodes(ctx)
+	nodes, err := o.selectedNodes(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range nodes {
-		if err := o.remember(ctx, &nodes[i]); err != nil {
+		if err := o.rememberImage(ctx, &nodes[i]); err != nil {
 			return err
 		}
 	}
-	err = o.templates(ctx, func(template *offloading.VkOptionsTemplate) {
+	err = o.changeTemplates(ctx, func(template *offloading.VkOptionsTemplate) {
 		if template.Annotations[wire.FormerImageAnnotation] == "" || len(o.Nodes) > 0 {
 			return
 		}
@@ -199,8 +199,8 @@ func (o *Options) Revert(ctx context.Context) error {
 		if former == "" {
 			continue
 		}
-		o.say("%s: putting %s back", vn.Name, former)
-		if err := o.putBack(ctx, vn, func() error { return o.await(ctx, vn, former) }); err != nil {
+		o.reportProgress("%s: putting %s back", vn.Name, former)
+		if err := o.putBack(ctx, vn, func() error { return o.awaitImage(ctx, vn, former) }); err != nil {
 			return err
 		}
 		o.changed = append(o.changed, client.ObjectKeyFromObject(vn))
@@ -218,26 +218,26 @@ func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happe
 	if former == "" {
 		return nil
 	}
-	if err := o.replace(ctx, current, former); err != nil {
+	if err := o.replaceImage(ctx, current, former); err != nil {
 		return err
 	}
 	if err := happened(); err != nil {
 		return err
 	}
-	adopted, err := o.adopted(ctx)
+	adopted, err := o.adoptedUIDs(ctx)
 	if err != nil {
 		return err
 	}
-	return o.withdraw(ctx, current, len(adopted) == 0)
+	return o.withdrawRights(ctx, current, len(adopted) == 0)
 }
 
-// remember writes the former image of a virtual node that was created from an adopted VkOptionsTemplate into the
+// rememberImage writes the former image of a virtual node that was created from an adopted VkOptionsTemplate into the
 // annotation of the VirtualNode, before the VkOptionsTemplate is restored.
-func (o *Options) remember(ctx context.Context, vn *offloading.VirtualNode) error {
+func (o *Options) rememberImage(ctx context.Context, vn *offloading.VirtualNode) error {
 	if vn.Annotations[wire.FormerImageAnnotation] != "" {
 		return nil
 	}
-	former, err := o.former(ctx, vn)
+	former, err := o.formerImage(ctx, vn)
 	if err == nil && former == "" && ignoresUnknown(vn) {
 		var template *offloading.VkOptionsTemplate
 		if template, err = o.templateOf(ctx, vn); template != nil && isOfUpgrade(vn, template) {
@@ -255,10 +255,10 @@ func (o *Options) remember(ctx context.Context, vn *offloading.VirtualNode) erro
 	return nil
 }
 
-// former returns the image that an adopted virtual node ran before, or "" if the node is not adopted. A virtual node
+// formerImage returns the image that an adopted virtual node ran before, or "" if the node is not adopted. A virtual node
 // that ignores unknown flags but has no annotation was created from an adopted VkOptionsTemplate: its former image is
 // the former image of the template. Its own image may be any image that the template has had since.
-func (o *Options) former(ctx context.Context, vn *offloading.VirtualNode) (string, error) {
+func (o *Options) formerImage(ctx context.Context, vn *offloading.VirtualNode) (string, error) {
 	if former := vn.Annotations[wire.FormerImageAnnotation]; former != "" || !ignoresUnknown(vn) {
 		return former, nil
 	}
@@ -308,8 +308,8 @@ func isAdopted(template *offloading.VkOptionsTemplate) bool {
 		(!known || adopted == template.Spec.ContainerImage) // earlier versions have not recorded the image
 }
 
-// adopted returns the UIDs of the adopted virtual nodes.
-func (o *Options) adopted(ctx context.Context) (uids []types.UID, err error) {
+// adoptedUIDs returns the UIDs of the adopted virtual nodes.
+func (o *Options) adoptedUIDs(ctx context.Context) (uids []types.UID, err error) {
 	all := &offloading.VirtualNodeList{}
 	if err := o.Client.List(ctx, all); err != nil {
 		return nil, fmt.Errorf("listing VirtualNodes, %w", err)
@@ -327,18 +327,18 @@ func (o *Options) adopted(ctx context.Context) (uids []types.UID, err error) {
 func (o *Options) takeBack(ctx context.Context, vn *offloading.VirtualNode) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackPatience)
 	defer cancel()
-	adopted, err := o.adopted(ctx)
+	adopted, err := o.adoptedUIDs(ctx)
 	if err != nil || slices.Contains(adopted, vn.UID) {
 		return err
 	}
-	return o.withdraw(ctx, vn, len(adopted) == 0)
+	return o.withdrawRights(ctx, vn, len(adopted) == 0)
 }
 
 // takeBackPatience limits how long revoking permissions after a failure may take.
 const takeBackPatience = 30 * time.Second
 
-// nodes returns the selected virtual nodes.
-func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {
+// selectedNodes returns the selected virtual nodes.
+func (o *Options) selectedNodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 	all := &offloading.VirtualNodeList{}
 	if err := o.Client.List(ctx, all); err != nil {
 		return nil, fmt.Errorf("listing VirtualNodes, %w", err)
@@ -350,17 +350,17 @@ func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 	}
 	meant := slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return len(o.Nodes) > 0 && !slices.Contains(o.Nodes, vn.Name) })
 	for i := range meant {
-		if err := o.belongs(ctx, &meant[i]); err != nil {
+		if err := o.checkNamespace(ctx, &meant[i]); err != nil {
 			return nil, err
 		}
 	}
 	return meant, nil
 }
 
-// belongs refuses a VirtualNode outside the tenant namespace of its provider. Its ServiceAccount would get the
+// checkNamespace refuses a VirtualNode outside the tenant namespace of its provider. Its ServiceAccount would get the
 // permissions of a virtual kubelet, and a user who may create VirtualNodes in some namespace must not be able to
 // grant them.
-func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error {
+func (o *Options) checkNamespace(ctx context.Context, vn *offloading.VirtualNode) error {
 	namespace := &corev1.Namespace{}
 	if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Namespace}, namespace); err != nil {
 		return fmt.Errorf("getting namespace %s, %w", vn.Namespace, err)
@@ -398,11 +398,11 @@ func containerOf(vn *offloading.VirtualNode) *corev1.Container {
 	return nil
 }
 
-// replace sets the image in a VirtualNode. All other fields stay as written, including fields unknown to this
+// replaceImage sets the image in a VirtualNode. All other fields stay as written, including fields unknown to this
 // program. With the former image, the original VirtualNode is restored.
-func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image string) error {
+func (o *Options) replaceImage(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKeyFromObject(vn)
-	former, err := o.former(ctx, vn)
+	former, err := o.formerImage(ctx, vn)
 	if err != nil {
 		return err
 	}
@@ -455,8 +455,8 @@ func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image
 	return nil
 }
 
-// await waits until the Deployment of a virtual kubelet runs the image, and its node is ready.
-func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image string) error {
+// awaitImage waits until the Deployment of a virtual kubelet runs the image, and its node is ready.
+func (o *Options) awaitImage(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: "vk-" + vn.Name}
 	return progress.Await(ctx, o.Progress, "virtual node "+vn.Name, func(ctx context.Context) (string, error) {
 		deployment := &appsv1.Deployment{}
@@ -489,17 +489,17 @@ func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image s
 		if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); ready == nil || ready.Status != corev1.ConditionTrue {
 			return "the node is not ready", nil
 		}
-		if missing, err := o.served(ctx, vn, node, deployment, image); missing != "" || err != nil {
+		if missing, err := o.missingParts(ctx, vn, node, deployment, image); missing != "" || err != nil {
 			return missing, err
 		}
-		o.say("%s: ready, with %s", vn.Name, image)
+		o.reportProgress("%s: ready, with %s", vn.Name, image)
 		return "", nil
 	})
 }
 
-// served returns a message until the node has the address of a pod with the image. For some seconds after its end,
+// missingParts returns a message until the node has the address of a pod with the image. For some seconds after its end,
 // the former pod keeps its lease and the address of the node.
-func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node, deployment *appsv1.Deployment, image string) (missing string, err error) {
+func (o *Options) missingParts(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node, deployment *appsv1.Deployment, image string) (missing string, err error) {
 	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
 		return "", nil // another client maintains the Node
 	}
@@ -523,8 +523,8 @@ func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *
 	return "the new replica does not serve the node yet: it waits for the lease of the old one", nil
 }
 
-// templates changes all VkOptionsTemplates, which are the templates of later virtual nodes.
-func (o *Options) templates(ctx context.Context, change func(*offloading.VkOptionsTemplate)) error {
+// changeTemplates changes all VkOptionsTemplates, which are the templates of later virtual nodes.
+func (o *Options) changeTemplates(ctx context.Context, change func(*offloading.VkOptionsTemplate)) error {
 	all := &offloading.VkOptionsTemplateList{}
 	if err := o.Client.List(ctx, all); err != nil {
 		return fmt.Errorf("listing VkOptionsTemplates, %w", err)
@@ -542,4 +542,6 @@ func (o *Options) templates(ctx context.Context, change func(*offloading.VkOptio
 	return nil
 }
 
-func (o *Options) say(format string, arguments ...any) { o.Progress(fmt.Sprintf(format, arguments...)) }
+func (o *Options) reportProgress(format string, arguments ...any) {
+	o.Progress(fmt.Sprintf(format, arguments...))
+}

@@ -242,8 +242,8 @@ func TestRightsOfEarlierVersionsAreRevoked(t *testing.T) {
 	w := begin(t)
 	vn := w.virtualNode("milan", w.template)
 	adopt := func() {
-		require.NoError(t, rbac.Install(t.Context(), w.clientset, rights(vn, formerRolePrefix)...))
-		require.NoError(t, w.options(refractV1).replace(t.Context(), vn, refractV1))
+		require.NoError(t, rbac.Install(t.Context(), w.clientset, kubeletRights(vn, formerRolePrefix)...))
+		require.NoError(t, w.options(refractV1).replaceImage(t.Context(), vn, refractV1))
 	}
 	adopt()
 	chart := rbac.Kubelet{Prefix: formerRolePrefix, NodeName: "turin", TenantNamespace: tenant, Subject: rbac.ServiceAccount(tenant, "turin")}

@@ -32,8 +32,8 @@ const (
 	managedBy      = "refractctl-liqo"
 )
 
-// rights returns the roles and bindings of one virtual kubelet, with a prefix.
-func rights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
+// kubeletRights returns the roles and bindings of one virtual kubelet, with a prefix.
+func kubeletRights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	secret := ""
 	if vn.Spec.KubeconfigSecretRef != nil {
 		secret = vn.Spec.KubeconfigSecretRef.Name
@@ -46,9 +46,9 @@ func rights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	return objects
 }
 
-// lacks returns the permissions that a virtual kubelet does not have, according to the API server.
-func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missing []string, err error) {
-	for _, object := range rights(vn, rolePrefix) {
+// missingRights returns the permissions that a virtual kubelet does not have, according to the API server.
+func (o *Options) missingRights(ctx context.Context, vn *offloading.VirtualNode) (missing []string, err error) {
+	for _, object := range kubeletRights(vn, rolePrefix) {
 		var rules []rbacv1.PolicyRule
 		switch role := object.(type) {
 		case *rbacv1.ClusterRole:
@@ -74,12 +74,12 @@ func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missin
 	return missing, nil
 }
 
-// withdraw deletes the permissions that were granted to a virtual kubelet, including permissions from earlier
+// withdrawRights deletes the permissions that were granted to a virtual kubelet, including permissions from earlier
 // versions. The shared ones are deleted with the last virtual kubelet.
-func (o *Options) withdraw(ctx context.Context, vn *offloading.VirtualNode, last bool) error {
+func (o *Options) withdrawRights(ctx context.Context, vn *offloading.VirtualNode, last bool) error {
 	for _, prefix := range []string{rolePrefix, formerRolePrefix} {
 		shared := []string{rbac.VirtualKubeletLocal().Named(prefix), rbac.VirtualKubeletExtended().Named(prefix)}
-		for _, object := range slices.Backward(rights(vn, prefix)) {
+		for _, object := range slices.Backward(kubeletRights(vn, prefix)) {
 			isShared := slices.Contains(shared, object.GetName())
 			if isShared && !last {
 				continue

@@ -119,7 +119,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := append(w.rest, text...)
-	complete := len(all) - incomplete(all)
+	complete := len(all) - incompleteBytes(all)
 	if _, err := io.WriteString(w.out, Text(string(all[:complete]))); err != nil {
 		return 0, err
 	}
@@ -127,8 +127,8 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// incomplete returns the number of bytes at the end of text that are the beginning of a character.
-func incomplete(text []byte) int {
+// incompleteBytes returns the number of bytes at the end of text that are the beginning of a character.
+func incompleteBytes(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {
 			if utf8.FullRune(tail) {

@@ -53,16 +53,16 @@ type active struct {
 	node      *node.Controller // nil unless --create-node is set
 }
 
-// activate builds the parts that run both on the leader and on standby replicas, and starts none. It waits for the
+// newActive builds the parts that run both on the leader and on standby replicas, and starts none. It waits for the
 // kubeconfig of the provider, but not for the provider.
-func (k *kubelet) activate(ctx context.Context, standBy bool) (_ *active, err error) {
+func (k *kubelet) newActive(ctx context.Context, standBy bool) (_ *active, err error) {
 	a := &active{kubelet: k, metrics: cmdutil.NewRegistrations(metrics.Registry)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.close(context.WithoutCancel(ctx)))
+			err = errors.Join(err, a.closeResources(context.WithoutCancel(ctx)))
 		}
 	}()
-	if a.provider, a.kubeconfig, err = k.connect(ctx); err != nil {
+	if a.provider, a.kubeconfig, err = k.connectProvider(ctx); err != nil {
 		return nil, err
 	}
 	a.tenant = a.remoteTenantNamespace(ctx)
@@ -120,7 +120,7 @@ func (a *active) newReflection(ctx context.Context, standBy bool) (*reflection.M
 	if err != nil {
 		return nil, err
 	}
-	support, err := a.supports(ctx)
+	support, err := a.apiServerSupport(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 	}
 	return node.NewController(node.Config{
 		Identity: node.Identity{
-			Name: a.NodeName, RemoteClusterID: a.ForeignClusterID, Address: a.NodeIP, Port: int32(a.port()),
+			Name: a.NodeName, RemoteClusterID: a.ForeignClusterID, Address: a.NodeIP, Port: int32(a.kubeletPort()),
 			KubeletVersion: a.serverVersion(ctx), Labels: a.NodeExtraLabels, Annotations: a.NodeExtraAnnotations,
 		},
 		Local: a.local, Namespace: a.TenantNamespace, VirtualNode: a.VirtualNode,
@@ -177,7 +177,7 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 		ProviderVersion: func(ctx context.Context) (string, error) { return serverversion.Read(ctx, provider.RESTClient()) },
 		Warn: func(reason, message string) {
 			log.FromContext(ctx).Info("Warning about the virtual node", "reason", reason, "message", message)
-			a.report.warn(reason, message)
+			a.report.reportWarning(reason, message)
 		},
 	})
 }
@@ -186,25 +186,25 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 // API server, which wait for their next attempt and ignore the context. They write nothing.
 const shutdownGrace = 5 * time.Second
 
-// start starts the parts that run on the leader and on standby replicas, until ctx ends or a part fails permanently.
-func (a *active) start(ctx context.Context) {
+// startParts starts the parts that run on the leader and on standby replicas, until ctx ends or a part fails permanently.
+func (a *active) startParts(ctx context.Context) {
 	ctx, a.stop = context.WithCancel(ctx)
 	a.group, ctx = errgroup.WithContext(ctx)
 	a.ctx = ctx
 	if a.SharedLease {
 		a.reflection.Elect()
 	}
-	a.group.Go(func() error { return a.plugins.follow(ctx) })
+	a.group.Go(func() error { return a.plugins.watchFolder(ctx) })
 	a.group.Go(func() error { return a.reflection.Run(ctx) })
 	if a.kubeconfig != nil {
 		warn := a.warnKubeconfig(ctx, "continuing with the previous one")
-		a.group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx), warn) })
+		a.group.Go(func() error { return a.kubeconfigSecret().Follow(ctx, a.kubeconfig, a.renewCredentials(ctx), warn) })
 	}
 }
 
-// run starts the parts of the leader, too. It returns when leading has ended or a part has failed permanently, and all
+// runLeader starts the parts of the leader, too. It returns when leading has ended or a part has failed permanently, and all
 // parts have returned.
-func (a *active) run(leading context.Context) error {
+func (a *active) runLeader(leading context.Context) error {
 	defer context.AfterFunc(leading, a.stop)()
 	ctx, group := a.ctx, a.group
 	server, err := a.newServer(ctx)
@@ -213,12 +213,12 @@ func (a *active) run(leading context.Context) error {
 	}
 	if err != nil {
 		a.stop()
-		return errors.Join(err, a.end())
+		return errors.Join(err, a.stopParts())
 	}
 	a.leads.Store(true)
-	a.kubelet.ready.set(a)
+	a.kubelet.ready.setActive(a)
 	a.reflection.Lead()
-	group.Go(func() error { return server.Serve(ctx, a.listener.lend()) })
+	group.Go(func() error { return server.Serve(ctx, a.listener.lendListener()) })
 	group.Go(func() error { a.pinger.Run(ctx); return nil })
 	group.Go(func() error { a.sendHeartbeats(ctx); return nil })
 	group.Go(func() error { return a.resources.Run(ctx) })
@@ -228,30 +228,30 @@ func (a *active) run(leading context.Context) error {
 	if a.SharedLease {
 		group.Go(func() error { return a.competeForShared(ctx) })
 	}
-	return a.end()
+	return a.stopParts()
 }
 
-// end stops all parts that were started and waits for them.
-func (a *active) end() error {
+// stopParts stops all parts that were started and waits for them.
+func (a *active) stopParts() error {
 	defer a.stop()
 	defer a.metrics.Close()
-	return a.wait(a.ctx, a.group)
+	return a.waitForParts(a.ctx, a.group)
 }
 
-// wait returns when all of group has returned, or shutdownGrace after ctx has ended.
-func (a *active) wait(ctx context.Context, group *errgroup.Group) error {
+// waitForParts returns when all of group has returned, or shutdownGrace after ctx has ended.
+func (a *active) waitForParts(ctx context.Context, group *errgroup.Group) error {
 	ended := make(chan error, 1)
 	go func() { ended <- group.Wait() }()
 	select {
 	case err := <-ended:
-		return errors.Join(err, a.close(context.WithoutCancel(ctx)))
-	case <-after(ctx, shutdownGrace):
+		return errors.Join(err, a.closeResources(context.WithoutCancel(ctx)))
+	case <-closedAfter(ctx, shutdownGrace):
 	}
 	logger := log.FromContext(ctx)
 	logger.Info("Not waiting any longer for watches that wait for their next attempt", "after", shutdownGrace.String())
 	go func() { // this replica may lead again before they return
 		<-ended
-		if err := a.close(context.WithoutCancel(ctx)); err != nil {
+		if err := a.closeResources(context.WithoutCancel(ctx)); err != nil {
 			logger.Error(err, "The plugins of this term were not closed")
 		}
 	}()
@@ -261,19 +261,19 @@ func (a *active) wait(ctx context.Context, group *errgroup.Group) error {
 	return nil
 }
 
-// close frees the resources that no goroutine uses any more.
-func (a *active) close(ctx context.Context) error {
+// closeResources frees the resources that no goroutine uses any more.
+func (a *active) closeResources(ctx context.Context) error {
 	if a.metrics != nil {
 		a.metrics.Close()
 	}
 	if a.plugins == nil {
 		return nil
 	}
-	return a.plugins.close(ctx)
+	return a.plugins.closeModules(ctx)
 }
 
-// after returns a channel that is closed when grace has passed since the end of ctx.
-func after(ctx context.Context, grace time.Duration) <-chan struct{} {
+// closedAfter returns a channel that is closed when grace has passed since the end of ctx.
+func closedAfter(ctx context.Context, grace time.Duration) <-chan struct{} {
 	late := make(chan struct{})
 	context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
 	return late
@@ -286,7 +286,7 @@ func sharedHolder(nodeName string) string { return nodeName + "_" }
 // competeForShared lets this process reflect the objects that all virtual nodes of the provider share, while it holds
 // the lease. Losing the lease does not end the process, which continues with its own pods and competes again.
 func (a *active) competeForShared(ctx context.Context) error {
-	election := a.election(wire.SharedLease, sharedHolder(a.NodeName)+a.identity())
+	election := a.newElection(wire.SharedLease, sharedHolder(a.NodeName)+a.replicaIdentity())
 	// This replica holds the lease of the node, so no other replica of this node leads.
 	election.StandBy = func(string) { a.reflection.SetLeading(false) }
 	election.Gone = func(holder string) bool { return strings.HasPrefix(holder, sharedHolder(a.NodeName)) }
@@ -312,27 +312,27 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := a.certificate(ctx)
+	certificate, err := a.servingCertificate(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return kubeletapi.New(kubeletapi.Config{
 		NodeName: a.NodeName, ClusterID: a.HomeClusterID, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
-		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams(), Unreachable: a.unreachable},
+		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams(), Unreachable: a.providerError},
 		Access: kubeletapi.NewAccess(a.NodeName, a.client, clientCA), Certificate: certificate, Metrics: processMetrics(),
 	}), nil
 }
 
-// unreachable returns why the provider counts as unreachable, as a sentence.
-func (a *active) unreachable() error {
+// providerError returns why the provider counts as unreachable, as a sentence.
+func (a *active) providerError() error {
 	if err := a.pinger.Unreachable(); err != nil {
 		return fmt.Errorf("it %w", err)
 	}
 	return nil
 }
 
-// ready returns an error that describes the first part that is not ready.
-func (a *active) ready() error {
+// readinessError returns an error that describes the first part that is not ready.
+func (a *active) readinessError() error {
 	if !a.reflection.Synced() {
 		return errors.New("the caches of this cluster are not read yet")
 	}

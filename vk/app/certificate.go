@@ -37,14 +37,14 @@ func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CACon
 	return published, nil
 }
 
-// certificate returns the serving certificate of the kubelet API.
-func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource, error) {
+// servingCertificate returns the serving certificate of the kubelet API.
+func (a *active) servingCertificate(ctx context.Context) (kubeletapi.CertificateSource, error) {
 	if a.TlsCertFile != "" {
 		source, err := kubeletapi.CertificateFromFiles(ctx, a.TlsCertFile, a.TlsKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 		}
-		return reported(source, a.warnCertificate(ctx, "logs, exec, attach and port-forward do not work")), nil
+		return reportErrors(source, a.warnCertificate(ctx, "logs, exec, attach and port-forward do not work")), nil
 	}
 	ip := net.ParseIP(a.NodeIP)
 	signer, signed := kubeletapi.SignerOf(a.CertificateType)
@@ -58,7 +58,7 @@ func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource,
 	}
 	warn := a.warnCertificate(ctx, "logs, exec, attach and port-forward do not work if the API server verifies kubelets")
 	// Most API servers do not.
-	return kubeletapi.Either(reported(source, warn), selfSigned), nil
+	return kubeletapi.Either(reportErrors(source, warn), selfSigned), nil
 }
 
 // noCertificateReason is the reason of Events about failed handshakes.
@@ -67,13 +67,13 @@ const noCertificateReason = "NoServingCertificate"
 func (a *active) warnCertificate(ctx context.Context, consequence string) func(error) {
 	return func(err error) {
 		log.FromContext(ctx).Error(err, "No serving certificate for a logs, exec, attach or port-forward request")
-		a.report.warn(noCertificateReason, fmt.Sprintf("%s: %v", consequence, err))
+		a.report.reportWarning(noCertificateReason, fmt.Sprintf("%s: %v", consequence, err))
 	}
 }
 
-// reported returns source with error reports. report is called when a caller first gets no certificate, because the
+// reportErrors returns source with error reports. report is called when a caller first gets no certificate, because the
 // caller does not see the cause, and again when the error changes.
-func reported(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
+func reportErrors(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex
 	said := ""
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {

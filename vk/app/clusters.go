@@ -23,16 +23,16 @@ const (
 	unknownVersion = "v1.25.0"
 )
 
-// connect returns a client configuration for the provider, without sending it a request. It waits for a usable Secret.
+// connectProvider returns a client configuration for the provider, without sending it a request. It waits for a usable Secret.
 // kubeconfig is nil if the flags name a file.
-func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
+func (k *kubelet) connectProvider(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
 	if k.ForeignKubeconfig != "" {
 		provider, err = k.ConnectByFile()
 		return provider, nil, err
 	}
 	k.ready.waitFor("the kubeconfig of the provider has not been read yet")
 	warn := k.warnKubeconfig(ctx, "waiting for a valid one")
-	kubeconfig, err = k.secret().Await(ctx, kubeconfigRetry, func(kubeconfig []byte) (err error) {
+	kubeconfig, err = k.kubeconfigSecret().Await(ctx, kubeconfigRetry, func(kubeconfig []byte) (err error) {
 		provider, err = k.Connect(kubeconfig)
 		return err
 	}, func(err error) {
@@ -42,7 +42,7 @@ func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection,
 	return provider, kubeconfig, err
 }
 
-func (k *kubelet) secret() connection.Secret {
+func (k *kubelet) kubeconfigSecret() connection.Secret {
 	return connection.Secret{Client: k.client, Namespace: k.TenantNamespace, Name: k.ForeignSecret}
 }
 
@@ -53,12 +53,12 @@ const unusableKubeconfigReason = "UnusableKubeconfig"
 func (k *kubelet) warnKubeconfig(ctx context.Context, meanwhile string) func(error) {
 	return func(err error) {
 		log.FromContext(ctx).Error(err, "The kubeconfig of the provider is invalid", "secret", k.ForeignSecret, "meanwhile", meanwhile)
-		k.report.warn(unusableKubeconfigReason, err.Error())
+		k.report.reportWarning(unusableKubeconfigReason, err.Error())
 	}
 }
 
-// renew returns a function that switches to new credentials without a restart.
-func (a *active) renew(ctx context.Context) func([]byte) error {
+// renewCredentials returns a function that switches to new credentials without a restart.
+func (a *active) renewCredentials(ctx context.Context) func([]byte) error {
 	return func(kubeconfig []byte) error {
 		config, err := connection.Parse(kubeconfig)
 		if err != nil {
@@ -105,7 +105,7 @@ func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 			message := "the virtual kubelet may not list and watch ips.ipam.liqo.io, so addresses of other clusters' pods are not translated: " +
 				"bind the ClusterRole of virtual kubelets to its ServiceAccount, and restart the virtual kubelet"
 			log.FromContext(ctx).Info("Addresses of other clusters' pods are not translated", "message", message)
-			a.report.warn(noTranslationReason, message)
+			a.report.reportWarning(noTranslationReason, message)
 			return false, nil
 		}
 	}

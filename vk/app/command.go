@@ -39,7 +39,7 @@ endpoints that they need. Plugins define how objects are mutated.`,
 				return err
 			}
 			o.WarnInert(cmd.Flags())
-			return run(cmd.Context(), o)
+			return runKubelet(cmd.Context(), o)
 		},
 	}
 	groups := o.FlagGroups()

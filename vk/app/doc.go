@@ -4,7 +4,7 @@
 // Package app is the process of a virtual kubelet: its command and flags, the connections to both clusters, the
 // election, and the work of the leading replica.
 //
-//	NewCommand ─▶ run: servers, election ─▶ activate, start: plugins, reflection ─▶ run: node, kubelet API, … until the lease or the process ends
+//	NewCommand ─▶ runKubelet: servers, election ─▶ newActive, startParts: plugins, reflection ─▶ runLeader: node, kubelet API, … until the lease or the process ends
 //
 // While another replica leads, this one also activates and starts (standby), but its reflection only fills its caches.
 package app

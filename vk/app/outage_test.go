@@ -196,7 +196,7 @@ func TestEndDoesNotWaitForTheDeaf(t *testing.T) {
 				group.Go(func() error { return test.part(ctx) })
 				group.Go(func() error { <-deaf; return nil })
 				begin := time.Now()
-				if err := (&active{}).wait(ctx, group); !errors.Is(err, test.want) {
+				if err := (&active{}).waitForParts(ctx, group); !errors.Is(err, test.want) {
 					t.Errorf("got %v, want %v", err, test.want)
 				}
 				if took := time.Since(begin); took > shutdownGrace+time.Second {
@@ -210,27 +210,27 @@ func TestEndDoesNotWaitForTheDeaf(t *testing.T) {
 func TestReadinessSaysWhatIsMissing(t *testing.T) {
 	var r readiness
 	r.waitFor("the lease was not read yet")
-	if err := r.check(nil); err == nil || err.Error() != "the lease was not read yet" {
+	if err := r.checkReadiness(nil); err == nil || err.Error() != "the lease was not read yet" {
 		t.Errorf("at the start: %v", err)
 	}
 	r.waitFor("")
-	assert.NoError(t, r.check(nil), "standing by")
+	assert.NoError(t, r.checkReadiness(nil), "standing by")
 }
 
 func TestReplicasAreToldApart(t *testing.T) {
 	listen := func() lastingListener {
-		listener, err := listen(&options.Options{ListenAddress: "127.0.0.1"})
+		listener, err := listenKubeletAPI(&options.Options{ListenAddress: "127.0.0.1"})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = listener.Close() })
 		return listener
 	}
 	pod := &kubelet{Options: &options.Options{PodName: "vk-milan-0"}, listener: listen()}
-	if got := pod.identity(); got != "vk-milan-0" {
+	if got := pod.replicaIdentity(); got != "vk-milan-0" {
 		t.Errorf("in a pod the identity is %s", got)
 	}
 	first, second := &kubelet{Options: &options.Options{}, listener: listen()}, &kubelet{Options: &options.Options{}, listener: listen()}
-	if first.identity() == second.identity() {
-		t.Errorf("two on a machine are both %s", first.identity())
+	if first.replicaIdentity() == second.replicaIdentity() {
+		t.Errorf("two on a machine are both %s", first.replicaIdentity())
 	}
 }
 
@@ -239,7 +239,7 @@ func TestTakenPortNamesTheFlag(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	o := &options.Options{ListenAddress: "127.0.0.1", ListenPort: uint16(taken.Addr().(*net.TCPAddr).Port)}
-	if _, err := listen(o); err == nil || !strings.Contains(err.Error(), "--listen-port=") {
+	if _, err := listenKubeletAPI(o); err == nil || !strings.Contains(err.Error(), "--listen-port=") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -247,7 +247,7 @@ func TestTakenPortNamesTheFlag(t *testing.T) {
 func TestMissingCertificateIsToldOnce(t *testing.T) {
 	var problem error
 	var messages []string
-	source := reported(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, problem }, func(err error) { messages = append(messages, err.Error()) })
+	source := reportErrors(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, problem }, func(err error) { messages = append(messages, err.Error()) })
 	for _, problem = range []error{errors.New("none"), errors.New("none"), nil, errors.New("none"), errors.New("other")} {
 		if _, err := source(nil); !errors.Is(err, problem) {
 			t.Errorf("got %v, want %v", err, problem)

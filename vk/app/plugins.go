@@ -54,7 +54,7 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.close(ctx))
+			err = errors.Join(err, p.closeModules(ctx))
 		}
 	}()
 	defaults, err := source.ReadFS(defaultplugins.FS)
@@ -84,25 +84,25 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 		case removed && s.State == source.Ignored: // an ignored file had no effect
 		case removed:
 			logger.Info("A plugin was removed", details...)
-			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s was removed", s.Name))
+			k.report.reportNormal(pluginLoadedReason, fmt.Sprintf("Plugin %s was removed", s.Name))
 		case s.State == source.Failed:
 			logger.Error(s.Err, "A plugin cannot be used", append(details, "earlierVersionRuns", s.Running)...)
-			k.report.warn(pluginFailedReason, fmt.Sprintf("Plugin %s: %s", s.Name, s.Message))
+			k.report.reportWarning(pluginFailedReason, fmt.Sprintf("Plugin %s: %s", s.Name, s.Message))
 		case s.State == source.Ignored:
 			logger.Info("A file of the plugin directory is ignored", "file", s.Path, "reason", s.Message)
-			k.report.warn(pluginFileIgnoredReason, fmt.Sprintf("File %s of the plugin directory is %s", s.Name, s.Message))
+			k.report.reportWarning(pluginFileIgnoredReason, fmt.Sprintf("File %s of the plugin directory is %s", s.Name, s.Message))
 		case len(s.Warnings) > 0:
 			logger.Info("A plugin was loaded, but not everything in its manifest or options has an effect", append(details, "warnings", s.Warnings)...)
-			k.report.warn(pluginWarningReason, fmt.Sprintf("Plugin %s: %s", s.Name, s.Message))
+			k.report.reportWarning(pluginWarningReason, fmt.Sprintf("Plugin %s: %s", s.Name, s.Message))
 		default:
 			logger.Info("A plugin was loaded", details...)
-			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s %s is in use for %v", s.Name, s.Version, s.Kinds))
+			k.report.reportNormal(pluginLoadedReason, fmt.Sprintf("Plugin %s %s is in use for %v", s.Name, s.Version, s.Kinds))
 		}
 	}
 }
 
 func (k *kubelet) reportLeak(plugin string, err error) {
-	k.report.warn(pluginLeaksReason, fmt.Sprintf("Plugin %s failed in an instance that had run before and succeeded in a fresh one, so no object is affected. It keeps memory or other state from call to call: fix it, or set `fresh: true` in its options. The failure was: %v", plugin, err))
+	k.report.reportWarning(pluginLeaksReason, fmt.Sprintf("Plugin %s failed in an instance that had run before and succeeded in a fresh one, so no object is affected. It keeps memory or other state from call to call: fix it, or set `fresh: true` in its options. The failure was: %v", plugin, err))
 }
 
 var (
@@ -165,16 +165,16 @@ func countFiles(statuses []source.Status) map[string]int {
 	return counts
 }
 
-// follow applies changes of the plugin folder until ctx ends.
-func (p *plugins) follow(ctx context.Context) error {
+// watchFolder applies changes of the plugin folder until ctx ends.
+func (p *plugins) watchFolder(ctx context.Context) error {
 	if p.dir == nil {
 		return nil
 	}
 	return p.dir.Run(ctx)
 }
 
-// close waits for running calls and frees all modules.
-func (p *plugins) close(ctx context.Context) error {
+// closeModules waits for running calls and frees all modules.
+func (p *plugins) closeModules(ctx context.Context) error {
 	var err error
 	if p.chains != nil {
 		err = p.chains.Close(ctx)

@@ -69,7 +69,7 @@ func TestPluginsAreReported(t *testing.T) {
 	ctx := context.Background()
 	p, err := k.loadPlugins(ctx)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, p.close(ctx)) }()
+	defer func() { require.NoError(t, p.closeModules(ctx)) }()
 	doc := document.New()
 	for range 3 {
 		doc.Reset(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web"}, "spec": map[string]any{}})

@@ -26,7 +26,7 @@ func (s podSource) Pods() []*corev1.Pod {
 func typedAll(objects []*unstructured.Unstructured, log logr.Logger) []*corev1.Pod {
 	pods := make([]*corev1.Pod, 0, len(objects))
 	for _, object := range objects {
-		pod, err := typed(object)
+		pod, err := typedPod(object)
 		if err != nil {
 			log.Error(err, "A pod is left out of /pods and /stats/summary", "namespace", object.GetNamespace(), "pod", object.GetName())
 			continue
@@ -41,11 +41,11 @@ func (s podSource) Pod(namespace, name string) (*corev1.Pod, bool) {
 	if object == nil {
 		return nil, false
 	}
-	pod, err := typed(object)
+	pod, err := typedPod(object)
 	return pod, err == nil
 }
 
-func typed(object *unstructured.Unstructured) (*corev1.Pod, error) {
+func typedPod(object *unstructured.Unstructured) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, pod); err != nil {
 		return nil, fmt.Errorf("reading pod %s/%s, %w", object.GetNamespace(), object.GetName(), err)

@@ -168,7 +168,7 @@ func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
 		t.Errorf("%s holds the shared lease", *holder)
 	}
 	a := &active{kubelet: &kubelet{Options: &options.Options{APIServerSupport: true, SupportMode: options.AutoSupport}, client: l.Consumer.Client}}
-	if mode, err := a.supports(ctx); err != nil || mode != reflection.SupportTokenAPI {
+	if mode, err := a.apiServerSupport(ctx); err != nil || mode != reflection.SupportTokenAPI {
 		t.Errorf("this API server gives the mode %s, %v", mode, err)
 	}
 }

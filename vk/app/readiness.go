@@ -24,21 +24,21 @@ func (r *readiness) waitFor(missing string) {
 	r.missing = missing
 }
 
-// set derives the readiness from an active replica from now on.
-func (r *readiness) set(a *active) {
+// setActive derives the readiness from an active replica from now on.
+func (r *readiness) setActive(a *active) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.active = a
 }
 
-// check implements healthz.Checker.
-func (r *readiness) check(*http.Request) error {
+// checkReadiness implements healthz.Checker.
+func (r *readiness) checkReadiness(*http.Request) error {
 	r.mu.Lock()
 	a, missing := r.active, r.missing
 	r.mu.Unlock()
 	switch {
 	case a != nil:
-		return a.ready()
+		return a.readinessError()
 	case missing != "":
 		return errors.New(missing)
 	}

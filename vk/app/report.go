@@ -36,14 +36,18 @@ func newReporter(o *options.Options, client kubernetes.Interface) *reporter {
 	}
 }
 
-// warn reports a problem that needs a repair.
-func (r *reporter) warn(reason, message string) { r.say(corev1.EventTypeWarning, reason, message) }
+// reportWarning reports a problem that needs a repair.
+func (r *reporter) reportWarning(reason, message string) {
+	r.publishEvent(corev1.EventTypeWarning, reason, message)
+}
 
-// note reports normal operation.
-func (r *reporter) note(reason, message string) { r.say(corev1.EventTypeNormal, reason, message) }
+// reportNormal reports normal operation.
+func (r *reporter) reportNormal(reason, message string) {
+	r.publishEvent(corev1.EventTypeNormal, reason, message)
+}
 
-func (r *reporter) say(eventType, reason, message string) {
+func (r *reporter) publishEvent(eventType, reason, message string) {
 	r.recorder.Event(r.about, eventType, reason, eventrecorder.Shorten(message))
 }
 
-func (r *reporter) close() { r.broadcaster.Shutdown() }
+func (r *reporter) closeBroadcaster() { r.broadcaster.Shutdown() }

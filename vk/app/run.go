@@ -27,8 +27,8 @@ import (
 	"github.com/refract-project/refract/vk/node"
 )
 
-// run returns when ctx has ended and everything was shut down, or when this replica can no longer be the active one.
-func run(ctx context.Context, o *options.Options) (err error) {
+// runKubelet returns when ctx has ended and everything was shut down, or when this replica can no longer be the active one.
+func runKubelet(ctx context.Context, o *options.Options) (err error) {
 	log.Log.Info("Starting", "version", cmdutil.Version(), "node", o.NodeName, "provider", o.ForeignClusterID)
 	denials, process := admission.NewDenials(), cmdutil.NewRegistrations(metrics.Registry)
 	defer process.Close()
@@ -44,14 +44,14 @@ func run(ctx context.Context, o *options.Options) (err error) {
 		return err
 	}
 	k := &kubelet{Options: o, local: local, client: client, elector: elector, report: newReporter(o, client)}
-	defer k.report.close()
+	defer k.report.closeBroadcaster()
 	if len(o.Ignored) > 0 {
 		unknown := strings.Join(o.Ignored, ", ")
 		log.Log.Info("Ignoring unknown flags", "flags", unknown)
-		k.report.warn(unknownFlagsReason, "Unknown flags are ignored: "+unknown+". Remove them, or upgrade the virtual kubelet")
+		k.report.reportWarning(unknownFlagsReason, "Unknown flags are ignored: "+unknown+". Remove them, or upgrade the virtual kubelet")
 	}
 	// The port is opened before the election: a replica that cannot serve must not lead.
-	if k.listener, err = listen(o); err != nil {
+	if k.listener, err = listenKubeletAPI(o); err != nil {
 		return err
 	}
 	defer k.listener.Close() //nolint:errcheck // nothing is lost with it
@@ -63,7 +63,7 @@ func run(ctx context.Context, o *options.Options) (err error) {
 	group.Go(func() error {
 		defer log.Log.Info("Stopped", "node", o.NodeName)
 		k.ready.waitFor(fmt.Sprintf("the lease %s/%s has not been read yet", o.TenantNamespace, o.NodeName))
-		if err := k.compete(ctx); err != nil {
+		if err := k.competeForLease(ctx); err != nil {
 			return err
 		}
 		return errEnded
@@ -88,8 +88,8 @@ type kubelet struct {
 	ready    readiness
 }
 
-// listen opens the port of the kubelet API.
-func listen(o *options.Options) (lastingListener, error) {
+// listenKubeletAPI opens the port of the kubelet API.
+func listenKubeletAPI(o *options.Options) (lastingListener, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.ListenAddress, strconv.Itoa(int(o.ListenPort))))
 	if err != nil {
 		return lastingListener{}, fmt.Errorf("--listen-address=%s --listen-port=%d: listening there, %w", o.ListenAddress, o.ListenPort, err)
@@ -100,8 +100,8 @@ func listen(o *options.Options) (lastingListener, error) {
 // lastingListener keeps its port while this replica does not lead, because the port is part of its identity.
 type lastingListener struct{ *net.TCPListener }
 
-// lend returns the listener for a server, which closes its listener when it stops.
-func (l lastingListener) lend() net.Listener {
+// lendListener returns the listener for a server, which closes its listener when it stops.
+func (l lastingListener) lendListener() net.Listener {
 	_ = l.SetDeadline(time.Time{}) // an error recurs in Accept
 	return lentListener(l)
 }
@@ -111,9 +111,9 @@ type lentListener struct{ *net.TCPListener }
 // Close makes Accept return, but does not close the port.
 func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
-// identity returns the identity of this replica in elections. It is the name of the pod, so that a restarted container
+// replicaIdentity returns the identity of this replica in elections. It is the name of the pod, so that a restarted container
 // continues at once. On a machine without pods, where several replicas may run, the port distinguishes them.
-func (k *kubelet) identity() string {
+func (k *kubelet) replicaIdentity() string {
 	if k.PodName != "" {
 		return k.PodName
 	}
@@ -121,13 +121,13 @@ func (k *kubelet) identity() string {
 	if err != nil {
 		host = "virtual-kubelet"
 	}
-	return fmt.Sprintf("%s_%d", host, k.port())
+	return fmt.Sprintf("%s_%d", host, k.kubeletPort())
 }
 
-// port returns the port of the kubelet API.
-func (k *kubelet) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
+// kubeletPort returns the port of the kubelet API.
+func (k *kubelet) kubeletPort() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
-func (k *kubelet) election(name, identity string) node.Election {
+func (k *kubelet) newElection(name, identity string) node.Election {
 	return node.Election{
 		Client: k.elector, Namespace: k.TenantNamespace, Name: name, Identity: identity,
 		Duration: k.ElectDuration, RenewDeadline: k.ElectRenew, RetryPeriod: k.ElectRetry,
@@ -143,7 +143,7 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 	}{
 		{k.MetricsEnabled, "metrics-address", k.MetricsAddress, processMetrics()},
 		{k.HealthAddress != "0", "health-probe-address", k.HealthAddress, cmdutil.HealthHandler(
-			map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready.check})},
+			map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready.checkReadiness})},
 		{k.Profiling, "enable-profiling", profilingAddress, cmdutil.ProfilingHandler()},
 	} {
 		if !endpoint.enabled {
@@ -167,16 +167,16 @@ func processMetrics() http.Handler {
 // profilingAddress cannot be reached from other pods, because profiles contain secrets.
 const profilingAddress = "127.0.0.1:6060"
 
-// compete acquires the lease and leads, repeatedly until ctx ends. If the lease is lost, because this cluster's API
+// competeForLease acquires the lease and leads, repeatedly until ctx ends. If the lease is lost, because this cluster's API
 // server was unreachable for longer than its duration, the process continues: a container that exits is restarted with
 // increasing back-off.
-func (k *kubelet) compete(ctx context.Context) error {
-	election := k.election(k.NodeName, k.identity())
+func (k *kubelet) competeForLease(ctx context.Context) error {
+	election := k.newElection(k.NodeName, k.replicaIdentity())
 	for ctx.Err() == nil {
 		warm := k.newStandby(ctx)
-		election.StandBy = func(string) { warm.begin() }
-		err := election.Run(ctx, func(ctx context.Context) error { return k.lead(ctx, warm.take()) })
-		warm.end()
+		election.StandBy = func(string) { warm.beginPreparation() }
+		err := election.Run(ctx, func(ctx context.Context) error { return k.runActive(ctx, warm.takePrepared()) })
+		warm.stopPreparation()
 		if !errors.Is(err, node.ErrLeadershipLost) {
 			return err
 		}
@@ -188,21 +188,21 @@ func (k *kubelet) compete(ctx context.Context) error {
 // activateRetry is the delay after an API server has rejected a request at the start.
 const activateRetry = 2 * time.Second
 
-// lead runs the virtual kubelet until ctx ends. It uses prepared, or a new one if prepared is nil.
-func (k *kubelet) lead(ctx context.Context, prepared *active) error {
+// runActive runs the virtual kubelet until ctx ends. It uses prepared, or a new one if prepared is nil.
+func (k *kubelet) runActive(ctx context.Context, prepared *active) error {
 	defer func() {
-		k.ready.set(nil)
+		k.ready.setActive(nil)
 		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was lost and has not been reacquired: check this cluster's API server", k.TenantNamespace, k.NodeName))
 	}()
 	if prepared != nil {
-		return prepared.run(ctx)
+		return prepared.runLeader(ctx)
 	}
 	for {
-		a, err := k.activate(ctx, false)
+		a, err := k.newActive(ctx, false)
 		switch {
 		case err == nil:
-			a.start(ctx)
-			return a.run(ctx)
+			a.startParts(ctx)
+			return a.runLeader(ctx)
 		case ctx.Err() != nil:
 			return nil
 		case !cmdutil.FromAPIServer(err):

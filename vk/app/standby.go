@@ -16,7 +16,7 @@ import (
 type standby struct {
 	k     *kubelet
 	start sync.Once
-	ended chan struct{} // closed when the preparation has ended, nil before start
+	ended chan struct{} // closed when the preparation has ended, nil before beginPreparation
 
 	ctx    context.Context //nolint:containedctx // of everything that is prepared
 	cancel context.CancelFunc
@@ -32,31 +32,31 @@ func (k *kubelet) newStandby(ctx context.Context) *standby {
 	return s
 }
 
-// begin starts the preparation. It is called when another replica is seen to lead.
-func (s *standby) begin() {
+// beginPreparation starts the preparation. It is called when another replica is seen to lead.
+func (s *standby) beginPreparation() {
 	s.start.Do(func() {
 		s.ended = make(chan struct{})
 		go func() {
 			defer close(s.ended)
-			s.prepare()
+			s.prepareActive()
 		}()
 	})
 }
 
-// prepare runs until the preparation is no longer needed. Failures are retried.
-func (s *standby) prepare() {
+// prepareActive runs until the preparation is no longer needed. Failures are retried.
+func (s *standby) prepareActive() {
 	logger := log.FromContext(s.ctx)
 	for s.ctx.Err() == nil {
-		a, err := s.k.activate(s.ctx, true)
+		a, err := s.k.newActive(s.ctx, true)
 		if err == nil {
-			a.start(s.ctx)
-			if s.offer(a) {
+			a.startParts(s.ctx)
+			if s.offerPrepared(a) {
 				<-a.ctx.Done()
 			}
-			if !s.withdraw(a) {
+			if !s.withdrawPrepared(a) {
 				return // the replica leads with it
 			}
-			err = a.end()
+			err = a.stopParts()
 		}
 		if s.ctx.Err() != nil {
 			return
@@ -72,32 +72,32 @@ func (s *standby) prepare() {
 	}
 }
 
-// offer makes the prepared work available to the leader.
-func (s *standby) offer(a *active) bool {
+// offerPrepared makes the prepared work available to the leader.
+func (s *standby) offerPrepared(a *active) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.prepared = a
 	if s.over {
 		return false
 	}
-	s.k.ready.set(a)
+	s.k.ready.setActive(a)
 	return true
 }
 
-// withdraw takes back work that failed or is not needed. It returns false if the leader has taken it.
-func (s *standby) withdraw(a *active) bool {
+// withdrawPrepared takes back work that failed or is not needed. It returns false if the leader has taken it.
+func (s *standby) withdrawPrepared(a *active) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.prepared != a {
 		return false
 	}
 	s.prepared = nil
-	s.k.ready.set(nil)
+	s.k.ready.setActive(nil)
 	return true
 }
 
-// take returns the prepared work, or nil if nothing is prepared, and ends the preparation.
-func (s *standby) take() *active {
+// takePrepared returns the prepared work, or nil if nothing is prepared, and ends the preparation.
+func (s *standby) takePrepared() *active {
 	s.mu.Lock()
 	a := s.prepared
 	s.over, s.prepared = true, nil
@@ -105,16 +105,16 @@ func (s *standby) take() *active {
 	if a != nil && a.ctx.Err() == nil {
 		return a
 	}
-	s.end()
+	s.stopPreparation()
 	if a != nil { // the prepared work failed a moment ago
-		log.FromContext(s.ctx).Error(a.end(), "The standby caches cannot be used, starting without them")
+		log.FromContext(s.ctx).Error(a.stopParts(), "The standby caches cannot be used, starting without them")
 	}
 	return nil
 }
 
-// end stops the prepared work that was not taken, and waits for its end.
-func (s *standby) end() {
+// stopPreparation stops the prepared work that was not taken, and waits for its end.
+func (s *standby) stopPreparation() {
 	s.cancel()
-	s.begin() // closes s.ended if the preparation never began
+	s.beginPreparation() // closes s.ended if the preparation never began
 	<-s.ended
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// supports returns how offloaded pods get tokens for this cluster's API server (Liqo: API server support).
-func (a *active) supports(ctx context.Context) (string, error) {
+// apiServerSupport returns how offloaded pods get tokens for this cluster's API server (Liqo: API server support).
+func (a *active) apiServerSupport(ctx context.Context) (string, error) {
 	logger := log.FromContext(ctx)
 	switch {
 	case !a.APIServerSupport && a.SupportMode != options.AutoSupport:

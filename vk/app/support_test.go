@@ -43,7 +43,7 @@ func TestSupportMode(t *testing.T) {
 			flags.AddFlagSet(group)
 		}
 		require.NoError(t, flags.Parse(test.args))
-		if got, err := (&active{kubelet: &kubelet{Options: o}}).supports(t.Context()); err != nil || got != test.want {
+		if got, err := (&active{kubelet: &kubelet{Options: o}}).apiServerSupport(t.Context()); err != nil || got != test.want {
 			t.Errorf("%q gives the mode %s, %v, want %s", test.args, got, err, test.want)
 		}
 	}

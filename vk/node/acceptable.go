@@ -16,10 +16,10 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// acceptable returns a VirtualNode with only those labels, annotations, taints and resources that are valid in a Node,
+// withoutInvalid returns a VirtualNode with only those labels, annotations, taints and resources that are valid in a Node,
 // and describes the omitted ones in a stable order. The API server rejects a Node as a whole: a single malformed label
 // would prevent all other updates, readiness included.
-func acceptable(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, []string) {
+func withoutInvalid(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, []string) {
 	var problems []string
 	leaveOut := func(field, entry string, faults []string) bool {
 		if len(faults) == 0 {

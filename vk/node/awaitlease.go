@@ -34,7 +34,7 @@ func (e Election) awaitFree(ctx context.Context) bool {
 		}
 		if err == nil {
 			holder := ptr.Deref(lease.Spec.HolderIdentity, "")
-			gone := seen.expired(lease, e.Duration, time.Now()) || e.Gone != nil && e.Gone(holder)
+			gone := seen.leaseExpired(lease, e.Duration, time.Now()) || e.Gone != nil && e.Gone(holder)
 			switch {
 			case holder == "" || holder == e.Identity:
 				return true
@@ -71,8 +71,8 @@ type renewal struct {
 	since   time.Time
 }
 
-// expired reports whether the lease was not renewed for its duration, which its holder may have set longer than ours.
-func (v *renewal) expired(lease *coordinationv1.Lease, duration time.Duration, now time.Time) bool {
+// leaseExpired reports whether the lease was not renewed for its duration, which its holder may have set longer than ours.
+func (v *renewal) leaseExpired(lease *coordinationv1.Lease, duration time.Duration, now time.Time) bool {
 	if version := string(lease.UID) + "/" + lease.ResourceVersion; version != v.version {
 		v.version, v.since = version, now
 		return false

@@ -22,7 +22,7 @@ func TestALeaseExpiresByOurClock(t *testing.T) {
 	}
 	var v renewal
 	expired := func(after time.Duration, version string, seconds int32) bool {
-		return v.expired(lease(version, seconds), 15*time.Second, now.Add(after))
+		return v.leaseExpired(lease(version, seconds), 15*time.Second, now.Add(after))
 	}
 	assert.False(t, expired(0, "1", 15), "it may have been renewed just now")
 	assert.False(t, expired(14*time.Second, "1", 15))

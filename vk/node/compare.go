@@ -25,10 +25,10 @@ import (
 func (c *Controller) compareLoop(ctx context.Context) error {
 	wait := firstRetry
 	for {
-		settled, err := c.compare(ctx)
+		settled, err := c.compareNode(ctx)
 		if err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "The node cannot be updated, retrying", "in", wait.String())
-			c.report(err)
+			c.reportError(err)
 		}
 		var again <-chan time.Time
 		if settled {
@@ -46,17 +46,17 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 	}
 }
 
-// compare updates the Node to the desired state. settled reports whether they are equal.
-func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
+// compareNode updates the Node to the desired state. settled reports whether they are equal.
+func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) {
 	actual := c.observed.node()
-	desired := c.refresh(actual)
+	desired := c.refreshDesired(actual)
 	if desired == nil {
 		return true, nil // Without a VirtualNode the Node stays as it is.
 	}
-	if actual == nil || !c.owns(actual) {
+	if actual == nil || !c.ownsNode(actual) {
 		// The Node was deleted, replaced, or is not in the cache yet. c.ensureNode reads it from the API server.
 		err := c.ensureNode(ctx)
-		c.warn(NotRegisteredReason, text(err))
+		c.warnOnce(NotRegisteredReason, errorText(err))
 		c.showNode(ctx, err)
 		return false, err
 	}
@@ -64,28 +64,28 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 	forgot, err := c.forgetSpoiled(ctx, actual)
 	owned, leaseErr := c.syncLeaseOwner(ctx, actual)
 	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints), leaseErr)
-	if forgot || drifted(actual, desired) {
-		c.deliver(desired)
+	if forgot || hasDrifted(actual, desired) {
+		c.deliverNode(desired)
 		return false, err
 	}
 	if err == nil {
-		c.warn(UpdateFailedReason, "")
+		c.warnOnce(UpdateFailedReason, "")
 		c.showNode(ctx, nil)
 	}
 	return err == nil && owned, err
 }
 
-// refresh computes the desired Node. It returns nil while there is no VirtualNode.
-func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
+// refreshDesired computes the desired Node. It returns nil while there is no VirtualNode.
+func (c *Controller) refreshDesired(actual *corev1.Node) *corev1.Node {
 	vn := c.observed.virtualNode()
 	if vn == nil {
 		return nil
 	}
-	vn, problems := acceptable(vn)
+	vn, problems := withoutInvalid(vn)
 	if id := vn.Spec.ClusterID; id != "" && string(id) != c.config.RemoteClusterID {
 		problems = append(problems, fmt.Sprintf("spec.clusterID: %s is not provider %s, which node %s represents", id, c.config.RemoteClusterID, c.config.Name))
 	}
-	c.warn(InvalidReason, strings.Join(problems, "; "))
+	c.warnOnce(InvalidReason, strings.Join(problems, "; "))
 	now := health{network: networkIgnored}
 	if err := c.config.Pinger.Unreachable(); err != nil {
 		now.unreachable = err.Error()
@@ -93,8 +93,8 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	if c.config.CheckNetwork && (vn.Spec.DisableNetworkCheck == nil || !*vn.Spec.DisableNetworkCheck) {
 		now.network = networkOf(c.observed.foreignCluster())
 	}
-	desired := c.config.desired(vn)
-	c.version.label(desired, actual)
+	desired := c.config.desiredNode(vn)
+	c.version.setLabel(desired, actual)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,14 +105,14 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	case actual != nil:
 		previous = actual.Status.Conditions // a restart is not a transition
 	}
-	desired.Status.Conditions = now.conditions(desired.Status.Allocatable, previous, metav1.NewTime(c.config.Clock.Now()))
+	desired.Status.Conditions = now.nodeConditions(desired.Status.Allocatable, previous, metav1.NewTime(c.config.Clock.Now()))
 	c.desired = desired
 	return desired
 }
 
-// deliver passes the Node to the library, which writes the difference. It never blocks: while the library is busy with
+// deliverNode passes the Node to the library, which writes the difference. It never blocks: while the library is busy with
 // an earlier version, the next comparison delivers the Node that is desired by then.
-func (c *Controller) deliver(desired *corev1.Node) {
+func (c *Controller) deliverNode(desired *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	library := c.library
@@ -137,22 +137,22 @@ func (c *Controller) ensureNode(ctx context.Context) error {
 		return c.createNode(ctx)
 	case err != nil:
 		return fmt.Errorf("getting node %s, %w", c.config.Name, err)
-	case existing.Labels[wire.TypeLabel] != wire.VirtualNodeType && !c.owns(existing):
+	case existing.Labels[wire.TypeLabel] != wire.VirtualNodeType && !c.ownsNode(existing):
 		return takenError{fmt.Errorf("node %s exists and is not a virtual node (no label %s=%s): rename the VirtualNode or remove the node",
 			c.config.Name, wire.TypeLabel, wire.VirtualNodeType)}
-	case existing.Labels[wire.RemoteClusterIDLabel] != c.config.RemoteClusterID && !c.owns(existing):
+	case existing.Labels[wire.RemoteClusterIDLabel] != c.config.RemoteClusterID && !c.ownsNode(existing):
 		return takenError{fmt.Errorf("node %s exists and is the virtual node of provider %q, not of %s: rename the VirtualNode or remove the node",
 			c.config.Name, existing.Labels[wire.RemoteClusterIDLabel], c.config.RemoteClusterID)}
-	case c.refresh(existing) == nil:
+	case c.refreshDesired(existing) == nil:
 		return c.errNoVirtualNode()
 	}
-	c.take(existing)
+	c.recordOwnNode(existing)
 	return nil
 }
 
-// owns reports whether node was found to be ours, or was maintained by an earlier process of this virtual kubelet,
+// ownsNode reports whether node was found to be ours, or was maintained by an earlier process of this virtual kubelet,
 // whatever its labels are now.
-func (c *Controller) owns(node *corev1.Node) bool {
+func (c *Controller) ownsNode(node *corev1.Node) bool {
 	c.mu.Lock()
 	found := node.UID == c.own
 	c.mu.Unlock()
@@ -163,8 +163,8 @@ func (c *Controller) owns(node *corev1.Node) bool {
 	return last.labels[wire.TypeLabel] == wire.VirtualNodeType && last.labels[wire.RemoteClusterIDLabel] == c.config.RemoteClusterID
 }
 
-// take records that node is ours.
-func (c *Controller) take(node *corev1.Node) {
+// recordOwnNode records that node is ours.
+func (c *Controller) recordOwnNode(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.own = node.UID
@@ -181,12 +181,12 @@ func (c *Controller) createNode(ctx context.Context) error {
 	if create := vn.Spec.CreateNode; create != nil && !*create {
 		return fmt.Errorf("spec.createNode of VirtualNode %s/%s is false: no node is created", vn.Namespace, vn.Name)
 	}
-	desired := c.refresh(nil)
+	desired := c.refreshDesired(nil)
 	created, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(desired), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating node %s, %w", c.config.Name, err)
 	}
-	c.take(created)
+	c.recordOwnNode(created)
 	log.FromContext(ctx).Info("Created the node")
 	return nil
 }
@@ -196,25 +196,25 @@ func (c *Controller) errNoVirtualNode() error {
 		c.config.VirtualNode, c.config.Namespace, c.config.Name)
 }
 
-// recover recreates a deleted node, so that the library can continue. Other errors of its status updates are reported,
+// recoverNode recreates a deleted node, so that the library can continue. Other errors of its status updates are reported,
 // and the next comparison retries.
-func (c *Controller) recover(ctx context.Context, err error) error {
+func (c *Controller) recoverNode(ctx context.Context, err error) error {
 	if apierrors.IsNotFound(err) {
-		c.wake()
+		c.triggerComparison()
 		return c.ensureNode(ctx)
 	}
-	c.report(fmt.Errorf("writing the status of node %s, %w", c.config.Name, err))
+	c.reportError(fmt.Errorf("writing the status of node %s, %w", c.config.Name, err))
 	return err
 }
 
-// report publishes an API error that retries do not resolve.
-func (c *Controller) report(err error) {
+// reportError publishes an API error that retries do not resolve.
+func (c *Controller) reportError(err error) {
 	if policy := admission.DenyingPolicy(err); policy != "" {
-		c.warn(UpdateFailedReason, admission.Note(policy, err))
+		c.warnOnce(UpdateFailedReason, admission.Note(policy, err))
 		return
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
-		c.warn(UpdateFailedReason, err.Error())
+		c.warnOnce(UpdateFailedReason, err.Error())
 	}
 }
 
@@ -238,7 +238,7 @@ func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bo
 
 // syncTaints writes the taints if they differ.
 func (c *Controller) syncTaints(ctx context.Context, actual *corev1.Node, ours []corev1.Taint) error {
-	taints, applied, changed := retaint(actual, ours)
+	taints, applied, changed := mergeTaints(actual, ours)
 	if !changed {
 		return nil
 	}

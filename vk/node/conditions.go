@@ -57,32 +57,32 @@ type health struct {
 	network     network
 }
 
-// conditions returns the conditions of a node with these resources. A condition whose status did not change keeps its
+// nodeConditions returns the conditions of a node with these resources. A condition whose status did not change keeps its
 // transition time from previous.
-func (h *health) conditions(allocatable corev1.ResourceList, previous []corev1.NodeCondition, now metav1.Time) []corev1.NodeCondition {
-	resources := positive(allocatable, corev1.ResourceCPU) && positive(allocatable, corev1.ResourceMemory)
-	problems := h.problems(resources)
+func (h *health) nodeConditions(allocatable corev1.ResourceList, previous []corev1.NodeCondition, now metav1.Time) []corev1.NodeCondition {
+	resources := isPositive(allocatable, corev1.ResourceCPU) && isPositive(allocatable, corev1.ResourceMemory)
+	problems := h.readinessProblems(resources)
 	all := []corev1.NodeCondition{
-		choose(len(problems) == 0, corev1.NodeReady,
+		chooseCondition(len(problems) == 0, corev1.NodeReady,
 			outcome{corev1.ConditionTrue, wire.NodeReadyReason, "The provider's API server answers"},
 			outcome{corev1.ConditionFalse, wire.NodeNotReadyReason, strings.Join(problems, "; ")}),
-		choose(resources, corev1.NodeMemoryPressure,
+		chooseCondition(resources, corev1.NodeMemoryPressure,
 			outcome{corev1.ConditionFalse, wire.NodeSufficientMemoryReason, "The provider offers CPU and memory"},
 			outcome{corev1.ConditionTrue, wire.NodeMemoryPressureReason, noResources}),
-		choose(resources, corev1.NodeDiskPressure,
+		chooseCondition(resources, corev1.NodeDiskPressure,
 			outcome{corev1.ConditionFalse, wire.NodeNoDiskPressureReason, "The provider offers CPU and memory"},
 			outcome{corev1.ConditionTrue, wire.NodeDiskPressureReason, noResources}),
-		choose(resources, corev1.NodePIDPressure,
+		chooseCondition(resources, corev1.NodePIDPressure,
 			outcome{corev1.ConditionFalse, wire.NodeNoPIDPressureReason, "The provider offers CPU and memory"},
 			outcome{corev1.ConditionTrue, wire.NodePIDPressureReason, noResources}),
 	}
 	if h.network != networkIgnored {
-		all = append(all, choose(h.network == networkUp, corev1.NodeNetworkUnavailable,
+		all = append(all, chooseCondition(h.network == networkUp, corev1.NodeNetworkUnavailable,
 			outcome{corev1.ConditionFalse, wire.NodeNetworkUpReason, "The network between the clusters is up"},
 			outcome{corev1.ConditionTrue, wire.NodeNetworkDownReason, networkIsDown}))
 	}
 	for i := range all {
-		all[i].LastTransitionTime = transition(&all[i], previous, now)
+		all[i].LastTransitionTime = transitionTime(&all[i], previous, now)
 		all[i].LastHeartbeatTime = now
 	}
 	return all
@@ -93,8 +93,8 @@ const (
 	networkIsDown = "The network between the clusters is down: see the networking conditions of the ForeignCluster"
 )
 
-// problems describes the problems that keep the node from being ready.
-func (h *health) problems(resources bool) []string {
+// readinessProblems describes the problems that keep the node from being ready.
+func (h *health) readinessProblems(resources bool) []string {
 	var found []string
 	if h.unreachable != "" {
 		found = append(found, "The provider's API server "+h.unreachable)
@@ -108,7 +108,7 @@ func (h *health) problems(resources bool) []string {
 	return found
 }
 
-func positive(list corev1.ResourceList, name corev1.ResourceName) bool {
+func isPositive(list corev1.ResourceList, name corev1.ResourceName) bool {
 	quantity := list[name]
 	return quantity.Sign() > 0
 }
@@ -118,7 +118,7 @@ type outcome struct {
 	reason, message string
 }
 
-func choose(good bool, kind corev1.NodeConditionType, yes, no outcome) corev1.NodeCondition {
+func chooseCondition(good bool, kind corev1.NodeConditionType, yes, no outcome) corev1.NodeCondition {
 	chosen := no
 	if good {
 		chosen = yes
@@ -126,8 +126,8 @@ func choose(good bool, kind corev1.NodeConditionType, yes, no outcome) corev1.No
 	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: printable.Message(chosen.message)}
 }
 
-// transition returns the time of a condition's last status change: now, unless previous has the same status.
-func transition(condition *corev1.NodeCondition, previous []corev1.NodeCondition, now metav1.Time) metav1.Time {
+// transitionTime returns the time of a condition's last status change: now, unless previous has the same status.
+func transitionTime(condition *corev1.NodeCondition, previous []corev1.NodeCondition, now metav1.Time) metav1.Time {
 	if old := conditionOf(previous, condition.Type); old != nil && old.Status == condition.Status && !old.LastTransitionTime.IsZero() {
 		return old.LastTransitionTime
 	}

@@ -124,30 +124,30 @@ func (c *Controller) Run(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithValues("node", c.config.Name)
 	ctx = log.IntoContext(ctx, logger)
 	ctx = vklog.WithLogger(ctx, libraryLog{Logger: logger})
-	c.config.Pinger.Subscribe(c.wake)
+	c.config.Pinger.Subscribe(c.triggerComparison)
 
 	group, ctx := errgroup.WithContext(ctx)
-	if err := c.observed.start(ctx, group, &c.config, c.wake); err != nil {
+	if err := c.observed.startWatches(ctx, group, &c.config, c.triggerComparison); err != nil {
 		return err
 	}
 	if c.config.ProviderVersion != nil {
-		group.Go(func() error { return c.version.follow(ctx, &c.config, c.wake) })
+		group.Go(func() error { return c.version.pollVersion(ctx, &c.config, c.triggerComparison) })
 	}
-	group.Go(func() error { return c.register(ctx) })
+	group.Go(func() error { return c.registerNode(ctx) })
 	return group.Wait()
 }
 
-// wake triggers a comparison of the node. It never blocks.
-func (c *Controller) wake() {
+// triggerComparison triggers a comparison of the node. It never blocks.
+func (c *Controller) triggerComparison() {
 	select {
 	case c.trigger <- struct{}{}:
 	default: // a comparison is pending
 	}
 }
 
-// warn reports a message once per reason. An empty message clears the reason, so that the next message is reported
+// warnOnce reports a message once per reason. An empty message clears the reason, so that the next message is reported
 // again.
-func (c *Controller) warn(reason, message string) {
+func (c *Controller) warnOnce(reason, message string) {
 	c.mu.Lock()
 	news := c.warned[reason] != message
 	c.warned[reason] = message
@@ -157,17 +157,17 @@ func (c *Controller) warn(reason, message string) {
 	}
 }
 
-// text returns the message of an error, empty for nil.
-func text(err error) string {
+// errorText returns the message of an error, empty for nil.
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
 	return err.Error()
 }
 
-// register waits for the VirtualNode and for the first result of the pinger, ensures that the Node exists, and then
+// registerNode waits for the VirtualNode and for the first result of the pinger, ensures that the Node exists, and then
 // runs the library's controller and the comparison concurrently.
-func (c *Controller) register(ctx context.Context) error {
+func (c *Controller) registerNode(ctx context.Context) error {
 	select {
 	case <-c.config.Pinger.Settled():
 	case <-ctx.Done():
@@ -187,11 +187,11 @@ func (c *Controller) register(ctx context.Context) error {
 			wait = min(2*wait, lastRetry)
 			timer = c.config.Clock.After(wait)
 			log.FromContext(ctx).Info("The node cannot be registered yet, retrying", "in", wait.String(), "err", err)
-			c.warn(NotRegisteredReason, err.Error())
+			c.warnOnce(NotRegisteredReason, err.Error())
 			c.showNode(ctx, err)
 		}
 	}
-	c.warn(NotRegisteredReason, "")
+	c.warnOnce(NotRegisteredReason, "")
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.runLibrary(ctx) })
 	group.Go(func() error { return c.compareLoop(ctx) })
@@ -207,7 +207,7 @@ func (c *Controller) runLibrary(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("setting up the node controller, %w", err)
 		}
-		go c.announce(ctx, controller)
+		go c.announceReady(ctx, controller)
 		err = controller.Run(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -229,8 +229,8 @@ func (c *Controller) setInbox(library *inbox) {
 	c.library = library
 }
 
-// announce closes ready when the library has registered the node.
-func (c *Controller) announce(ctx context.Context, controller *vknode.NodeController) {
+// announceReady closes ready when the library has registered the node.
+func (c *Controller) announceReady(ctx context.Context, controller *vknode.NodeController) {
 	select {
 	case <-ctx.Done():
 	case <-controller.Done():
@@ -253,7 +253,7 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 	return vknode.NewNodeController(provider{c}, node, c.client.CoreV1().Nodes(),
 		vknode.WithNodeEnableLeaseV1(c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), int32(c.config.LeaseDuration.Seconds())),
 		vknode.WithNodeStatusUpdateInterval(heartbeat),
-		vknode.WithNodeStatusUpdateErrorHandler(c.recover),
+		vknode.WithNodeStatusUpdateErrorHandler(c.recoverNode),
 	)
 }
 
@@ -267,5 +267,5 @@ func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
 // NotifyNodeStatus stores the library's callback.
 func (p provider) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) {
 	p.setInbox(&inbox{push: push})
-	p.wake()
+	p.triggerComparison()
 }

@@ -31,17 +31,17 @@ type Identity struct {
 	Labels, Annotations map[string]string
 }
 
-// desired returns the Node for a VirtualNode, without conditions.
-func (id *Identity) desired(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
+// desiredNode returns the Node for a VirtualNode, without conditions.
+func (id *Identity) desiredNode(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 	labels := nodelabels.Of(id.Name, id.RemoteClusterID, vn, id.Labels)
 	capacity := vn.Spec.ResourceQuota.Hard.DeepCopy()
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        id.Name,
 			Labels:      labels,
-			Annotations: union(id.Annotations, vn.Spec.Annotations),
+			Annotations: mergeMaps(id.Annotations, vn.Spec.Annotations),
 		},
-		Spec: corev1.NodeSpec{Taints: taints(vn)},
+		Spec: corev1.NodeSpec{Taints: desiredTaints(vn)},
 		Status: corev1.NodeStatus{
 			Capacity:         capacity,
 			Allocatable:      capacity.DeepCopy(),
@@ -58,8 +58,8 @@ func (id *Identity) desired(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 	}
 }
 
-// taints returns the taints of the node, beginning with the taint that all virtual nodes have.
-func taints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
+// desiredTaints returns the taints of the node, beginning with the taint that all virtual nodes have.
+func desiredTaints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
 	all := []corev1.Taint{{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}}
 	for i := range vn.Spec.Taints {
 		if !hasTaint(all, &vn.Spec.Taints[i]) {
@@ -74,8 +74,8 @@ func hasTaint(list []corev1.Taint, taint *corev1.Taint) bool {
 	return slices.ContainsFunc(list, func(t corev1.Taint) bool { return t.MatchTaint(taint) })
 }
 
-// union merges maps; later ones win. It never returns nil.
-func union(all ...map[string]string) map[string]string {
+// mergeMaps merges maps; later ones win. It never returns nil.
+func mergeMaps(all ...map[string]string) map[string]string {
 	joined := map[string]string{}
 	for _, m := range all {
 		maps.Copy(joined, m)

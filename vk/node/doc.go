@@ -10,7 +10,7 @@
 //	ForeignCluster ─┼─▶ desired Node ─▶ node controller of the virtual-kubelet
 //	ping ─┘                             library: registration, status, lease
 //
-// The desired Node is computed by pure functions (Identity.desired, health.conditions); Controller observes, compares
+// The desired Node is computed by pure functions (Identity.desiredNode, health.nodeConditions); Controller observes, compares
 // with the Node in its cache and writes only differences. Changes of fields that belong to us are reverted; labels,
 // taints and conditions of others are kept. Settings of a VirtualNode that are invalid for a Node are ignored and
 // reported by Config.Warn; a Node that is not ours, or another provider's, is left unchanged and reported, too.

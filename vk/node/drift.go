@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// drifted reports whether the metadata or status of a Node differs from desired. Additions of others are no drift.
-// Taints are compared separately, see retaint.
-func drifted(actual, desired *corev1.Node) bool {
+// hasDrifted reports whether the metadata or status of a Node differs from desired. Additions of others are no drift.
+// Taints are compared separately, see mergeTaints.
+func hasDrifted(actual, desired *corev1.Node) bool {
 	have, want := &actual.Status, &desired.Status
-	return !contains(actual.Labels, desired.Labels) ||
-		!contains(actual.Annotations, desired.Annotations) ||
+	return !containsEntries(actual.Labels, desired.Labels) ||
+		!containsEntries(actual.Annotations, desired.Annotations) ||
 		!hasResources(have.Capacity, want.Capacity) ||
 		!hasResources(have.Allocatable, want.Allocatable) ||
 		!equality.Semantic.DeepEqual(have.Addresses, want.Addresses) ||
@@ -23,11 +23,11 @@ func drifted(actual, desired *corev1.Node) bool {
 		!sameNodeInfo(&have.NodeInfo, &want.NodeInfo) ||
 		!equality.Semantic.DeepEqual(have.Images, want.Images) ||
 		!hasConditions(have.Conditions, want.Conditions) ||
-		leftovers(actual, desired)
+		hasLeftovers(actual, desired)
 }
 
-// contains reports whether have includes all entries of want.
-func contains(have, want map[string]string) bool {
+// containsEntries reports whether have includes all entries of want.
+func containsEntries(have, want map[string]string) bool {
 	for key, value := range want {
 		if found, ok := have[key]; !ok || found != value {
 			return false

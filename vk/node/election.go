@@ -43,16 +43,16 @@ type Election struct {
 // the result of lead or ErrLeadershipLost, and nil if ctx ended while it waited.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	for e.awaitFree(ctx) {
-		if led, err := e.campaign(ctx, lead); led || err != nil {
+		if led, err := e.acquireLease(ctx, lead); led || err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// campaign tries to acquire the lease, which was free a moment ago. led reports whether lead was run. It was not if
+// acquireLease tries to acquire the lease, which was free a moment ago. led reports whether lead was run. It was not if
 // another replica was faster, or ctx has ended.
-func (e Election) campaign(ctx context.Context, lead func(context.Context) error) (led bool, err error) {
+func (e Election) acquireLease(ctx context.Context, lead func(context.Context) error) (led bool, err error) {
 	term := &term{lead: lead, ended: make(chan struct{})}
 	// The lease is kept while lead shuts down, hence a context without the cancellation of ctx.
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -63,7 +63,7 @@ func (e Election) campaign(ctx context.Context, lead func(context.Context) error
 		}
 	}
 	defer context.AfterFunc(ctx, withdraw)()
-	elector, err := leaderelection.NewLeaderElector(e.config(ctx, term, stop, withdraw))
+	elector, err := leaderelection.NewLeaderElector(e.electionConfig(ctx, term, stop, withdraw))
 	if err != nil {
 		return false, fmt.Errorf("setting up the election of %s/%s, %w", e.Namespace, e.Name, err)
 	}
@@ -87,8 +87,8 @@ type term struct {
 	ended    chan struct{}
 }
 
-// serve runs lead until it returns, ctx ends or the lease is lost.
-func (t *term) serve(ctx, leading context.Context, stop func()) {
+// runLead runs lead until it returns, ctx ends or the lease is lost.
+func (t *term) runLead(ctx, leading context.Context, stop func()) {
 	defer close(t.ended)
 	t.started.Store(true)
 	working, cancel := context.WithCancel(leading)
@@ -99,7 +99,7 @@ func (t *term) serve(ctx, leading context.Context, stop func()) {
 	stop()
 }
 
-func (e Election) config(ctx context.Context, term *term, stop, withdraw func()) leaderelection.LeaderElectionConfig {
+func (e Election) electionConfig(ctx context.Context, term *term, stop, withdraw func()) leaderelection.LeaderElectionConfig {
 	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	return leaderelection.LeaderElectionConfig{
 		Lock: cmdutil.KeepUntil(&resourcelock.LeaseLock{
@@ -113,7 +113,7 @@ func (e Election) config(ctx context.Context, term *term, stop, withdraw func())
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				logger.Info("This replica leads")
-				term.serve(ctx, leading, stop)
+				term.runLead(ctx, leading, stop)
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(leader string) {

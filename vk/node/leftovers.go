@@ -41,17 +41,17 @@ func lastWritten(node *corev1.Node) (last written, spoiled []string) {
 	return written{meta.Labels, meta.Annotations, status.Capacity, status.Allocatable}, spoiled
 }
 
-// leftovers reports whether actual still has an entry that we wrote and that is no longer desired.
-func leftovers(actual, desired *corev1.Node) bool {
+// hasLeftovers reports whether actual still has an entry that we wrote and that is no longer desired.
+func hasLeftovers(actual, desired *corev1.Node) bool {
 	last, _ := lastWritten(actual)
-	return left(last.labels, desired.Labels, actual.Labels) ||
-		left(last.annotations, desired.Annotations, actual.Annotations) ||
-		left(last.capacity, desired.Status.Capacity, actual.Status.Capacity) ||
-		left(last.allocatable, desired.Status.Allocatable, actual.Status.Allocatable)
+	return hasLeftover(last.labels, desired.Labels, actual.Labels) ||
+		hasLeftover(last.annotations, desired.Annotations, actual.Annotations) ||
+		hasLeftover(last.capacity, desired.Status.Capacity, actual.Status.Capacity) ||
+		hasLeftover(last.allocatable, desired.Status.Allocatable, actual.Status.Allocatable)
 }
 
-// left reports whether a key of last is still in actual but not in desired.
-func left[K comparable, V any](last, desired, actual map[K]V) bool {
+// hasLeftover reports whether a key of last is still in actual but not in desired.
+func hasLeftover[K comparable, V any](last, desired, actual map[K]V) bool {
 	for key := range last {
 		_, isDesired := desired[key]
 		if _, there := actual[key]; there && !isDesired {

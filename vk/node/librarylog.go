@@ -22,7 +22,7 @@ type libraryLog struct {
 
 var _ vklog.Logger = libraryLog{}
 
-func (l libraryLog) say(level int, message string) {
+func (l libraryLog) logMessage(level int, message string) {
 	if l.patch {
 		level = max(level, 4)
 	}
@@ -32,24 +32,24 @@ func (l libraryLog) say(level int, message string) {
 	l.V(level).Info(message)
 }
 
-func (l libraryLog) fail(message string) {
+func (l libraryLog) logError(message string) {
 	if errors.Is(l.err, context.Canceled) {
-		l.say(4, message)
+		l.logMessage(4, message)
 		return
 	}
 	l.Logger.Error(l.err, message)
 }
 
-func (l libraryLog) Debug(args ...any)            { l.say(4, fmt.Sprint(args...)) }
-func (l libraryLog) Debugf(f string, args ...any) { l.say(4, fmt.Sprintf(f, args...)) }
-func (l libraryLog) Info(args ...any)             { l.say(1, fmt.Sprint(args...)) }
-func (l libraryLog) Infof(f string, args ...any)  { l.say(1, fmt.Sprintf(f, args...)) }
-func (l libraryLog) Warn(args ...any)             { l.say(0, fmt.Sprint(args...)) }
-func (l libraryLog) Warnf(f string, args ...any)  { l.say(0, fmt.Sprintf(f, args...)) }
-func (l libraryLog) Error(args ...any)            { l.fail(fmt.Sprint(args...)) }
-func (l libraryLog) Errorf(f string, args ...any) { l.fail(fmt.Sprintf(f, args...)) }
-func (l libraryLog) Fatal(args ...any)            { l.fail(fmt.Sprint(args...)) }
-func (l libraryLog) Fatalf(f string, args ...any) { l.fail(fmt.Sprintf(f, args...)) }
+func (l libraryLog) Debug(args ...any)            { l.logMessage(4, fmt.Sprint(args...)) }
+func (l libraryLog) Debugf(f string, args ...any) { l.logMessage(4, fmt.Sprintf(f, args...)) }
+func (l libraryLog) Info(args ...any)             { l.logMessage(1, fmt.Sprint(args...)) }
+func (l libraryLog) Infof(f string, args ...any)  { l.logMessage(1, fmt.Sprintf(f, args...)) }
+func (l libraryLog) Warn(args ...any)             { l.logMessage(0, fmt.Sprint(args...)) }
+func (l libraryLog) Warnf(f string, args ...any)  { l.logMessage(0, fmt.Sprintf(f, args...)) }
+func (l libraryLog) Error(args ...any)            { l.logError(fmt.Sprint(args...)) }
+func (l libraryLog) Errorf(f string, args ...any) { l.logError(fmt.Sprintf(f, args...)) }
+func (l libraryLog) Fatal(args ...any)            { l.logError(fmt.Sprint(args...)) }
+func (l libraryLog) Fatalf(f string, args ...any) { l.logError(fmt.Sprintf(f, args...)) }
 
 // WithField implements vklog.Logger.
 func (l libraryLog) WithField(key string, value any) vklog.Logger {

@@ -30,7 +30,7 @@ func TestVirtualNodeShapesTheNode(t *testing.T) {
 		ResourceQuota:  corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), "nvidia.com/gpu": resource.MustParse("1")}},
 		StorageClasses: []offloadingv1beta1.StorageType{{StorageClassName: "liqo"}},
 	}}
-	node := id.desired(vn)
+	node := id.desiredNode(vn)
 
 	wantLabels := map[string]string{
 		"zone": "flag", "tier": "resource",
@@ -100,7 +100,7 @@ func TestConditionsFollowTheProvider(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			got := map[corev1.NodeConditionType]string{}
-			for _, c := range test.health.conditions(test.resources, nil, metav1.Now()) {
+			for _, c := range test.health.nodeConditions(test.resources, nil, metav1.Now()) {
 				got[c.Type] = string(c.Status) + " " + c.Reason
 				if c.Type == corev1.NodeReady && c.Message != test.wantMessage {
 					t.Errorf("Ready says %q, want %q", c.Message, test.wantMessage)
@@ -116,14 +116,14 @@ func TestConditionsFollowTheProvider(t *testing.T) {
 func TestTransitionTimeIsThatOfTheStatus(t *testing.T) {
 	begin := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	later := metav1.NewTime(begin.Add(time.Hour))
-	before := (&health{unreachable: "a"}).conditions(nil, nil, begin)
-	for _, c := range (&health{unreachable: "b"}).conditions(nil, before, later) {
+	before := (&health{unreachable: "a"}).nodeConditions(nil, nil, begin)
+	for _, c := range (&health{unreachable: "b"}).nodeConditions(nil, before, later) {
 		if !c.LastTransitionTime.Equal(&begin) {
 			t.Errorf("%s has the same status but changed at %s", c.Type, c.LastTransitionTime)
 		}
 	}
 	offered := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}
-	for _, c := range (&health{}).conditions(offered, before, later) {
+	for _, c := range (&health{}).nodeConditions(offered, before, later) {
 		if !c.LastTransitionTime.Equal(&later) {
 			t.Errorf("%s changed its status but is said to have it since %s", c.Type, c.LastTransitionTime)
 		}
@@ -163,12 +163,12 @@ func TestTaintsOfOthersStay(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{appliedTaintsAnnotation: encodeTaints([]corev1.Taint{ours, former})}},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{former, notReady, ours}}}
 
-	got, applied, changed := retaint(node, []corev1.Taint{ours})
+	got, applied, changed := mergeTaints(node, []corev1.Taint{ours})
 	if diff := cmp.Diff([]corev1.Taint{ours, notReady}, got); !changed || diff != "" {
 		t.Fatalf("changed %v, taints (-want +got):\n%s", changed, diff)
 	}
 	node.Spec.Taints, node.Annotations[appliedTaintsAnnotation] = []corev1.Taint{notReady, ours}, applied
-	if got, _, changed := retaint(node, []corev1.Taint{ours}); changed {
+	if got, _, changed := mergeTaints(node, []corev1.Taint{ours}); changed {
 		t.Errorf("a second look still wants to change the taints to %v", got)
 	}
 }
@@ -176,7 +176,7 @@ func TestTaintsOfOthersStay(t *testing.T) {
 func TestSpoiledTaintAnnotationIsRepaired(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{appliedTaintsAnnotation: "{"}}}
 	want := []corev1.Taint{{Key: "ours", Effect: corev1.TaintEffectNoSchedule}}
-	got, applied, changed := retaint(node, want)
+	got, applied, changed := mergeTaints(node, want)
 	if diff := cmp.Diff(want, got); !changed || diff != "" || applied != encodeTaints(want) {
 		t.Errorf("changed %v, annotation %s, taints (-want +got):\n%s", changed, applied, diff)
 	}
@@ -186,8 +186,8 @@ func TestDrift(t *testing.T) {
 	id := Identity{Name: "milan", RemoteClusterID: "milan", Address: "10.0.0.7", Port: 10250}
 	vn := &offloadingv1beta1.VirtualNode{Spec: offloadingv1beta1.VirtualNodeSpec{
 		ResourceQuota: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000m"), corev1.ResourceMemory: resource.MustParse("1Gi")}}}}
-	want := id.desired(vn)
-	want.Status.Conditions = (&health{}).conditions(want.Status.Allocatable, nil, metav1.Now())
+	want := id.desiredNode(vn)
+	want.Status.Conditions = (&health{}).nodeConditions(want.Status.Allocatable, nil, metav1.Now())
 	tests := []struct {
 		name   string
 		change func(*corev1.Node)
@@ -224,7 +224,7 @@ func TestDrift(t *testing.T) {
 	for _, test := range tests {
 		actual := want.DeepCopy()
 		test.change(actual)
-		if got := drifted(actual, want); got != test.want {
+		if got := hasDrifted(actual, want); got != test.want {
 			t.Errorf("%s: drifted is %v, want %v", test.name, got, test.want)
 		}
 	}
@@ -244,17 +244,17 @@ func TestSpoiledMemoryIsFound(t *testing.T) {
 func TestEndedLibraryHoldsNobodyUp(t *testing.T) {
 	c := &Controller{trigger: make(chan struct{}, 1)}
 	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
-	c.deliver(node("early")) // no library runs yet
+	c.deliverNode(node("early")) // no library runs yet
 
 	ended := make(chan struct{})
 	defer close(ended)
 	provider{c}.NotifyNodeStatus(t.Context(), func(*corev1.Node) { <-ended })
-	c.deliver(node("lost"))
-	c.deliver(node("lost, too"))
+	c.deliverNode(node("lost"))
+	c.deliverNode(node("lost, too"))
 
 	got := make(chan string)
 	provider{c}.NotifyNodeStatus(t.Context(), func(n *corev1.Node) { got <- n.Name })
-	c.deliver(node("first"))
+	c.deliverNode(node("first"))
 	if name := <-got; name != "first" {
 		t.Errorf("the library that runs got %s", name)
 	}

@@ -39,9 +39,9 @@ func (o *observations) foreignCluster() *corev1beta1.ForeignCluster {
 }
 func (o *observations) node() *corev1.Node { return o.lastNode.Load() }
 
-// start watches the three objects, each with a watch restricted to that object, and calls changed after every
+// startWatches watches the three objects, each with a watch restricted to that object, and calls changed after every
 // change. It does not wait for the first list: an API server that is down now may be up later.
-func (o *observations) start(ctx context.Context, group *errgroup.Group, config *Config, changed func()) error {
+func (o *observations) startWatches(ctx context.Context, group *errgroup.Group, config *Config, changed func()) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -64,10 +64,10 @@ func (o *observations) start(ctx context.Context, group *errgroup.Group, config 
 		return fmt.Errorf("setting up the watches of node %s, %w", config.Name, err)
 	}
 	group.Go(func() error { return watches.Start(ctx) })
-	group.Go(func() error { return follow(ctx, watches, config, &o.lastNode, changed) })
-	group.Go(func() error { return follow(ctx, watches, config, &o.lastVirtualNode, changed) })
+	group.Go(func() error { return watchObject(ctx, watches, config, &o.lastNode, changed) })
+	group.Go(func() error { return watchObject(ctx, watches, config, &o.lastVirtualNode, changed) })
 	if config.CheckNetwork {
-		group.Go(func() error { return follow(ctx, watches, config, &o.lastForeignCluster, changed) })
+		group.Go(func() error { return watchObject(ctx, watches, config, &o.lastForeignCluster, changed) })
 	}
 	return nil
 }
@@ -78,14 +78,14 @@ type object[T any] interface {
 	client.Object
 }
 
-// follow keeps last up to date until ctx ends. A kind that the API server does not serve yet is requested again,
+// watchObject keeps last up to date until ctx ends. A kind that the API server does not serve yet is requested again,
 // because its definition may be installed later.
-func follow[T any, P object[T]](ctx context.Context, watches cache.Cache, config *Config, last *atomic.Pointer[T], changed func()) error {
+func watchObject[T any, P object[T]](ctx context.Context, watches cache.Cache, config *Config, last *atomic.Pointer[T], changed func()) error {
 	wait := firstRetry
 	for {
 		informer, err := watches.GetInformer(ctx, P(new(T)), cache.BlockUntilSynced(false))
 		if err == nil {
-			_, err = informer.AddEventHandler(recorder[T, P](last, changed))
+			_, err = informer.AddEventHandler(recordLatest[T, P](last, changed))
 		}
 		switch {
 		case err == nil:
@@ -106,8 +106,8 @@ func follow[T any, P object[T]](ctx context.Context, watches cache.Cache, config
 	}
 }
 
-// recorder stores the latest version of the single object of a watch.
-func recorder[T any, P object[T]](last *atomic.Pointer[T], changed func()) toolscache.ResourceEventHandler {
+// recordLatest stores the latest version of the single object of a watch.
+func recordLatest[T any, P object[T]](last *atomic.Pointer[T], changed func()) toolscache.ResourceEventHandler {
 	record := func(obj any) {
 		if seen, ok := obj.(P); ok {
 			last.Store((*T)(seen))

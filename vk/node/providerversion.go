@@ -27,8 +27,8 @@ const (
 // use.
 type providerVersion struct{ last, labelled atomic.Pointer[string] }
 
-// follow reads the version until ctx ends, and calls changed after each change.
-func (v *providerVersion) follow(ctx context.Context, config *Config, changed func()) error {
+// pollVersion reads the version until ctx ends, and calls changed after each change.
+func (v *providerVersion) pollVersion(ctx context.Context, config *Config, changed func()) error {
 	for {
 		wait := versionInterval
 		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -51,8 +51,8 @@ func (v *providerVersion) follow(ctx context.Context, config *Config, changed fu
 	}
 }
 
-// label sets the label on the desired Node. Until the version is known, it keeps the label that an earlier process set.
-func (v *providerVersion) label(desired, actual *corev1.Node) {
+// setLabel sets the label on the desired Node. Until the version is known, it keeps the label that an earlier process set.
+func (v *providerVersion) setLabel(desired, actual *corev1.Node) {
 	if actual != nil {
 		label := actual.Labels[wire.ProviderVersionLabel]
 		v.labelled.Store(&label)

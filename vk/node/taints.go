@@ -13,8 +13,8 @@ import (
 // removed from the Node, while taints of the node lifecycle controller and of administrators stay.
 const appliedTaintsAnnotation = "plugins.refract.io/applied-taints"
 
-// retaint returns the taints and the annotation that node should have, and whether they differ from the present ones.
-func retaint(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint, applied string, changed bool) {
+// mergeTaints returns the taints and the annotation that node should have, and whether they differ from the present ones.
+func mergeTaints(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint, applied string, changed bool) {
 	former := decodeTaints(node.Annotations[appliedTaintsAnnotation])
 	taints = append(taints, ours...)
 	for i := range node.Spec.Taints {

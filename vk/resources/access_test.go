@@ -73,7 +73,7 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 	l.eventually(func() error { // the authorizers see the change a moment later
 		for _, s := range []*side{must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t), must(newSide(l.options.Remote, "milan", true, l.options.withDefaults()))(t)} {
 			for local, remoteNamespace := range remoteNamespaces {
-				if allowed, err := s.may(t.Context(), map[bool]string{false: local, true: remoteNamespace}[s.remote], "watch", "asked.example.org", "widgets"); err != nil || !allowed {
+				if allowed, err := s.isAllowed(t.Context(), map[bool]string{false: local, true: remoteNamespace}[s.remote], "watch", "asked.example.org", "widgets"); err != nil || !allowed {
 					return fmt.Errorf("%s is closed, %v", local, err)
 				}
 			}
@@ -141,7 +141,7 @@ func TestRolesOfAnotherInstallation(t *testing.T) {
 	must(l.local.core.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}))(t)
 	l.eventually(func() error { // the authorizer sees the change a moment later
 		review := must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t)
-		if allowed, err := review.may(t.Context(), "", "watch", "plugins.refract.io", "reflectedresources"); err != nil || allowed {
+		if allowed, err := review.isAllowed(t.Context(), "", "watch", "plugins.refract.io", "reflectedresources"); err != nil || allowed {
 			return fmt.Errorf("the role still holds, %v", err)
 		}
 		return nil

@@ -38,46 +38,46 @@ func (f *Follower) copyDefinition(ctx context.Context, from, to schema.GroupVers
 	case to.Group == "":
 		return missingDefinition("%s has no %s, which are built into Kubernetes: check whether it is older than %s", f.remote, name, f.local)
 	}
-	present, err := f.remote.definition(ctx, name, rbac.DefinitionsRemote())
+	present, err := f.remote.getDefinition(ctx, name, rbac.DefinitionsRemote())
 	if err != nil {
 		return err
 	}
 	if present != nil {
-		return missingDefinition("%s has a CustomResourceDefinition %s, which was left unchanged, but does not serve it%s", f.remote, name, state(present))
+		return missingDefinition("%s has a CustomResourceDefinition %s, which was left unchanged, but does not serve it%s", f.remote, name, unservedReason(present))
 	}
-	original, err := f.local.definition(ctx, name, rbac.VirtualKubeletLocal())
+	original, err := f.local.getDefinition(ctx, name, rbac.VirtualKubeletLocal())
 	if err != nil {
 		return err
 	}
 	if original == nil {
 		return missingDefinition("%s has no %s, and there is no CustomResourceDefinition of that name in %s that could be copied: install it there", f.remote, name, f.local)
 	}
-	definition, err := portable(original, to.Version, f.local.id)
+	definition, err := portableDefinition(original, to.Version, f.local.id)
 	if err != nil {
 		return missingDefinition("%v; install the CustomResourceDefinition in %s yourself", err, f.remote)
 	}
-	return f.remote.define(ctx, definition)
+	return f.remote.createDefinition(ctx, definition)
 }
 
-// definition returns a CustomResourceDefinition, or nil if it does not exist.
-func (s *side) definition(ctx context.Context, name string, role rbac.Role) (*unstructured.Unstructured, error) {
-	ctx, cancel := s.limited(ctx)
+// getDefinition returns a CustomResourceDefinition, or nil if it does not exist.
+func (s *side) getDefinition(ctx context.Context, name string, role rbac.Role) (*unstructured.Unstructured, error) {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	definition, err := s.dynamic.Resource(definitionsResource).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case apierrors.IsForbidden(err):
-		return nil, s.forbidden("copy CustomResourceDefinition "+name, only(role, definitionsResource.Group))
+		return nil, s.forbiddenFault("copy CustomResourceDefinition "+name, rulesOfGroup(role, definitionsResource.Group))
 	case err != nil:
-		return nil, s.unanswered(err)
+		return nil, s.responseFault(err)
 	}
 	return definition, nil
 }
 
-// define creates a definition.
-func (s *side) define(ctx context.Context, definition *unstructured.Unstructured) error {
-	ctx, cancel := s.limited(ctx)
+// createDefinition creates a definition.
+func (s *side) createDefinition(ctx context.Context, definition *unstructured.Unstructured) error {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	_, err := s.dynamic.Resource(definitionsResource).Create(ctx, definition, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager})
 	switch {
@@ -86,17 +86,17 @@ func (s *side) define(ctx context.Context, definition *unstructured.Unstructured
 		obstacle.shortly = true
 		return obstacle
 	case apierrors.IsForbidden(err):
-		return s.forbidden("copy CustomResourceDefinition "+definition.GetName(), rbac.DefinitionsRemote())
+		return s.forbiddenFault("copy CustomResourceDefinition "+definition.GetName(), rbac.DefinitionsRemote())
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return missingDefinition("%s rejects the CustomResourceDefinition of %s: %v", s, definition.GetName(), err)
 	}
-	return s.unanswered(err)
+	return s.responseFault(err)
 }
 
-// portable returns a copy of a definition without the parts that work only in its own cluster: the status, the
+// portableDefinition returns a copy of a definition without the parts that work only in its own cluster: the status, the
 // bookkeeping metadata and the conversion webhook. Without the webhook, objects of other versions would lose the fields
 // that the stored version does not have, so only the stored version is copied.
-func portable(original *unstructured.Unstructured, version, cluster string) (*unstructured.Unstructured, error) {
+func portableDefinition(original *unstructured.Unstructured, version, cluster string) (*unstructured.Unstructured, error) {
 	spec, ok, err := unstructured.NestedMap(original.Object, "spec")
 	if err != nil || !ok {
 		return nil, fmt.Errorf("CustomResourceDefinition %s has no spec to copy", original.GetName())
@@ -136,8 +136,8 @@ func keepStored(spec map[string]any, name, stored string) error {
 	return fmt.Errorf("CustomResourceDefinition %s has no stored version", name)
 }
 
-// state describes why a definition is not served, according to its conditions.
-func state(definition *unstructured.Unstructured) string {
+// unservedReason describes why a definition is not served, according to its conditions.
+func unservedReason(definition *unstructured.Unstructured) string {
 	var found []string
 	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
 	for _, c := range conditions {

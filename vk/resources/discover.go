@@ -35,16 +35,16 @@ type unserved struct {
 
 func (e *unserved) Error() string { return fmt.Sprintf("%s is not served", e.gvr) }
 
-// discover returns the kind, scope and verbs of a resource. Errors are *unserved or *fault.
-func (s *side) discover(ctx context.Context, gvr schema.GroupVersionResource) (*served, error) {
-	list, err := s.resources(ctx, gvr.GroupVersion())
+// discoverResource returns the kind, scope and verbs of a resource. Errors are *unserved or *fault.
+func (s *side) discoverResource(ctx context.Context, gvr schema.GroupVersionResource) (*served, error) {
+	list, err := s.listResources(ctx, gvr.GroupVersion())
 	if err != nil {
 		return nil, err
 	}
-	if found := find(list, gvr); found != nil {
+	if found := findResource(list, gvr); found != nil {
 		return found, nil
 	}
-	versions, err := s.versions(ctx, gvr)
+	versions, err := s.servedVersions(ctx, gvr)
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +54,8 @@ func (s *side) discover(ctx context.Context, gvr schema.GroupVersionResource) (*
 	return nil, &unserved{gvr, versions}
 }
 
-// find returns the entries of a resource and of its status subresource.
-func find(list *metav1.APIResourceList, gvr schema.GroupVersionResource) *served {
+// findResource returns the entries of a resource and of its status subresource.
+func findResource(list *metav1.APIResourceList, gvr schema.GroupVersionResource) *served {
 	var found *served
 	status := false
 	for _, r := range list.APIResources {
@@ -72,9 +72,9 @@ func find(list *metav1.APIResourceList, gvr schema.GroupVersionResource) *served
 	return found
 }
 
-// resources returns the resources of a version, none if the version does not exist.
-func (s *side) resources(ctx context.Context, version schema.GroupVersion) (*metav1.APIResourceList, error) {
-	ctx, cancel := s.limited(ctx)
+// listResources returns the resources of a version, none if the version does not exist.
+func (s *side) listResources(ctx context.Context, version schema.GroupVersion) (*metav1.APIResourceList, error) {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	list, err := s.discovery.ServerResourcesForGroupVersionWithContext(ctx, version.String())
 	switch {
@@ -83,14 +83,14 @@ func (s *side) resources(ctx context.Context, version schema.GroupVersion) (*met
 	case apierrors.IsForbidden(err):
 		return nil, s.mayNotDiscover()
 	case err != nil:
-		return nil, s.unanswered(err)
+		return nil, s.responseFault(err)
 	}
 	return list, nil
 }
 
-// versions returns the versions of the resource that the cluster serves.
-func (s *side) versions(ctx context.Context, gvr schema.GroupVersionResource) (versions []string, err error) {
-	groups, err := s.groups(ctx)
+// servedVersions returns the versions of the resource that the cluster serves.
+func (s *side) servedVersions(ctx context.Context, gvr schema.GroupVersionResource) (versions []string, err error) {
+	groups, err := s.listGroups(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +99,11 @@ func (s *side) versions(ctx context.Context, gvr schema.GroupVersionResource) (v
 			continue
 		}
 		for _, v := range group.Versions {
-			list, err := s.resources(ctx, schema.GroupVersion{Group: gvr.Group, Version: v.Version})
+			list, err := s.listResources(ctx, schema.GroupVersion{Group: gvr.Group, Version: v.Version})
 			if err != nil {
 				return nil, err
 			}
-			if find(list, schema.GroupVersion{Group: gvr.Group, Version: v.Version}.WithResource(gvr.Resource)) != nil {
+			if findResource(list, schema.GroupVersion{Group: gvr.Group, Version: v.Version}.WithResource(gvr.Resource)) != nil {
 				versions = append(versions, v.Version)
 			}
 		}
@@ -111,15 +111,15 @@ func (s *side) versions(ctx context.Context, gvr schema.GroupVersionResource) (v
 	return versions, nil
 }
 
-func (s *side) groups(ctx context.Context) (*metav1.APIGroupList, error) {
-	ctx, cancel := s.limited(ctx)
+func (s *side) listGroups(ctx context.Context) (*metav1.APIGroupList, error) {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	groups, err := s.discovery.ServerGroupsWithContext(ctx)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, s.mayNotDiscover()
 	case err != nil:
-		return nil, s.unanswered(err)
+		return nil, s.responseFault(err)
 	}
 	return groups, nil
 }
@@ -132,11 +132,11 @@ func (s *side) mayNotDiscover() error {
 		role = rbac.VirtualKubeletRemoteClusterwide()
 	}
 	role.Rules = []rbac.Rule{{PolicyRule: rbacv1.PolicyRule{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: readVerbs[:1]}}}
-	return s.forbidden("find out which resources there are", role)
+	return s.forbiddenFault("find out which resources there are", role)
 }
 
-// usable reports whether objects of the resource can be reflected at all.
-func (r *served) usable(s *side, verbs []string) error {
+// checkReflectable returns an error if objects of the resource cannot be reflected at all.
+func (r *served) checkReflectable(s *side, verbs []string) error {
 	if !r.namespaced {
 		return notReflectable("%s are cluster-scoped in %s, and only namespaced resources can be reflected", r.resource, s)
 	}

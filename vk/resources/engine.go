@@ -52,16 +52,16 @@ type plan struct {
 	podSpecs          string // paths, separated by newlines
 }
 
-// with returns the plan with the settings of spec that need no further request to the clusters.
-func (p plan) with(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
+// withSettings returns the plan with the settings of spec that need no further request to the clusters.
+func (p plan) withSettings(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
 	p.policy, p.workers, p.statusBack = reflection.Policy(spec.Policy), int(*spec.Workers), spec.StatusBack
 	p.podSpecs = strings.Join(spec.PodSpecPaths, "\n")
 	return p
 }
 
-// patched returns the local resources that are patched: the status, and the object for the annotation that names the
+// patchedResources returns the local resources that are patched: the status, and the object for the annotation that names the
 // owner of its status.
-func (p plan) patched() []string {
+func (p plan) patchedResources() []string {
 	switch {
 	case !p.statusBack:
 		return nil
@@ -72,8 +72,8 @@ func (p plan) patched() []string {
 	}
 }
 
-// reflected converts the plan to the engine's type.
-func (p plan) reflected() reflection.Kind {
+// reflectedKind converts the plan to the engine's type.
+func (p plan) reflectedKind() reflection.Kind {
 	kind := reflection.Kind{Name: p.kind, Source: p.source, Policy: p.policy, Workers: p.workers, Tracked: true}
 	kind.Status.Back, kind.Status.Subresource = p.statusBack, p.statusSubresource
 	if p.target != p.source {
@@ -90,8 +90,8 @@ func (p plan) podSpecPaths() []string {
 	return strings.Split(p.podSpecs, "\n")
 }
 
-// start starts the planned reflection unless it runs already.
-func (f *Follower) start(name string, p plan) error {
+// startReflection starts the planned reflection unless it runs already.
+func (f *Follower) startReflection(name string, p plan) error {
 	f.mu.Lock()
 	old, runs := f.running[name]
 	for other, taken := range f.running {
@@ -104,67 +104,67 @@ func (f *Follower) start(name string, p plan) error {
 	f.running[name] = plan{kind: p.kind, target: p.target}
 	f.mu.Unlock()
 	if runs && old == p {
-		f.keep(name, p)
+		f.recordPlan(name, p)
 		return nil
 	}
 	if runs && old.kind != p.kind {
-		f.halt(old.kind)
+		f.stopKind(old.kind)
 	}
 	if f.options.Chains != nil {
 		if err := f.options.Chains.AddKind(p.kind, p.podSpecPaths()...); err != nil {
 			return fmt.Errorf("making the plugin chains of %s, %w", p.kind, err)
 		}
 	}
-	if err := f.options.Engine.StartKind(p.reflected()); err != nil {
+	if err := f.options.Engine.StartKind(p.reflectedKind()); err != nil {
 		return fmt.Errorf("starting the reflection of %s, %w", p.kind, err)
 	}
-	f.keep(name, p)
+	f.recordPlan(name, p)
 	f.log.Info("A resource is reflected", "resource", name, "kind", p.kind, "to", p.target.String(), "policy", string(p.policy), "workers", p.workers, "statusBack", p.statusBack)
 	return nil
 }
 
-func (f *Follower) keep(name string, p plan) {
+func (f *Follower) recordPlan(name string, p plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.running[name] = p
 }
 
-// adjust applies the settings that need no request to the clusters to a running reflection, before any request is sent:
+// adjustReflection applies the settings that need no request to the clusters to a running reflection, before any request is sent:
 // objects that are no longer selected are dropped even while a cluster does not respond.
-func (f *Follower) adjust(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) {
+func (f *Follower) adjustReflection(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) {
 	f.mu.Lock()
 	p, runs := f.running[name]
 	f.mu.Unlock()
-	if !runs || p.source != spec.GroupVersionResource() || p.target != target(spec) {
+	if !runs || p.source != spec.GroupVersionResource() || p.target != targetResource(spec) {
 		return
 	}
-	adjusted := p.with(spec)
+	adjusted := p.withSettings(spec)
 	// Starting to reflect the status requires a permission, which is checked later.
 	adjusted.statusBack = p.statusBack && spec.StatusBack
 	if adjusted == p {
 		return
 	}
-	if err := f.start(name, adjusted); err != nil {
+	if err := f.startReflection(name, adjusted); err != nil {
 		f.log.Warn("Resource is not fully reflected", "resource", name, "err", err)
 	}
 }
 
-// stop ends the reflection. The remote objects stay.
-func (f *Follower) stop(name string) {
+// stopReflection ends the reflection. The remote objects stay.
+func (f *Follower) stopReflection(name string) {
 	f.mu.Lock()
 	p, runs := f.running[name]
 	f.mu.Unlock()
 	if !runs {
 		return
 	}
-	f.halt(p.kind)
+	f.stopKind(p.kind)
 	f.mu.Lock()
 	delete(f.running, name)
 	f.mu.Unlock()
 	f.log.Info("A resource is no longer reflected", "resource", name, "kind", p.kind)
 }
 
-func (f *Follower) halt(kind string) {
+func (f *Follower) stopKind(kind string) {
 	f.options.Engine.StopKind(kind)
 	if f.options.Chains != nil {
 		f.options.Chains.RemoveKind(kind)

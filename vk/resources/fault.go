@@ -22,10 +22,10 @@ type fault struct {
 
 func (e *fault) Error() string { return e.message }
 
-func (e *fault) condition() condition { return condition{reason: e.reason, message: e.message} }
+func (e *fault) toCondition() condition { return condition{reason: e.reason, message: e.message} }
 
-// wrong returns a fault of the spec itself.
-func wrong(format string, arguments ...any) error {
+// specFault returns a fault of the spec itself.
+func specFault(format string, arguments ...any) error {
 	return &fault{reason: pluginsv1alpha1.NotReflectableReason, message: fmt.Sprintf(format, arguments...), final: true}
 }
 
@@ -38,14 +38,14 @@ func missingDefinition(format string, arguments ...any) *fault {
 	return &fault{reason: pluginsv1alpha1.MissingDefinitionReason, message: fmt.Sprintf(format, arguments...)}
 }
 
-// away returns the fault for a cluster that is known not to respond, so that no call waits for it.
-func (s *side) away() error {
+// unreachableFault returns the fault for a cluster that is known not to respond, so that no call waits for it.
+func (s *side) unreachableFault() error {
 	return &fault{reason: pluginsv1alpha1.UnreachableReason, message: fmt.Sprintf("the API server of %s does not answer", s)}
 }
 
-// unanswered returns the fault for a call without a usable response. Refused credentials are included: they affect
+// responseFault returns the fault for a call without a usable response. Refused credentials are included: they affect
 // every resource and are renewed elsewhere.
-func (s *side) unanswered(err error) error {
+func (s *side) responseFault(err error) error {
 	var known *fault
 	if errors.As(err, &known) {
 		return err

@@ -71,7 +71,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func (o Options) validate() error {
+func (o Options) validateOptions() error {
 	var faults []error
 	for what, missing := range map[string]bool{
 		"client configurations of both clusters": o.Local == nil || o.Remote == nil,
@@ -104,7 +104,7 @@ type Follower struct {
 // New returns a follower. It contacts neither cluster.
 func New(options Options) (*Follower, error) {
 	options = options.withDefaults()
-	if err := options.validate(); err != nil {
+	if err := options.validateOptions(); err != nil {
 		return nil, fmt.Errorf("configuring the reflection of further resources, %w", err)
 	}
 	f := &Follower{options: options, log: options.Log, running: map[string]plan{}, reported: map[string]reported{},
@@ -124,9 +124,9 @@ func New(options Options) (*Follower, error) {
 		return nil, fmt.Errorf("preparing the informer of ReflectedResources, %w", err)
 	}
 	_, err = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { f.changed(nil, o) },
-		UpdateFunc: func(old, o any) { f.changed(old, o) },
-		DeleteFunc: func(o any) { f.changed(nil, o) },
+		AddFunc:    func(o any) { f.onChange(nil, o) },
+		UpdateFunc: func(old, o any) { f.onChange(old, o) },
+		DeleteFunc: func(o any) { f.onChange(nil, o) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching ReflectedResources, %w", err)
@@ -134,22 +134,22 @@ func New(options Options) (*Follower, error) {
 	return f, nil
 }
 
-// changed reconciles a ReflectedResource at once and resets its retries. Status updates are ignored: each virtual
+// onChange reconciles a ReflectedResource at once and resets its retries. Status updates are ignored: each virtual
 // kubelet writes its own entry.
-func (f *Follower) changed(before, object any) {
+func (f *Follower) onChange(before, object any) {
 	old, _ := before.(metav1.Object)
 	now, _ := object.(metav1.Object)
 	if old != nil && now != nil && old.GetUID() == now.GetUID() && old.GetGeneration() == now.GetGeneration() {
 		return
 	}
 	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
-		f.soon(name)
+		f.reconcileSoon(name)
 	}
 }
 
-// soon reconciles a ReflectedResource at once and resets its retries. A reconciliation in progress is canceled first,
+// reconcileSoon reconciles a ReflectedResource at once and resets its retries. A reconciliation in progress is canceled first,
 // because it may be waiting for an unresponsive provider and must not count as the new one.
-func (f *Follower) soon(name string) {
+func (f *Follower) reconcileSoon(name string) {
 	f.mu.Lock()
 	if end := f.looks[name]; end != nil {
 		end()
@@ -180,7 +180,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 	if cache.WaitForCacheSync(ctx.Done(), f.informer.HasSynced) {
 		for range workers {
-			wg.Go(func() { f.work(ctx) })
+			wg.Go(func() { f.processQueue(ctx) })
 		}
 	}
 	<-ctx.Done()
@@ -189,19 +189,19 @@ func (f *Follower) Run(ctx context.Context) error {
 	return nil
 }
 
-func (f *Follower) work(ctx context.Context) {
+func (f *Follower) processQueue(ctx context.Context) {
 	for {
 		name, shutdown := f.queue.Get()
 		if shutdown {
 			return
 		}
-		f.next(name, f.look(ctx, name))
+		f.scheduleNext(name, f.reconcileCancelable(ctx, name))
 		f.queue.Done(name)
 	}
 }
 
-// look reconciles a ReflectedResource. If it has to be reconciled again meanwhile, soon cancels the context.
-func (f *Follower) look(ctx context.Context, name string) again {
+// reconcileCancelable reconciles a ReflectedResource. If it has to be reconciled again meanwhile, reconcileSoon cancels the context.
+func (f *Follower) reconcileCancelable(ctx context.Context, name string) again {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	f.mu.Lock()
@@ -212,7 +212,7 @@ func (f *Follower) look(ctx context.Context, name string) again {
 		defer f.mu.Unlock()
 		delete(f.looks, name)
 	}()
-	return f.reconcile(ctx, name)
+	return f.reconcileResource(ctx, name)
 }
 
 // namespacesChanged reconciles all ReflectedResources after the set of offloaded namespaces changed. Permissions differ
@@ -226,9 +226,9 @@ func (f *Follower) namespacesChanged() {
 	if !changed {
 		return
 	}
-	f.local.reviews.keep(sets.KeySet(now))
-	f.remote.reviews.keep(sets.New(slices.Collect(maps.Values(now))...))
+	f.local.reviews.dropOthers(sets.KeySet(now))
+	f.remote.reviews.dropOthers(sets.New(slices.Collect(maps.Values(now))...))
 	for _, name := range f.informer.GetStore().ListKeys() {
-		f.soon(name)
+		f.reconcileSoon(name)
 	}
 }

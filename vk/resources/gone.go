@@ -28,17 +28,17 @@ var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"
 // remove them. A virtual node is gone if neither its Node nor its VirtualNode exists: a virtual kubelet without a Node
 // has only the VirtualNode, which may have another name. On an error nothing is removed.
 func (f *Follower) dropGone(ctx context.Context, object *unstructured.Unstructured) error {
-	names, described := entries(object)
+	names, described := statusEntries(object)
 	others := sets.New(names...).Delete(f.options.NodeName)
 	if others.Len() == 0 {
 		return nil
 	}
 	// Read from the API server's cache. Usually all of them exist, and no further request is needed.
-	present, err := f.local.names(ctx, nodesResource, metav1.ListOptions{LabelSelector: wire.TypeLabel + "=" + wire.VirtualNodeType, ResourceVersion: "0"})
+	present, err := f.local.listNames(ctx, nodesResource, metav1.ListOptions{LabelSelector: wire.TypeLabel + "=" + wire.VirtualNodeType, ResourceVersion: "0"})
 	if others = others.Difference(present); err != nil || others.Len() == 0 {
 		return err
 	}
-	present, err = f.local.names(ctx, offloadingv1beta1.VirtualNodeGVR, metav1.ListOptions{})
+	present, err = f.local.listNames(ctx, offloadingv1beta1.VirtualNodeGVR, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func (f *Follower) dropGone(ctx context.Context, object *unstructured.Unstructur
 			gone.Insert(name)
 		}
 	}
-	return f.drop(ctx, object, names, gone)
+	return f.removeEntries(ctx, object, names, gone)
 }
 
 // hasNode reports whether the Node exists, regardless of its labels.
 func (s *side) hasNode(ctx context.Context, name string) (bool, error) {
-	ctx, cancel := s.limited(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	_, err := s.metadata.Resource(nodesResource).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -68,8 +68,8 @@ func (s *side) hasNode(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// entries returns the names in a status in their order, and the name of the VirtualNode for each.
-func entries(object *unstructured.Unstructured) (names []string, described map[string]string) {
+// statusEntries returns the names in a status in their order, and the name of the VirtualNode for each.
+func statusEntries(object *unstructured.Unstructured) (names []string, described map[string]string) {
 	list, _, _ := unstructured.NestedSlice(object.Object, "status", "virtualNodes")
 	described = make(map[string]string, len(list))
 	for _, entry := range list {
@@ -83,9 +83,9 @@ func entries(object *unstructured.Unstructured) (names []string, described map[s
 	return names, described
 }
 
-// names returns the names of all objects of a resource in all namespaces.
-func (s *side) names(ctx context.Context, resource schema.GroupVersionResource, options metav1.ListOptions) (sets.Set[string], error) {
-	ctx, cancel := s.limited(ctx)
+// listNames returns the names of all objects of a resource in all namespaces.
+func (s *side) listNames(ctx context.Context, resource schema.GroupVersionResource, options metav1.ListOptions) (sets.Set[string], error) {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	list, err := s.metadata.Resource(resource).List(ctx, options)
 	if err != nil {
@@ -98,9 +98,9 @@ func (s *side) names(ctx context.Context, resource schema.GroupVersionResource, 
 	return names, nil
 }
 
-// drop removes entries from a status. If the list was changed meanwhile, the patch fails and a later reconciliation
+// removeEntries removes entries from a status. If the list was changed meanwhile, the patch fails and a later reconciliation
 // removes them.
-func (f *Follower) drop(ctx context.Context, object *unstructured.Unstructured, names []string, gone sets.Set[string]) error {
+func (f *Follower) removeEntries(ctx context.Context, object *unstructured.Unstructured, names []string, gone sets.Set[string]) error {
 	if gone.Len() == 0 {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (f *Follower) drop(ctx context.Context, object *unstructured.Unstructured, 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := f.local.limited(ctx)
+	ctx, cancel := f.local.withTimeout(ctx)
 	defer cancel()
 	_, err = f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
 		Patch(ctx, object.GetName(), types.JSONPatchType, body, metav1.PatchOptions{FieldManager: f.fieldManager()}, "status")

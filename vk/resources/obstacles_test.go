@@ -147,7 +147,7 @@ func TestVirtualNodesThatAreGone(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.PausedReason)
 	l.eventually(func() error {
 		object, _ := l.get(name)
-		left, described := entries(object)
+		left, described := statusEntries(object)
 		if !slices.Equal(left, []string{l.node + "-labelled", l.node + "-bare", l.node + "-nodeless", l.node + "-of-described", l.node}) {
 			return fmt.Errorf("there are entries of %q", left)
 		}

@@ -34,36 +34,36 @@ type lack struct {
 	some  bool // some namespaces, together with their remote namespaces, are permitted: reflection can begin there
 }
 
-// permitted checks in both clusters whether we have the permissions for the plan. It returns nil if all are granted.
-func (f *Follower) permitted(ctx context.Context, p plan) *lack {
+// checkPermissions checks in both clusters whether we have the permissions for the plan. It returns nil if all are granted.
+func (f *Follower) checkPermissions(ctx context.Context, p plan) *lack {
 	remoteNamespaces := f.options.Engine.Namespaces()
-	here := rbac.ReflectedLocal(p.source.Group, p.source.Resource, p.patched()...)
-	shut, err := f.local.denied(ctx, here, slices.Sorted(maps.Keys(remoteNamespaces)))
+	here := rbac.ReflectedLocal(p.source.Group, p.source.Resource, p.patchedResources()...)
+	shut, err := f.local.deniedPermissions(ctx, here, slices.Sorted(maps.Keys(remoteNamespaces)))
 	if err != nil {
-		return failed(err)
+		return reviewFailure(err)
 	}
 	there := rbac.ReflectedRemote(p.target.Group, p.target.Resource)
-	closed, err := f.remote.denied(ctx, there, slices.Sorted(maps.Values(remoteNamespaces)))
+	closed, err := f.remote.deniedPermissions(ctx, there, slices.Sorted(maps.Values(remoteNamespaces)))
 	if err != nil {
-		return failed(err)
+		return reviewFailure(err)
 	}
 	var sentences []string
 	if len(shut) > 0 {
-		sentences = append(sentences, f.local.sentence(here, shut))
+		sentences = append(sentences, f.local.describeDenials(here, shut))
 	}
 	if len(closed) > 0 {
-		sentences = append(sentences, f.remote.sentence(there, closed))
+		sentences = append(sentences, f.remote.describeDenials(there, closed))
 	}
 	if len(sentences) == 0 {
 		return nil
 	}
-	return &lack{some: passable(remoteNamespaces, shut, closed),
+	return &lack{some: anyAllowed(remoteNamespaces, shut, closed),
 		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: strings.Join(sentences, "\n")}}
 }
 
-// passable reports whether nothing is denied in at least one namespace and its remote namespace.
-func passable(remoteNamespaces map[string]string, shut, closed denials) bool {
-	here, there := shut.namespaces(), closed.namespaces()
+// anyAllowed reports whether nothing is denied in at least one namespace and its remote namespace.
+func anyAllowed(remoteNamespaces map[string]string, shut, closed denials) bool {
+	here, there := shut.deniedNamespaces(), closed.deniedNamespaces()
 	for local, remoteNamespace := range remoteNamespaces {
 		if !slices.Contains(here, local) && !slices.Contains(there, remoteNamespace) {
 			return true
@@ -72,7 +72,7 @@ func passable(remoteNamespaces map[string]string, shut, closed denials) bool {
 	return false
 }
 
-func failed(err error) *lack {
+func reviewFailure(err error) *lack {
 	var known *fault
 	if !errors.As(err, &known) {
 		known = &fault{reason: pluginsv1alpha1.UnreachableReason, message: err.Error()}
@@ -80,8 +80,8 @@ func failed(err error) *lack {
 	return &lack{fault: known}
 }
 
-// only returns the role with the rules for one API group.
-func only(role rbac.Role, group string) rbac.Role {
+// rulesOfGroup returns the role with the rules for one API group.
+func rulesOfGroup(role rbac.Role, group string) rbac.Role {
 	var rules []rbac.Rule
 	for _, rule := range role.Rules {
 		if slices.Contains(rule.APIGroups, group) {
@@ -97,7 +97,7 @@ type denial struct{ namespace, resource, verb string }
 
 type denials []denial
 
-func (d denials) namespaces() []string {
+func (d denials) deniedNamespaces() []string {
 	seen := map[string]bool{}
 	for _, one := range d {
 		seen[one.namespace] = true
@@ -105,8 +105,8 @@ func (d denials) namespaces() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// denied returns the permissions of a role that we do not have in the namespaces.
-func (s *side) denied(ctx context.Context, role rbac.Role, namespaces []string) (denials, error) {
+// deniedPermissions returns the permissions of a role that we do not have in the namespaces.
+func (s *side) deniedPermissions(ctx context.Context, role rbac.Role, namespaces []string) (denials, error) {
 	found := make([]denials, len(namespaces))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(reviewsAtOnce)
@@ -125,7 +125,7 @@ func (s *side) denied(ctx context.Context, role rbac.Role, namespaces []string) 
 func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1.PolicyRule) (found denials, err error) {
 	var known answer
 	if namespace != metav1.NamespaceAll { // A SelfSubjectRulesReview cannot cover all namespaces.
-		if known, err = s.rules(ctx, namespace); err != nil {
+		if known, err = s.namespaceRules(ctx, namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +133,7 @@ func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1
 	for _, one := range lacking { // each rule has one verb and one resource
 		allowed := false
 		if !known.complete {
-			if allowed, err = s.may(ctx, namespace, one.Verbs[0], one.APIGroups[0], one.Resources[0]); err != nil {
+			if allowed, err = s.isAllowed(ctx, namespace, one.Verbs[0], one.APIGroups[0], one.Resources[0]); err != nil {
 				return nil, err
 			}
 		}
@@ -144,8 +144,8 @@ func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1
 	return found, nil
 }
 
-// sentence lists the denied permissions and the rules to add.
-func (s *side) sentence(role rbac.Role, denied denials) string {
+// describeDenials lists the denied permissions and the rules to add.
+func (s *side) describeDenials(role rbac.Role, denied denials) string {
 	var doing []string
 	for _, rule := range role.Rules {
 		var verbs, resources []string
@@ -165,11 +165,11 @@ func (s *side) sentence(role rbac.Role, denied denials) string {
 			doing = append(doing, strings.Join(verbs, ", ")+" "+strings.Join(resources, ", "))
 		}
 	}
-	return s.forbidden(strings.Join(doing, " and ")+where(denied.namespaces()), role).Error()
+	return s.forbiddenFault(strings.Join(doing, " and ")+listNamespaces(denied.deniedNamespaces()), role).Error()
 }
 
-// where lists namespaces, only the first ones if there are many.
-func where(namespaces []string) string {
+// listNamespaces lists namespaces, only the first ones if there are many.
+func listNamespaces(namespaces []string) string {
 	switch n := len(namespaces); {
 	case n == 0 || namespaces[0] == metav1.NamespaceAll:
 		return ""
@@ -182,8 +182,8 @@ func where(namespaces []string) string {
 	}
 }
 
-// forbidden returns the error for a denied role, with the rules to add.
-func (s *side) forbidden(doing string, role rbac.Role) error {
+// forbiddenFault returns the error for a denied role, with the rules to add.
+func (s *side) forbiddenFault(doing string, role rbac.Role) error {
 	rules := make([]rbacv1.PolicyRule, 0, len(role.Rules))
 	for _, rule := range role.Rules {
 		rules = append(rules, rule.PolicyRule)
@@ -193,11 +193,11 @@ func (s *side) forbidden(doing string, role rbac.Role) error {
 		text = []byte(fmt.Sprint(rules))
 	}
 	return &fault{reason: pluginsv1alpha1.MissingPermissionReason,
-		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to %s:\n%s", s, doing, s.place(role), text)}
+		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to %s:\n%s", s, doing, s.roleAndCluster(role), text)}
 }
 
-// place returns the role and cluster to add rules to. The prefix of role names is known for this installation only.
-func (s *side) place(role rbac.Role) string {
+// roleAndCluster returns the role and cluster to add rules to. The prefix of role names is known for this installation only.
+func (s *side) roleAndCluster(role rbac.Role) string {
 	if !s.remote {
 		return "ClusterRole " + role.Named(s.prefix) + " here"
 	}

@@ -35,16 +35,16 @@ func isReserved(resource schema.GroupResource) bool {
 
 var version = regexp.MustCompile("^v[0-9]+((alpha|beta)[0-9]+)?$")
 
-// decode reads the spec. The schema of ReflectedResources forbids most of the values that are refused here, but the
+// decodeSpec reads the spec. The schema of ReflectedResources forbids most of the values that are refused here, but the
 // installed CustomResourceDefinition may be another one.
-func decode(object *unstructured.Unstructured) (*pluginsv1alpha1.ReflectedResourceSpec, error) {
+func decodeSpec(object *unstructured.Unstructured) (*pluginsv1alpha1.ReflectedResourceSpec, error) {
 	fields, ok := object.Object["spec"].(map[string]any)
 	if !ok {
-		return nil, wrong("spec is missing")
+		return nil, specFault("spec is missing")
 	}
 	spec := &pluginsv1alpha1.ReflectedResourceSpec{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, spec); err != nil {
-		return nil, wrong("spec is invalid: %v", err)
+		return nil, specFault("spec is invalid: %v", err)
 	}
 	if spec.Workers == nil {
 		three := int32(3)
@@ -60,19 +60,19 @@ func checkSettings(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) err
 	gr := spec.GroupVersionResource().GroupResource()
 	switch {
 	case isReserved(gr):
-		return wrong("%s are always reflected: configure them with the flags of the virtual kubelet", gr)
+		return specFault("%s are always reflected: configure them with the flags of the virtual kubelet", gr)
 	case slices.Contains(reservedGroups, gr.Group):
-		return wrong("%s are used by reflection itself and cannot be reflected", gr)
+		return specFault("%s are used by reflection itself and cannot be reflected", gr)
 	case name != gr.String():
-		return wrong("the ReflectedResource of %s must have that name", gr)
+		return specFault("the ReflectedResource of %s must have that name", gr)
 	case spec.Policy != pluginsv1alpha1.DenyListPolicy && spec.Policy != pluginsv1alpha1.AllowListPolicy:
-		return wrong("spec.policy is %q: use DenyList or AllowList", spec.Policy)
+		return specFault("spec.policy is %q: use DenyList or AllowList", spec.Policy)
 	case *spec.Workers < 0:
-		return wrong("spec.workers is %d: use 0 to pause the reflection, or more", *spec.Workers)
+		return specFault("spec.workers is %d: use 0 to pause the reflection, or more", *spec.Workers)
 	}
 	for i, path := range spec.PodSpecPaths {
 		if err := badPath(path); err != nil {
-			return wrong("spec.podSpecPaths[%d] is %q, %v: use one like spec.template.spec, with * for any key or element", i, path, err)
+			return specFault("spec.podSpecPaths[%d] is %q, %v: use one like spec.template.spec, with * for any key or element", i, path, err)
 		}
 	}
 	return nil
@@ -87,12 +87,12 @@ func badPath(path string) error {
 }
 
 func checkTarget(spec *pluginsv1alpha1.ReflectedResourceSpec) error {
-	to := target(spec)
+	to := targetResource(spec)
 	if spec.Target == nil {
 		return nil
 	}
 	if gr := to.GroupResource(); slices.Contains(reservedGroups, gr.Group) || isReserved(gr) {
-		return wrong("spec.target is %s, which other controllers write: use another resource", gr)
+		return specFault("spec.target is %s, which other controllers write: use another resource", gr)
 	}
 	return checkResource("spec.target", to)
 }
@@ -100,17 +100,17 @@ func checkTarget(spec *pluginsv1alpha1.ReflectedResourceSpec) error {
 func checkResource(field string, gvr schema.GroupVersionResource) error {
 	switch {
 	case !version.MatchString(gvr.Version):
-		return wrong("%s.version is %q: use one like v1 or v1beta1", field, gvr.Version)
+		return specFault("%s.version is %q: use one like v1 or v1beta1", field, gvr.Version)
 	case len(validation.IsDNS1123Label(gvr.Resource)) > 0:
-		return wrong("%s.resource is %q: use the plural, in lower case, without a subresource", field, gvr.Resource)
+		return specFault("%s.resource is %q: use the plural, in lower case, without a subresource", field, gvr.Resource)
 	case gvr.Group != "" && len(validation.IsDNS1123Subdomain(gvr.Group)) > 0:
-		return wrong("%s.group is %q, which is not a valid API group", field, gvr.Group)
+		return specFault("%s.group is %q, which is not a valid API group", field, gvr.Group)
 	}
 	return nil
 }
 
-// target returns the resource that the remote objects are stored as.
-func target(spec *pluginsv1alpha1.ReflectedResourceSpec) schema.GroupVersionResource {
+// targetResource returns the resource that the remote objects are stored as.
+func targetResource(spec *pluginsv1alpha1.ReflectedResourceSpec) schema.GroupVersionResource {
 	if t := spec.Target; t != nil {
 		return schema.GroupVersionResource{Group: t.Group, Version: t.Version, Resource: t.Resource}
 	}
@@ -123,31 +123,31 @@ var (
 	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}
 )
 
-// plan compares both clusters and returns the reflection that the engine has to run.
-func (f *Follower) plan(ctx context.Context, spec *pluginsv1alpha1.ReflectedResourceSpec) (plan, error) {
-	from, to := spec.GroupVersionResource(), target(spec)
-	here, err := f.local.discover(ctx, from)
+// planReflection compares both clusters and returns the reflection that the engine has to run.
+func (f *Follower) planReflection(ctx context.Context, spec *pluginsv1alpha1.ReflectedResourceSpec) (plan, error) {
+	from, to := spec.GroupVersionResource(), targetResource(spec)
+	here, err := f.local.discoverResource(ctx, from)
 	if err != nil {
 		return plan{}, f.undefinedHere(from, err)
 	}
-	if err := here.usable(f.local, readVerbs); err != nil {
+	if err := here.checkReflectable(f.local, readVerbs); err != nil {
 		return plan{}, err
 	}
 	if !f.options.Engine.Reachable() {
-		return plan{}, f.remote.away()
+		return plan{}, f.remote.unreachableFault()
 	}
-	there, err := f.remote.discover(ctx, to)
+	there, err := f.remote.discoverResource(ctx, to)
 	if lacking := (*unserved)(nil); errors.As(err, &lacking) {
 		return plan{}, f.undefinedThere(ctx, spec, lacking)
 	}
 	if err != nil {
 		return plan{}, err
 	}
-	if err := there.usable(f.remote, writeVerbs); err != nil {
+	if err := there.checkReflectable(f.remote, writeVerbs); err != nil {
 		return plan{}, err
 	}
-	p := plan{kind: here.name(), source: from, target: to, targetKind: there.GroupVersionKind, statusSubresource: here.status}
-	return p.with(spec), nil
+	p := plan{kind: here.kindName(), source: from, target: to, targetKind: there.GroupVersionKind, statusSubresource: here.status}
+	return p.withSettings(spec), nil
 }
 
 func (f *Follower) undefinedHere(gvr schema.GroupVersionResource, err error) error {
@@ -162,7 +162,7 @@ func (f *Follower) undefinedHere(gvr schema.GroupVersionResource, err error) err
 }
 
 func (f *Follower) undefinedThere(ctx context.Context, spec *pluginsv1alpha1.ReflectedResourceSpec, lacking *unserved) error {
-	to := target(spec)
+	to := targetResource(spec)
 	if len(lacking.versions) > 0 {
 		return missingDefinition("%s has no %s in version %s, but in %s: set spec.target, to {group: %q, version: %s, resource: %s} for one",
 			f.remote, to.GroupResource(), to.Version, strings.Join(lacking.versions, ", "), to.Group, lacking.versions[0], to.Resource)
@@ -178,8 +178,8 @@ func (f *Follower) undefinedThere(ctx context.Context, spec *pluginsv1alpha1.Ref
 	return err
 }
 
-// name returns the name of the kind in chains, metrics and Events.
-func (s *served) name() string {
+// kindName returns the name of the kind in chains, metrics and Events.
+func (s *served) kindName() string {
 	if s.Group == "" {
 		return s.Kind
 	}

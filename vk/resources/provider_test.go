@@ -101,7 +101,7 @@ func TestDefinitionGoesAndMayNotBeCopied(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 	l.undefine(l.remote, name)
 	l.eventually(func() error {
-		found, err := l.follower.remote.discover(t.Context(), schema.GroupVersionResource{Group: "gone.example.org", Version: "v1", Resource: "widgets"})
+		found, err := l.follower.remote.discoverResource(t.Context(), schema.GroupVersionResource{Group: "gone.example.org", Version: "v1", Resource: "widgets"})
 		if lacking := (*unserved)(nil); !errors.As(err, &lacking) {
 			return fmt.Errorf("it is still served: %v, %v", found, err)
 		}

@@ -27,7 +27,7 @@ const (
 // shortWait is the time until a new definition is served by an API server that is not busy.
 const shortWait = time.Second
 
-func (f *Follower) next(name string, when again) {
+func (f *Follower) scheduleNext(name string, when again) {
 	switch when {
 	case never:
 		f.queue.Forget(name)
@@ -41,18 +41,18 @@ func (f *Follower) next(name string, when again) {
 	}
 }
 
-// reconcile applies one ReflectedResource and reports the result.
-func (f *Follower) reconcile(ctx context.Context, name string) again {
+// reconcileResource applies one ReflectedResource and reports the result.
+func (f *Follower) reconcileResource(ctx context.Context, name string) again {
 	stored, _, err := f.informer.GetStore().GetByKey(name)
 	object, ok := stored.(*unstructured.Unstructured)
 	if err != nil || !ok || object.GetDeletionTimestamp() != nil {
-		f.stop(name)
-		f.forget(name)
+		f.stopReflection(name)
+		f.forgetStatus(name)
 		return never
 	}
-	verdict, when := f.settle(ctx, object)
+	verdict, when := f.applySpec(ctx, object)
 	if ctx.Err() == nil {
-		err = f.report(ctx, object, verdict)
+		err = f.reportStatus(ctx, object, verdict)
 	}
 	if ctx.Err() != nil {
 		return never
@@ -68,70 +68,70 @@ func (f *Follower) reconcile(ctx context.Context, name string) again {
 	return when
 }
 
-// settle starts, changes, keeps or stops the reflection.
-func (f *Follower) settle(ctx context.Context, object *unstructured.Unstructured) (condition, again) {
+// applySpec starts, changes, keeps or stops the reflection.
+func (f *Follower) applySpec(ctx context.Context, object *unstructured.Unstructured) (condition, again) {
 	name := object.GetName()
-	spec, err := decode(object)
+	spec, err := decodeSpec(object)
 	if err != nil {
-		return f.end(name, err)
+		return f.stopForError(name, err)
 	}
 	if *spec.Workers == 0 {
-		f.stop(name)
+		f.stopReflection(name)
 		return condition{reason: pluginsv1alpha1.PausedReason, message: "spec.workers is 0; remote objects are left unchanged"}, regularly
 	}
-	f.adjust(name, spec)
-	p, err := f.plan(ctx, spec)
+	f.adjustReflection(name, spec)
+	p, err := f.planReflection(ctx, spec)
 	if err != nil {
-		return f.trouble(name, err)
+		return f.handleError(name, err)
 	}
-	missing := f.permitted(ctx, p)
+	missing := f.checkPermissions(ctx, p)
 	if missing != nil && !missing.some {
-		return f.trouble(name, missing.fault)
+		return f.handleError(name, missing.fault)
 	}
-	if err := f.start(name, p); err != nil {
-		return f.end(name, err)
+	if err := f.startReflection(name, p); err != nil {
+		return f.stopForError(name, err)
 	}
 	if missing != nil {
-		return missing.fault.condition(), later
+		return missing.fault.toCondition(), later
 	}
-	return f.well(p), regularly
+	return f.readyCondition(p), regularly
 }
 
-// trouble decides whether an error stops a running reflection.
-func (f *Follower) trouble(name string, err error) (condition, again) {
+// handleError decides whether an error stops a running reflection.
+func (f *Follower) handleError(name string, err error) (condition, again) {
 	var obstacle *fault
 	if !errors.As(err, &obstacle) || obstacle.unserved {
-		return f.end(name, err)
+		return f.stopForError(name, err)
 	}
 	switch {
 	case obstacle.shortly: // An API server that has just started lists its resources one after the other.
-		return obstacle.condition(), shortly
+		return obstacle.toCondition(), shortly
 	case obstacle.reason == pluginsv1alpha1.UnreachableReason, obstacle.reason == pluginsv1alpha1.MissingPermissionReason:
-		return obstacle.condition(), later
+		return obstacle.toCondition(), later
 	default:
-		return f.end(name, err)
+		return f.stopForError(name, err)
 	}
 }
 
-// end stops the reflection, because the spec cannot be fulfilled.
-func (f *Follower) end(name string, err error) (condition, again) {
-	f.stop(name)
+// stopForError stops the reflection, because the spec cannot be fulfilled.
+func (f *Follower) stopForError(name string, err error) (condition, again) {
+	f.stopReflection(name)
 	var obstacle *fault
 	if !errors.As(err, &obstacle) {
 		obstacle = &fault{reason: pluginsv1alpha1.NotReflectableReason, message: err.Error()}
 	}
 	switch {
 	case obstacle.shortly:
-		return obstacle.condition(), shortly
+		return obstacle.toCondition(), shortly
 	case obstacle.final:
-		return obstacle.condition(), regularly
+		return obstacle.toCondition(), regularly
 	default:
-		return obstacle.condition(), later
+		return obstacle.toCondition(), later
 	}
 }
 
-// well returns the condition of a reflection without problems.
-func (f *Follower) well(p plan) condition {
+// readyCondition returns the condition of a reflection without problems.
+func (f *Follower) readyCondition(p plan) condition {
 	message := p.source.GroupResource().String() + " are reflected to cluster " + f.options.RemoteClusterID
 	if p.target != p.source {
 		message += " as " + p.target.GroupResource().String() + " " + p.target.Version

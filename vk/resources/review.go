@@ -45,8 +45,8 @@ type lasting struct {
 	at   time.Time
 }
 
-// of returns the cache entry of a namespace and acquires its turn. done releases the turn.
-func (r *reviews) of(ctx context.Context, namespace string) (place *lasting, done func(), err error) {
+// acquireEntry returns the cache entry of a namespace and acquires its turn. done releases the turn.
+func (r *reviews) acquireEntry(ctx context.Context, namespace string) (place *lasting, done func(), err error) {
 	r.mu.Lock()
 	place = r.answers[namespace]
 	if place == nil {
@@ -62,8 +62,8 @@ func (r *reviews) of(ctx context.Context, namespace string) (place *lasting, don
 	}
 }
 
-// share returns the rules of the previous answer if they are equal in any order, to store them once.
-func (r *reviews) share(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+// shareRules returns the rules of the previous answer if they are equal in any order, to store them once.
+func (r *reviews) shareRules(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	slices.SortFunc(rules, func(a, b rbacv1.PolicyRule) int { return strings.Compare(a.String(), b.String()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,25 +73,25 @@ func (r *reviews) share(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return r.same
 }
 
-// keep drops the answers for all other namespaces.
-func (r *reviews) keep(needed sets.Set[string]) {
+// dropOthers drops the answers for all other namespaces.
+func (r *reviews) dropOthers(needed sets.Set[string]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.answers, func(namespace string, _ *lasting) bool { return !needed.Has(namespace) })
 }
 
-// rules returns our permissions in a namespace. Concurrent ReflectedResources share one review.
-func (s *side) rules(ctx context.Context, namespace string) (answer, error) {
-	place, done, err := s.reviews.of(ctx, namespace)
+// namespaceRules returns our permissions in a namespace. Concurrent ReflectedResources share one review.
+func (s *side) namespaceRules(ctx context.Context, namespace string) (answer, error) {
+	place, done, err := s.reviews.acquireEntry(ctx, namespace)
 	if err != nil {
-		return answer{}, s.unanswered(err)
+		return answer{}, s.responseFault(err)
 	}
 	defer done()
 	if !place.at.IsZero() && s.reviews.clock.Since(place.at) < s.reviews.last {
 		return place.answer, nil
 	}
 	asked := s.reviews.clock.Now()
-	ctx, cancel := s.limited(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
 	result, err := s.authorization.SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -99,19 +99,19 @@ func (s *side) rules(ctx context.Context, namespace string) (answer, error) {
 	case apierrors.IsForbidden(err):
 		return answer{}, nil // the caller reviews each permission
 	case err != nil:
-		return answer{}, s.unanswered(err)
+		return answer{}, s.responseFault(err)
 	}
 	rules := make([]rbacv1.PolicyRule, len(result.Status.ResourceRules))
 	for i, rule := range result.Status.ResourceRules {
 		rules[i] = rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames}
 	}
-	place.answer, place.at = answer{rules: s.reviews.share(rules), complete: !result.Status.Incomplete}, asked
+	place.answer, place.at = answer{rules: s.reviews.shareRules(rules), complete: !result.Status.Incomplete}, asked
 	return place.answer, nil
 }
 
-// may reports whether one permission is granted.
-func (s *side) may(ctx context.Context, namespace, verb, group, resource string) (bool, error) {
-	ctx, cancel := s.limited(ctx)
+// isAllowed reports whether one permission is granted.
+func (s *side) isAllowed(ctx context.Context, namespace, verb, group, resource string) (bool, error) {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	resource, subresource, _ := strings.Cut(resource, "/")
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -122,7 +122,7 @@ func (s *side) may(ctx context.Context, namespace, verb, group, resource string)
 	case apierrors.IsForbidden(err): // access reviews are denied: the engine will get the error itself
 		return true, nil
 	case err != nil:
-		return false, s.unanswered(err)
+		return false, s.responseFault(err)
 	}
 	return result.Status.Allowed, nil
 }

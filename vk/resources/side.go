@@ -63,7 +63,7 @@ func (s *side) String() string {
 	return "this cluster (" + s.id + ")"
 }
 
-// limited returns a context with the timeout of one call.
-func (s *side) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout returns a context with the timeout of one call.
+func (s *side) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.timeout)
 }

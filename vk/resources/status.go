@@ -36,11 +36,11 @@ type reported struct {
 	entry   pluginsv1alpha1.VirtualNodeReflection
 }
 
-// report writes the entry of this virtual node if it differs from the present one.
-func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured, c condition) error {
-	present := f.entry(object)
-	desired := f.desired(object, present, c)
-	if present != nil && same(*present, desired) {
+// reportStatus writes the entry of this virtual node if it differs from the present one.
+func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstructured, c condition) error {
+	present := f.ownEntry(object)
+	desired := f.desiredEntry(object, present, c)
+	if present != nil && equalEntries(*present, desired) {
 		return nil
 	}
 	f.log.Info("Condition of a ReflectedResource", "resource", object.GetName(), "ready", c.ready, "reason", c.reason, "message", c.message)
@@ -53,7 +53,7 @@ func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured
 		"metadata": map[string]any{"name": object.GetName(), "uid": string(object.GetUID())},
 		"status":   map[string]any{"virtualNodes": []any{content}},
 	}}
-	ctx, cancel := f.local.limited(ctx)
+	ctx, cancel := f.local.withTimeout(ctx)
 	defer cancel()
 	stored, err := f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
 		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: f.fieldManager(), Force: true})
@@ -70,8 +70,8 @@ func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured
 	return nil
 }
 
-// entry returns the entry of this virtual node, at least as new as our last write, or nil if it does not exist.
-func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.VirtualNodeReflection {
+// ownEntry returns the entry of this virtual node, at least as new as our last write, or nil if it does not exist.
+func (f *Follower) ownEntry(object *unstructured.Unstructured) *pluginsv1alpha1.VirtualNodeReflection {
 	f.mu.Lock()
 	last, known := f.reported[object.GetName()]
 	f.mu.Unlock()
@@ -92,8 +92,8 @@ func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.Vir
 	return &status.VirtualNodes[i]
 }
 
-// desired returns the entry with the condition. Its transition time changes only with the value of Ready.
-func (f *Follower) desired(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
+// desiredEntry returns the entry with the condition. Its transition time changes only with the value of Ready.
+func (f *Follower) desiredEntry(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
 	message := printable.Message(c.message)
 	// The rules to add are multi-line YAML. They are generated here and contain no text of the other cluster.
 	if c.reason == pluginsv1alpha1.MissingPermissionReason {
@@ -118,15 +118,15 @@ func (f *Follower) desired(object *unstructured.Unstructured, present *pluginsv1
 	return entry
 }
 
-// same reports whether two entries are equal. Transition times are ignored: they follow from the other fields.
-func same(a, b pluginsv1alpha1.VirtualNodeReflection) bool {
+// equalEntries reports whether two entries are equal. Transition times are ignored: they follow from the other fields.
+func equalEntries(a, b pluginsv1alpha1.VirtualNodeReflection) bool {
 	return a.Name == b.Name && a.VirtualNode == b.VirtualNode && a.ClusterID == b.ClusterID && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message && x.ObservedGeneration == y.ObservedGeneration
 	})
 }
 
-// forget removes the record of the last write for a ReflectedResource that is gone.
-func (f *Follower) forget(name string) {
+// forgetStatus removes the record of the last write for a ReflectedResource that is gone.
+func (f *Follower) forgetStatus(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.reported, name)

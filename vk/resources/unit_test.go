@@ -52,13 +52,13 @@ func TestMalformedSpecs(t *testing.T) {
 		"{group: x.org, version: v1, resource: widgets, target: {group: events.k8s.io, version: v1, resource: events}}": "which other controllers write",
 	} {
 		object := parse(t, "{metadata: {name: widgets.x.org}, spec: "+spec+"}")
-		_, err := decode(object)
+		_, err := decodeSpec(object)
 		var found *fault
 		if !errors.As(err, &found) || !strings.Contains(err.Error(), words) || found.reason != pluginsv1alpha1.NotReflectableReason || !found.final {
 			t.Errorf("%s: %v, want a final fault with %q", spec, err, words)
 		}
 	}
-	spec, err := decode(parse(t, "{metadata: {name: widgets.x.org}, spec: {group: x.org, version: v1, resource: widgets}}"))
+	spec, err := decodeSpec(parse(t, "{metadata: {name: widgets.x.org}, spec: {group: x.org, version: v1, resource: widgets}}"))
 	if err != nil || *spec.Workers != 3 || spec.Policy != pluginsv1alpha1.DenyListPolicy {
 		t.Errorf("the defaults are %+v, %v", spec, err)
 	}
@@ -87,7 +87,7 @@ status: {storedVersions: [v1, v2]}`
 		"webhook, stored":     {"{strategy: Webhook, webhook: {clientConfig: {}}}", "v2", "[{name: v2, storage: true, served: true, schema: {x: 1}}]", ""},
 		"webhook, not stored": {"{strategy: Webhook, webhook: {clientConfig: {}}}", "v1", "", "set spec.version to the stored one, v2"},
 	} {
-		got, err := portable(parse(t, strings.ReplaceAll(original, "%s", c.conversion)), c.version, "rome")
+		got, err := portableDefinition(parse(t, strings.ReplaceAll(original, "%s", c.conversion)), c.version, "rome")
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %q", name, err, c.err)
@@ -102,7 +102,7 @@ status: {storedVersions: [v1, v2]}`
 }
 
 func TestWhyADefinitionIsNotServed(t *testing.T) {
-	got := state(parse(t, `status: {conditions: [{type: NamesAccepted, status: "False", message: kind is taken}, {type: Established, status: "False", message: names}, {type: Other, status: "False"}]}`))
+	got := unservedReason(parse(t, `status: {conditions: [{type: NamesAccepted, status: "False", message: kind is taken}, {type: Established, status: "False", message: names}, {type: Other, status: "False"}]}`))
 	if want := ": NamesAccepted is False, kind is taken; Established is False, names"; got != want {
 		t.Errorf("state %q, want %q", got, want)
 	}
@@ -112,7 +112,7 @@ func TestNamespacesInMessages(t *testing.T) {
 	for want, namespaces := range map[string][]string{
 		"": {""}, " in namespace a": {"a"}, " in namespaces a, b, c": {"a", "b", "c"}, " in namespaces a, b, c and 2 more": {"a", "b", "c", "d", "e"},
 	} {
-		if got := where(namespaces); got != want {
+		if got := listNamespaces(namespaces); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -132,7 +132,7 @@ func FuzzObjects(f *testing.F) {
 		if json.Unmarshal(text, &object.Object) != nil {
 			return
 		}
-		spec, err := decode(object)
+		spec, err := decodeSpec(object)
 		var found *fault
 		if err != nil && !errors.As(err, &found) {
 			t.Errorf("%s: %v is no fault", text, err)
@@ -140,13 +140,13 @@ func FuzzObjects(f *testing.F) {
 		if err == nil && (spec.Workers == nil || spec.Policy == "") {
 			t.Errorf("%s: %+v", text, spec)
 		}
-		present := follower.entry(object)
-		wanted := follower.desired(object, present, condition{reason: "Paused"})
-		if len(wanted.Conditions) != 1 || present != nil && same(*present, wanted) && len(present.Conditions) != 1 {
+		present := follower.ownEntry(object)
+		wanted := follower.desiredEntry(object, present, condition{reason: "Paused"})
+		if len(wanted.Conditions) != 1 || present != nil && equalEntries(*present, wanted) && len(present.Conditions) != 1 {
 			t.Errorf("%s: %+v", text, wanted)
 		}
-		_, _ = portable(object, "v1", "rome")
-		_ = state(object)
+		_, _ = portableDefinition(object, "v1", "rome")
+		_ = unservedReason(object)
 	})
 }
 
@@ -154,7 +154,7 @@ func FuzzObjects(f *testing.F) {
 func TestMessagesAreLines(t *testing.T) {
 	follower := &Follower{options: Options{NodeName: "milan", Clock: clock.RealClock{}}}
 	message := func(reason, text string) string {
-		return follower.desired(parse(t, "{}"), nil, condition{reason: reason, message: text}).Conditions[0].Message
+		return follower.desiredEntry(parse(t, "{}"), nil, condition{reason: reason, message: text}).Conditions[0].Message
 	}
 	require.Equal(t, `no\u001b[2J such: everything is fine`, message(pluginsv1alpha1.UnreachableReason, "no\x1b[2J such:\neverything  is fine"))
 	require.Equal(t, "add:\n- verbs", message(pluginsv1alpha1.MissingPermissionReason, "add:\n- verbs"))

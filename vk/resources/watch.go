@@ -37,13 +37,13 @@ func (f *Follower) awaitOwn(ctx context.Context) bool {
 }
 
 func (f *Follower) ownLack(ctx context.Context) error {
-	if _, err := f.local.discover(ctx, pluginsv1alpha1.ReflectedResourceGVR); err != nil {
+	if _, err := f.local.discoverResource(ctx, pluginsv1alpha1.ReflectedResourceGVR); err != nil {
 		return f.undefinedHere(pluginsv1alpha1.ReflectedResourceGVR, err)
 	}
-	own := only(rbac.VirtualKubeletLocal(), pluginsv1alpha1.GroupVersion.Group)
-	denied, err := f.local.denied(ctx, own, []string{metav1.NamespaceAll})
+	own := rulesOfGroup(rbac.VirtualKubeletLocal(), pluginsv1alpha1.GroupVersion.Group)
+	denied, err := f.local.deniedPermissions(ctx, own, []string{metav1.NamespaceAll})
 	if err == nil && len(denied) > 0 {
-		err = &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: f.local.sentence(own, denied)}
+		err = &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: f.local.describeDenials(own, denied)}
 	}
 	return err
 }
@@ -78,7 +78,7 @@ func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 // mayWatchDefinitions reports whether definitions may be watched. It returns false if the review fails.
 func (s *side) mayWatchDefinitions(ctx context.Context) bool {
 	for _, verb := range []string{"list", "watch"} {
-		if allowed, err := s.may(ctx, metav1.NamespaceAll, verb, definitionsResource.Group, definitionsResource.Resource); err != nil || !allowed {
+		if allowed, err := s.isAllowed(ctx, metav1.NamespaceAll, verb, definitionsResource.Group, definitionsResource.Resource); err != nil || !allowed {
 			return false
 		}
 	}
@@ -101,16 +101,16 @@ func (f *Follower) definitionChanged(s *side, name string) {
 		if !ok {
 			continue
 		}
-		spec, err := decode(u)
+		spec, err := decodeSpec(u)
 		if err != nil {
 			continue
 		}
 		about := spec.GroupVersionResource()
 		if s.remote {
-			about = target(spec)
+			about = targetResource(spec)
 		}
 		if about.GroupResource().String() == name {
-			f.soon(u.GetName())
+			f.reconcileSoon(u.GetName())
 		}
 	}
 }

@@ -60,20 +60,20 @@ func (a *clusterAccess) addFlags(command *cobra.Command) {
 	completeFlagBy(command, "namespace", a.completeNamespaces)
 }
 
-// namespace returns the value of --namespace, or "" if it is not set.
-func (a *clusterAccess) namespace() string { return *a.flags.Namespace }
+// namespaceFlag returns the value of --namespace, or "" if it is not set.
+func (a *clusterAccess) namespaceFlag() string { return *a.flags.Namespace }
 
-// named returns the namespaces in the arguments. Without arguments and without a selector it returns the namespace of
+// namedNamespaces returns the namespaces in the arguments. Without arguments and without a selector it returns the namespace of
 // --namespace.
-func (a *clusterAccess) named(names []string, selector string) []string {
-	if namespace := a.namespace(); namespace != "" && selector == "" && len(names) == 0 {
+func (a *clusterAccess) namedNamespaces(names []string, selector string) []string {
+	if namespace := a.namespaceFlag(); namespace != "" && selector == "" && len(names) == 0 {
 		return []string{namespace}
 	}
 	return names
 }
 
-// client returns a client without a cache. Each request may take as long as timeout, unless --request-timeout is set.
-func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
+// newClient returns a client without a cache. Each request may take as long as timeout, unless --request-timeout is set.
+func (a *clusterAccess) newClient(timeout time.Duration) (client.Client, error) {
 	config, err := a.restConfig()
 	if err != nil {
 		return nil, err
@@ -98,8 +98,8 @@ func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 // restConfig returns the client configuration for the cluster. Its errors name the source of the kubeconfig. Without
 // a kubeconfig, the in-cluster configuration of the pod is used.
 func (a *clusterAccess) restConfig() (*rest.Config, error) {
-	loader, source := a.flags.ToRawKubeConfigLoader(), a.source()
-	found, err := readable(loader.ConfigAccess().GetLoadingPrecedence())
+	loader, source := a.flags.ToRawKubeConfigLoader(), a.kubeconfigSource()
+	found, err := anyReadable(loader.ConfigAccess().GetLoadingPrecedence())
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s cannot be used: %w", source, err)
@@ -127,8 +127,8 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	return a.flags.WrapConfigFn(config), nil
 }
 
-// source returns the source of the kubeconfig, in the notation of the command line.
-func (a *clusterAccess) source() string {
+// kubeconfigSource returns the source of the kubeconfig, in the notation of the command line.
+func (a *clusterAccess) kubeconfigSource() string {
 	switch variable := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
 	case *a.flags.KubeConfig != "":
 		return "--" + a.fileFlag + "=" + *a.flags.KubeConfig
@@ -138,9 +138,9 @@ func (a *clusterAccess) source() string {
 	return clientcmd.RecommendedHomeFile
 }
 
-// readable reports whether any of the files exists. A malformed file is an error. A variable may name several files,
+// anyReadable reports whether any of the files exists. A malformed file is an error. A variable may name several files,
 // and some of them may be missing.
-func readable(files []string) (found bool, err error) {
+func anyReadable(files []string) (found bool, err error) {
 	for _, file := range files {
 		_, err := clientcmd.LoadFromFile(file)
 		switch {
@@ -153,13 +153,13 @@ func readable(files []string) (found bool, err error) {
 	return found, nil
 }
 
-// explained wraps run so that its errors include an explanation.
-func explained(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+// explainErrors wraps run so that its errors include an explanation.
+func explainErrors(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error { return cmdutil.Explain(run(cmd, args)) }
 }
 
-// list reads the given lists.
-func list(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
+// fillLists reads the given lists.
+func fillLists(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
 	for _, l := range lists {
 		if err := c.List(ctx, l); err != nil {
 			return fmt.Errorf("listing %s, %w", kindsOf(l), err)

@@ -64,24 +64,24 @@ func NewCommand(name string) *cobra.Command {
 	withCluster := []*cobra.Command{
 		withResult(newInstallCommand(access)), withResult(newUninstallCommand(access)), withResult(newPeerCommand(access)), withResult(newUnpeerCommand(access)),
 		newDoctorCommand(access), hiddenGroup("force", withResult(newForceUnpeerCommand(access))),
-		newTestCommand(access), group("network", "Test the network between clusters", newNetworkTestCommand(access)),
-		group("offload", "Offload namespaces to other clusters", newOffloadCommand(access)),
-		group("unoffload", "Stop offloading namespaces", withResult(newUnoffloadCommand(access))),
-		group("cordon", "Keep new pods off virtual nodes, or refuse those of consumers", withResult(newCordonCommand(access)), withResult(newCordonTenantCommand(access)), withResult(newCordonResourceSliceCommand(access))),
-		group("activate", "Admit consumers again, after cordon or drain", withResult(newActivateTenantCommand(access))),
-		group("drain", "Move pods off virtual nodes, or revoke the access of consumers", withResult(newDrainCommand(access)), withResult(newDrainTenantCommand(access))),
-		group("uncordon", "Admit new pods again, after cordon or drain", withResult(newUncordonCommand(access)), withResult(newUncordonTenantCommand(access)), withResult(newUncordonResourceSliceCommand(access))),
-		group("delete", "Delete virtual nodes, or the access of consumers", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
-		group("create", "Create virtual nodes", withResult(newCreateVirtualNodeCommand(access))),
-		group("get", "Show virtual nodes", newGetVirtualNodeCommand(access)),
+		newTestCommand(access), newGroup("network", "Test the network between clusters", newNetworkTestCommand(access)),
+		newGroup("offload", "Offload namespaces to other clusters", newOffloadCommand(access)),
+		newGroup("unoffload", "Stop offloading namespaces", withResult(newUnoffloadCommand(access))),
+		newGroup("cordon", "Keep new pods off virtual nodes, or refuse those of consumers", withResult(newCordonCommand(access)), withResult(newCordonTenantCommand(access)), withResult(newCordonResourceSliceCommand(access))),
+		newGroup("activate", "Admit consumers again, after cordon or drain", withResult(newActivateTenantCommand(access))),
+		newGroup("drain", "Move pods off virtual nodes, or revoke the access of consumers", withResult(newDrainCommand(access)), withResult(newDrainTenantCommand(access))),
+		newGroup("uncordon", "Admit new pods again, after cordon or drain", withResult(newUncordonCommand(access)), withResult(newUncordonTenantCommand(access)), withResult(newUncordonResourceSliceCommand(access))),
+		newGroup("delete", "Delete virtual nodes, or the access of consumers", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
+		newGroup("create", "Create virtual nodes", withResult(newCreateVirtualNodeCommand(access))),
+		newGroup("get", "Show virtual nodes", newGetVirtualNodeCommand(access)),
 		newLiqoCommand(access),
-		group("generate", "Generate a kubeconfig with which another cluster can peer", withResult(newGeneratePeeringUserCommand(access))),
+		newGroup("generate", "Generate a kubeconfig with which another cluster can peer", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
 	// The hidden commands have the names that liqoctl uses.
 	addHidden(commandNamed(withCluster, "info"), "peer [PEER...]", newInfoCommand(access))
 	addHidden(commandNamed(withCluster, "test"), "network [VIRTUAL-NODE]", newNetworkTestCommand(access))
-	plugin := group("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
+	plugin := newGroup("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
 	for _, command := range append(withCluster, plugin) {
 		withPlainText(command)
 	}
@@ -89,7 +89,7 @@ func NewCommand(name string) *cobra.Command {
 		withStatusLine(command)
 		access.addFlags(command)
 	}
-	root := group(strings.ReplaceAll(name, " ", "-"), "Peer clusters, offload namespaces, and try out plugins",
+	root := newGroup(strings.ReplaceAll(name, " ", "-"), "Peer clusters, offload namespaces, and try out plugins",
 		append(withCluster, plugin, newVersionCommand(), newOptionsCommand(access))...)
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
 	root.Example = "  refractctl install --cluster-id=rome --registry=registry.example.com/refract\n" +
@@ -105,20 +105,20 @@ func NewCommand(name string) *cobra.Command {
 	root.SetUsageFunc(printUsage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if refused := refusalIn(err); refused != nil {
-			return usage(refused)
+			return usageError(refused)
 		}
-		return usage(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
+		return usageError(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 	})
 	speakLiqoctl(root)
 	addCompletion(root)
-	strict(root)
+	reportUsageErrors(root)
 	callBy(name, root)
 	return root
 }
 
-// group returns a command that only contains other commands. Any other argument is an error, so that a script does
+// newGroup returns a command that only contains other commands. Any other argument is an error, so that a script does
 // not mistake the help for success.
-func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: requireCommand(commands)}
 	command.AddCommand(commands...)
 	return command
@@ -134,7 +134,7 @@ func requireCommand(commands []*cobra.Command) func(*cobra.Command, []string) er
 		for i := range commands {
 			names[i] = commands[i].Name()
 		}
-		return usage(fmt.Errorf("%s has no command %q: use one of %s, or --help", cmd.CommandPath(), args[0], strings.Join(names, ", ")))
+		return usageError(fmt.Errorf("%s has no command %q: use one of %s, or --help", cmd.CommandPath(), args[0], strings.Join(names, ", ")))
 	}
 }
 
@@ -151,7 +151,7 @@ func addHidden(to *cobra.Command, use string, command *cobra.Command) {
 
 // hiddenGroup returns a hidden group for users of liqoctl.
 func hiddenGroup(use string, commands ...*cobra.Command) *cobra.Command {
-	command := group(use, "Commands of liqoctl", commands...)
+	command := newGroup(use, "Commands of liqoctl", commands...)
 	command.Hidden = true
 	return command
 }
@@ -171,7 +171,7 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version of this program",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := output.validate(); err != nil {
+			if err := output.validateFormat(); err != nil {
 				return err
 			}
 			if output.isTable() {
@@ -182,7 +182,7 @@ func newVersionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.print(cmd.OutOrStdout(), "Version", &struct {
+			return output.printValue(cmd.OutOrStdout(), "Version", &struct {
 				Version string `json:"version"`
 				// Installs is the version that refractctl install installs.
 				Installs string `json:"installs"`

@@ -73,7 +73,7 @@ func accessTo(kubeconfig string) *clusterAccess {
 
 func admin(t *testing.T) client.Client {
 	t.Helper()
-	c, err := accessTo(cluster.Kubeconfig()).client(requestTimeout)
+	c, err := accessTo(cluster.Kubeconfig()).newClient(requestTimeout)
 	require.NoError(t, err)
 	return c
 }

@@ -53,7 +53,7 @@ func (a *clusterAccess) completeContexts(*cobra.Command, []string, string) ([]st
 // completeNamespaces offers the namespaces of the cluster.
 func (a *clusterAccess) completeNamespaces(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	namespaces := &corev1.NamespaceList{}
-	return a.complete(cmd.Context(), given, namespaces, func() (names []string) {
+	return a.completeNames(cmd.Context(), given, namespaces, func() (names []string) {
 		for i := range namespaces.Items {
 			names = append(names, namespaces.Items[i].Name)
 		}
@@ -64,7 +64,7 @@ func (a *clusterAccess) completeNamespaces(cmd *cobra.Command, given []string, _
 // completeExtended offers the offloaded namespaces.
 func (a *clusterAccess) completeExtended(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	extended := &offloading.NamespaceOffloadingList{}
-	return a.complete(cmd.Context(), given, extended, func() (names []string) {
+	return a.completeNames(cmd.Context(), given, extended, func() (names []string) {
 		for i := range extended.Items {
 			names = append(names, extended.Items[i].Namespace)
 		}
@@ -75,7 +75,7 @@ func (a *clusterAccess) completeExtended(cmd *cobra.Command, given []string, _ s
 // completeVirtualNodes offers the virtual nodes of the cluster.
 func (a *clusterAccess) completeVirtualNodes(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	virtualNodes := &offloading.VirtualNodeList{}
-	return a.complete(cmd.Context(), given, virtualNodes, func() (names []string) {
+	return a.completeNames(cmd.Context(), given, virtualNodes, func() (names []string) {
 		for i := range virtualNodes.Items {
 			names = append(names, virtualNodes.Items[i].Name)
 		}
@@ -85,7 +85,7 @@ func (a *clusterAccess) completeVirtualNodes(cmd *cobra.Command, given []string,
 
 func (a *clusterAccess) completePeers(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	clusters := &core.ForeignClusterList{}
-	return a.complete(cmd.Context(), given, clusters, func() (names []string) {
+	return a.completeNames(cmd.Context(), given, clusters, func() (names []string) {
 		for i := range clusters.Items {
 			names = append(names, string(clusters.Items[i].Spec.ClusterID))
 		}
@@ -93,9 +93,9 @@ func (a *clusterAccess) completePeers(cmd *cobra.Command, given []string, _ stri
 	})
 }
 
-// complete reads the list and offers its names that are not given yet.
-func (a *clusterAccess) complete(ctx context.Context, given []string, list client.ObjectList, names func() []string) ([]string, cobra.ShellCompDirective) {
-	c, err := a.client(completionTimeout)
+// completeNames reads the list and offers its names that are not given yet.
+func (a *clusterAccess) completeNames(ctx context.Context, given []string, list client.ObjectList, names func() []string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.newClient(completionTimeout)
 	if err == nil {
 		err = c.List(ctx, list)
 	}

@@ -58,7 +58,7 @@ type connectivityTest struct {
 func (t *connectivityTest) addTo(command *cobra.Command) {
 	command.Args = cobra.MaximumNArgs(1)
 	command.ValidArgsFunction = t.access.completeVirtualNodes
-	command.RunE = explained(t.run)
+	command.RunE = explainErrors(t.runTest)
 	flags := command.Flags()
 	flags.StringVar(&t.image, "image", "", "image of the test pods, by default that of the controller manager; both clusters must be able to pull it without an image pull secret")
 	flags.DurationVar(&t.timeout, "timeout", 2*time.Minute, "how long the remote namespace may take to exist, and each pod to be ready")
@@ -66,11 +66,11 @@ func (t *connectivityTest) addTo(command *cobra.Command) {
 	t.output = addOutput(command, "", "")
 }
 
-func (t *connectivityTest) run(cmd *cobra.Command, args []string) error {
-	if err := errors.Join(t.output.validate(), validTimeout(t.timeout), validTimeout(t.checkTimeout)); err != nil {
+func (t *connectivityTest) runTest(cmd *cobra.Command, args []string) error {
+	if err := errors.Join(t.output.validateFormat(), validTimeout(t.timeout), validTimeout(t.checkTimeout)); err != nil {
 		return err
 	}
-	c, err := t.access.client(requestTimeout)
+	c, err := t.access.newClient(requestTimeout)
 	if err != nil {
 		return err
 	}
@@ -98,18 +98,18 @@ func (t *connectivityTest) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	// The results are useful even if the cleanup has failed.
-	return errors.Join(t.print(cmd, results), err)
+	return errors.Join(t.printResults(cmd, results), err)
 }
 
-// print prints the results. Failed checks are an error.
-func (t *connectivityTest) print(cmd *cobra.Command, results []connectivity.Result) (err error) {
+// printResults prints the results. Failed checks are an error.
+func (t *connectivityTest) printResults(cmd *cobra.Command, results []connectivity.Result) (err error) {
 	if !t.output.isTable() {
-		err = t.output.print(cmd.OutOrStdout(), "Results", &struct {
+		err = t.output.printValue(cmd.OutOrStdout(), "Results", &struct {
 			Results []connectivity.Result `json:"results"`
 		}{results})
 	} else {
 		table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-		section(table, "RESULT\tCHECK\tMESSAGE", results, func(r connectivity.Result) []string {
+		printSection(table, "RESULT\tCHECK\tMESSAGE", results, func(r connectivity.Result) []string {
 			return []string{map[bool]string{true: "OK", false: "Error"}[r.OK], r.Check, r.Message}
 		})
 		err = table.Flush()
@@ -121,7 +121,7 @@ func (t *connectivityTest) print(cmd *cobra.Command, results []connectivity.Resu
 		}
 	}
 	if err == nil && failed > 0 {
-		err = findings(fmt.Errorf("checks failed: %d", failed))
+		err = findingsError(fmt.Errorf("checks failed: %d", failed))
 	}
 	return err
 }

@@ -24,7 +24,7 @@ func TestResultsArePrintedInSpiteOfTheCleanup(t *testing.T) {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "tester"}}})
 	access := accessTo(cluster.Kubeconfig())
 	*access.flags.Impersonate = "tester"
-	tester, err := access.client(requestTimeout)
+	tester, err := access.newClient(requestTimeout)
 	require.NoError(t, err)
 	testenv.Eventually(t, func() error { return tester.List(t.Context(), &corev1.NodeList{}) })
 	out, _, err := refractctl(t, onCluster("test", "como", "--image=none", "--timeout=300ms", "--as=tester")...)

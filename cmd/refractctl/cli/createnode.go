@@ -35,44 +35,44 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl create virtualnode milan-gpu --provider=milan --cpu=8 --resource=nvidia.com/gpu=2 --node-selector=gpu=true\n" +
 			"  refractctl create virtualnode milan-fast --provider=milan --storage-class=nvme --label=tier=fast",
 		Args: cobra.ExactArgs(1),
-		RunE: explained(func(cmd *cobra.Command, args []string) error {
-			resources, err := share.parse()
+		RunE: explainErrors(func(cmd *cobra.Command, args []string) error {
+			resources, err := share.parseResources()
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if err := validTimeout(timeout); err != nil {
 				return err
 			}
 			remote, err := peering.Absent(provider)
 			if err != nil {
-				return usage(fmt.Errorf("--provider: %w", err))
+				return usageError(fmt.Errorf("--provider: %w", err))
 			}
 			if other.isGiven() {
-				if remote, err = access.remote(&other); err != nil {
+				if remote, err = access.remotePeer(&other); err != nil {
 					return fmt.Errorf("the provider: %w", err)
 				}
 			}
-			consumer, err := access.cluster()
+			consumer, err := access.peeringCluster()
 			if err != nil {
 				return err
 			}
-			for _, class := range classes(storage) {
+			for _, class := range classesOf(storage) {
 				node.StorageClasses = append(node.StorageClasses, offloading.StorageType{StorageClassName: class.name, Default: class.byDefault})
 			}
-			for _, class := range classes(ingress) {
+			for _, class := range classesOf(ingress) {
 				node.IngressClasses = append(node.IngressClasses, offloading.IngressType{IngressClassName: class.name, Default: class.byDefault})
 			}
-			for _, class := range classes(balancers) {
+			for _, class := range classesOf(balancers) {
 				node.LoadBalancerClasses = append(node.LoadBalancerClasses, offloading.LoadBalancerType{LoadBalancerClassName: class.name, Default: class.byDefault})
 			}
 			o := &peering.Options{Consumer: consumer, Provider: remote, ProviderID: provider, VirtualNode: args[0], Resources: resources, Node: node, DryRun: dryRun, Progress: printTo(cmd.ErrOrStderr())}
 			if o.AcceptedLabels, err = parseAccepted(cmd.Flags(), accepted); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
-			if err := within(cmd.Context(), timeout, o.CreateNode); err != nil || dryRun {
+			if err := runWithin(cmd.Context(), timeout, o.CreateNode); err != nil || dryRun {
 				return err
 			}
-			return resultOf(cmd).joined(cmd.Context(), o)
+			return resultOf(cmd).addJoined(cmd.Context(), o)
 		}),
 	}
 	flags := command.Flags()
@@ -99,7 +99,7 @@ type class struct {
 	byDefault bool
 }
 
-func classes(names []string) (found []class) {
+func classesOf(names []string) (found []class) {
 	for i, name := range names {
 		found = append(found, class{name, i == 0})
 	}
@@ -115,11 +115,11 @@ func newGetVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl get virtualnode\n" +
 			"  refractctl get virtualnode milan -o json",
 		ValidArgsFunction: access.completeVirtualNodes,
-		RunE: explained(func(cmd *cobra.Command, names []string) error {
-			if err := output.validate(); err != nil {
+		RunE: explainErrors(func(cmd *cobra.Command, names []string) error {
+			if err := output.validateFormat(); err != nil {
 				return err
 			}
-			c, err := access.client(requestTimeout)
+			c, err := access.newClient(requestTimeout)
 			if err != nil {
 				return err
 			}
@@ -136,11 +136,11 @@ func newGetVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			shown := &info{VirtualNodes: slices.DeleteFunc(nodes, func(n virtualNodeInfo) bool { return len(names) > 0 && !slices.Contains(names, n.Name) })}
 			switch {
 			case output.isTable():
-				return shown.printNodes(cmd.OutOrStdout(), output.format() == wide)
-			case output.format() == "name":
+				return shown.printNodes(cmd.OutOrStdout(), output.givenFormat() == wide)
+			case output.givenFormat() == "name":
 				return shown.printNames(cmd.OutOrStdout())
 			}
-			return output.print(cmd.OutOrStdout(), "VirtualNodes", &struct {
+			return output.printValue(cmd.OutOrStdout(), "VirtualNodes", &struct {
 				Items []virtualNodeInfo `json:"items"`
 			}{shown.VirtualNodes})
 		}),

@@ -39,7 +39,7 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl delete virtualnode milan\n" +
 			"  refractctl delete virtualnode milan-gpu --remote-context=milan\n" +
 			"  refractctl delete virtualnode milan --force   # the provider never comes back",
-	}, d.run)
+	}, d.runDeletion)
 	command.Flags().DurationVar(&d.timeout, "timeout", drainPatience, "how long to wait")
 	d.remote.addFlags(command, access, "context of the provider, from which what was requested for these nodes is removed; otherwise it stays there until refractctl unpeer",
 		"kubeconfig of the provider, by default that of this cluster")
@@ -48,11 +48,11 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
+func (d *deletion) runDeletion(cmd *cobra.Command, c client.Client, name string) error {
 	if err := validTimeout(d.timeout); err != nil {
 		return err
 	}
-	if err := d.remote.validate(); err != nil {
+	if err := d.remote.validateFlags(); err != nil {
 		return err
 	}
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
@@ -61,12 +61,12 @@ func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
 		if err != nil {
 			return err
 		}
-		return d.remove(cmd, c, vn)
+		return d.removeNode(cmd, c, vn)
 	}
 	if d.force {
-		return usage(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
+		return usageError(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
 	}
-	o, err := d.options(name, out)
+	o, err := d.peeringOptions(name, out)
 	if err != nil {
 		return err
 	}
@@ -83,33 +83,33 @@ func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
 		return err
 	}
 	if vn != nil {
-		if err := d.remove(cmd, c, vn); err != nil {
+		if err := d.removeNode(cmd, c, vn); err != nil {
 			return err
 		}
 	}
 	found, err := o.WithdrawRequest(ctx)
-	resultOf(cmd).parted(o)
+	resultOf(cmd).addParted(o)
 	if err == nil && missing != nil && !found {
 		return fmt.Errorf("%w, and cluster %s has no ResourceSlice %s for it", missing, o.Provider.ID(), name)
 	}
 	return err
 }
 
-// options returns the options for withdrawing the request of a virtual node at its provider.
-func (d *deletion) options(virtualNode string, out io.Writer) (*peering.Options, error) {
-	consumer, err := d.access.cluster()
+// peeringOptions returns the options for withdrawing the request of a virtual node at its provider.
+func (d *deletion) peeringOptions(virtualNode string, out io.Writer) (*peering.Options, error) {
+	consumer, err := d.access.peeringCluster()
 	if err != nil {
 		return nil, err
 	}
-	provider, err := d.access.remote(&d.remote)
+	provider, err := d.access.remotePeer(&d.remote)
 	if err != nil {
 		return nil, fmt.Errorf("the provider: %w", err)
 	}
 	return &peering.Options{Consumer: consumer, Provider: provider, VirtualNode: virtualNode, Progress: printTo(out)}, nil
 }
 
-// remove removes a virtual node from this cluster.
-func (d *deletion) remove(cmd *cobra.Command, c client.Client, vn *offloading.VirtualNode) error {
+// removeNode removes a virtual node from this cluster.
+func (d *deletion) removeNode(cmd *cobra.Command, c client.Client, vn *offloading.VirtualNode) error {
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
 	if d.force {
 		if err := giveUp(ctx, c, vn, out); err != nil {
@@ -133,7 +133,7 @@ func (d *deletion) remove(cmd *cobra.Command, c client.Client, vn *offloading.Vi
 		return false, nodeCondition(current).Message, nil
 	})
 	if err == nil {
-		resultOf(cmd).add("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
+		resultOf(cmd).addObject("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
 	}
 	return err
 }
@@ -142,7 +142,7 @@ func (d *deletion) remove(cmd *cobra.Command, c client.Client, vn *offloading.Vi
 // VirtualNode.
 func (d *deletion) checkData(ctx context.Context, c client.Client, out io.Writer, vn *offloading.VirtualNode) error {
 	all := &offloading.VirtualNodeList{}
-	if err := list(ctx, c, all); err != nil {
+	if err := fillLists(ctx, c, all); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(all.Items, func(other offloading.VirtualNode) bool {

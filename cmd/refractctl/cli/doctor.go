@@ -26,17 +26,17 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl doctor --context=rome --remote-context=milan\n" +
 			"  refractctl doctor --context=milan -o json",
 		Args: cobra.NoArgs,
-		RunE: explained(func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(output.validate(), remote.validate()); err != nil {
+		RunE: explainErrors(func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(output.validateFormat(), remote.validateFlags()); err != nil {
 				return err
 			}
-			cluster, err := access.cluster()
+			cluster, err := access.peeringCluster()
 			if err != nil {
 				return err
 			}
 			patient := &doctor.Examination{Client: cluster.Client, Now: time.Now(), Cluster: cluster}
 			if remote.isGiven() {
-				if patient.Peer, err = access.remote(&remote); err != nil {
+				if patient.Peer, err = access.remotePeer(&remote); err != nil {
 					return fmt.Errorf("the other cluster: %w", err)
 				}
 			}

@@ -110,7 +110,7 @@ func unreachableNode(t *testing.T, namespace, name string) {
 func TestDoctorComparesClusters(t *testing.T) {
 	milan := testenv.ForTest(t, testenv.Options{Name: "milan", CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]
 	here := admin(t)
-	there, err := accessTo(milan.Kubeconfig()).client(requestTimeout)
+	there, err := accessTo(milan.Kubeconfig()).newClient(requestTimeout)
 	require.NoError(t, err)
 	manager(t, here, "compared", "bergamo", "1.4.0")
 	manager(t, there, "compared", "milan", "1.6.0")

@@ -37,11 +37,11 @@ func withCode(code int, err error) error {
 	return &exitError{err, code}
 }
 
-// usage marks an error as a usage error.
-func usage(err error) error { return withCode(exitUsage, err) }
+// usageError marks an error as a usage error.
+func usageError(err error) error { return withCode(exitUsage, err) }
 
-// findings marks an error as the summary of the findings of a check.
-func findings(err error) error { return withCode(exitFindings, err) }
+// findingsError marks an error as the summary of the findings of a check.
+func findingsError(err error) error { return withCode(exitFindings, err) }
 
 // exitCode returns the exit code of the process for an error. Among several errors, a usage error has the highest
 // priority, and a timeout the lowest: running the command again does not help if something else has failed.
@@ -75,8 +75,8 @@ func codesOf(err error) []int {
 	return []int{exitFailed}
 }
 
-// within runs do with a timeout. After the timeout, its error has the exit code exitTimedOut.
-func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+// runWithin runs do with a timeout. After the timeout, its error has the exit code exitTimedOut.
+func runWithin(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := do(ctx)
@@ -86,21 +86,21 @@ func within(ctx context.Context, timeout time.Duration, do func(context.Context)
 	return err
 }
 
-// strict makes a command and its subcommands return usage errors for wrong arguments and for missing flags.
-func strict(command *cobra.Command) {
+// reportUsageErrors makes a command and its subcommands return usage errors for wrong arguments and for missing flags.
+func reportUsageErrors(command *cobra.Command) {
 	check := command.Args
 	command.Args = func(cmd *cobra.Command, args []string) error {
 		if check != nil {
 			if err := check(cmd, args); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 		}
 		if err := cmd.ValidateRequiredFlags(); err != nil {
-			return usage(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
+			return usageError(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 		}
 		return nil
 	}
 	for _, child := range command.Commands() {
-		strict(child)
+		reportUsageErrors(child)
 	}
 }

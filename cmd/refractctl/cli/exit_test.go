@@ -98,16 +98,16 @@ func TestTheWorstOfSeveralErrorsGivesTheExitCode(t *testing.T) {
 	t.Parallel()
 	failed, late := errors.New("forbidden"), withCode(exitTimedOut, errors.New("not done"))
 	for want, errs := range map[int][]error{
-		0: {nil, withCode(exitUsage, nil)}, exitFailed: {late, failed}, exitUsage: {failed, usage(failed)}, exitFindings: {late, findings(failed)}, exitTimedOut: {late, late},
+		0: {nil, withCode(exitUsage, nil)}, exitFailed: {late, failed}, exitUsage: {failed, usageError(failed)}, exitFindings: {late, findingsError(failed)}, exitTimedOut: {late, late},
 	} {
 		assert.Equal(t, want, exitCode(errors.Join(errs...)), "%v", errs)
 		if want != 0 {
 			assert.Equal(t, want, exitCode(fmt.Errorf("explained, %w", errors.Join(errs...))), "%v", errs)
 		}
 	}
-	err := within(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return failed })
+	err := runWithin(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return failed })
 	assert.Equal(t, exitTimedOut, exitCode(err))
-	assert.NoError(t, within(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
+	assert.NoError(t, runWithin(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
 }
 
 // The help of a command shows its own flags. The flags that it shares with kubectl are listed in one place.

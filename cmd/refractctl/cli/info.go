@@ -99,38 +99,38 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl info -n shop -o wide\n" +
 			"  refractctl info --context=home -o jsonpath='{.virtualNodes[*].name}'",
 		ValidArgsFunction: access.completePeers,
-		RunE: explained(func(cmd *cobra.Command, peers []string) error {
-			if err := output.validate(); err != nil {
+		RunE: explainErrors(func(cmd *cobra.Command, peers []string) error {
+			if err := output.validateFormat(); err != nil {
 				return err
 			}
-			c, err := access.client(requestTimeout)
+			c, err := access.newClient(requestTimeout)
 			if err != nil {
 				return err
 			}
-			gathered, err := gather(cmd.Context(), c, access.namespace())
+			gathered, err := gatherInfo(cmd.Context(), c, access.namespaceFlag())
 			if err == nil && len(peers) > 0 {
-				err = gathered.only(peers)
+				err = gathered.keepPeers(peers)
 			}
 			if err != nil {
 				return err
 			}
 			switch {
 			case output.isTable():
-				return gathered.print(cmd.OutOrStdout(), output.format() == wide, len(peers) > 0)
-			case output.format() == "name":
+				return gathered.printTables(cmd.OutOrStdout(), output.givenFormat() == wide, len(peers) > 0)
+			case output.givenFormat() == "name":
 				return gathered.printNames(cmd.OutOrStdout())
 			}
-			return output.print(cmd.OutOrStdout(), "Info", gathered)
+			return output.printValue(cmd.OutOrStdout(), "Info", gathered)
 		}),
 	}
 	output = addOutput(command, "", "", wide)
 	return command
 }
 
-// gather reads a cluster, with the namespaces and pods of one namespace, or of all namespaces if it is "".
-func gather(ctx context.Context, c client.Client, namespace string) (*info, error) {
+// gatherInfo reads a cluster, with the namespaces and pods of one namespace, or of all namespaces if it is "".
+func gatherInfo(ctx context.Context, c client.Client, namespace string) (*info, error) {
 	clusters, offloadings := &core.ForeignClusterList{}, &offloading.NamespaceOffloadingList{}
-	if err := list(ctx, c, clusters); err != nil {
+	if err := fillLists(ctx, c, clusters); err != nil {
 		return nil, err
 	}
 	nodes, err := gatherNodes(ctx, c)
@@ -170,7 +170,7 @@ func offloadedPods(ctx context.Context, c client.Client, namespace string) (pods
 // gatherNodes reads the virtual nodes of a cluster.
 func gatherNodes(ctx context.Context, c client.Client) ([]virtualNodeInfo, error) {
 	virtualNodes, nodes := &offloading.VirtualNodeList{}, &corev1.NodeList{}
-	if err := list(ctx, c, virtualNodes); err != nil {
+	if err := fillLists(ctx, c, virtualNodes); err != nil {
 		return nil, err
 	}
 	if err := c.List(ctx, nodes, client.MatchingLabels{wire.TypeLabel: wire.VirtualNodeType}); err != nil {
@@ -219,7 +219,7 @@ func describeNodes(virtualNodes []offloading.VirtualNode, nodes []corev1.Node) [
 		}
 		for j := range nodes {
 			if nodes[j].Name == vn.Name {
-				vn.Node, vn.Capacity = readiness(&nodes[j]), map[string]string{}
+				vn.Node, vn.Capacity = nodeReadiness(&nodes[j]), map[string]string{}
 				for name, quantity := range nodes[j].Status.Capacity {
 					vn.Capacity[string(name)] = quantity.String()
 				}
@@ -230,7 +230,7 @@ func describeNodes(virtualNodes []offloading.VirtualNode, nodes []corev1.Node) [
 	return described
 }
 
-func readiness(node *corev1.Node) string {
+func nodeReadiness(node *corev1.Node) string {
 	switch _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); {
 	case condition == nil || condition.Status == corev1.ConditionUnknown:
 		return "Unknown"
@@ -274,8 +274,8 @@ func countPods(pods []corev1.Pod) []podsInfo {
 	return sorted
 }
 
-// only removes the information about other peers.
-func (i *info) only(peers []string) error {
+// keepPeers removes the information about other peers.
+func (i *info) keepPeers(peers []string) error {
 	for _, peer := range peers {
 		if !slices.ContainsFunc(i.Clusters, func(c clusterInfo) bool { return c.ID == peer }) {
 			return fmt.Errorf("there is no peer %s: this cluster knows %s", peer, cmp.Or(strings.Join(namesOf(i.Clusters, func(c clusterInfo) string { return c.ID }), ", "), "none"))
@@ -317,8 +317,8 @@ func namesOf[T any](rows []T, name func(T) string) (names []string) {
 	return names
 }
 
-// others lists the resources of a virtual node without a column of their own. It returns "" if there are none.
-func (n *virtualNodeInfo) others() string {
+// otherResources lists the resources of a virtual node without a column of their own. It returns "" if there are none.
+func (n *virtualNodeInfo) otherResources() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(n.Capacity)) {
 		if name != "cpu" && name != "memory" && name != "pods" {
@@ -328,29 +328,29 @@ func (n *virtualNodeInfo) others() string {
 	return strings.Join(all, ",")
 }
 
-// print writes the tables. With wide they have additional columns.
-func (i *info) print(out io.Writer, wide, conditions bool) error {
+// printTables writes the tables. With wide they have additional columns.
+func (i *info) printTables(out io.Writer, wide, conditions bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	section(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
+	printSection(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
 		return []string{c.ID, c.Role, c.APIServer, c.Network}
 	})
 	for _, c := range i.Clusters {
 		if conditions {
-			section(table, "CONDITION OF "+c.ID+"\tSTATUS\tSINCE\tMESSAGE", c.Conditions, func(c conditionInfo) []string {
+			printSection(table, "CONDITION OF "+c.ID+"\tSTATUS\tSINCE\tMESSAGE", c.Conditions, func(c conditionInfo) []string {
 				return []string{c.Type, c.Status, c.Since, c.Message}
 			})
 		}
 	}
-	i.nodes(table, wide)
+	i.writeNodes(table, wide)
 	for j := range i.VirtualNodes {
 		if answer, why, _ := strings.Cut(i.VirtualNodes[j].Offer, ": "); conditions && why != "" {
-			section(table, "OFFER TO "+i.VirtualNodes[j].Name+"\tMESSAGE", []string{why}, func(why string) []string { return []string{answer, why} })
+			printSection(table, "OFFER TO "+i.VirtualNodes[j].Name+"\tMESSAGE", []string{why}, func(why string) []string { return []string{answer, why} })
 		}
 	}
-	section(table, "NAMESPACE\tREMOTE NAMESPACE\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
+	printSection(table, "NAMESPACE\tREMOTE NAMESPACE\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
 		return []string{n.Name, n.Remote, n.Phase, n.Pods, strings.Join(n.Clusters, ",")}
 	})
-	section(table, "OFFLOADED PODS OF\tON\tREADY\tPHASES", i.Pods, func(p podsInfo) []string {
+	printSection(table, "OFFLOADED PODS OF\tON\tREADY\tPHASES", i.Pods, func(p podsInfo) []string {
 		var phases []string
 		for _, phase := range slices.Sorted(maps.Keys(p.Phases)) {
 			phases = append(phases, fmt.Sprintf("%s %d", phase, p.Phases[phase]))
@@ -363,20 +363,20 @@ func (i *info) print(out io.Writer, wide, conditions bool) error {
 // printNodes writes only the table of virtual nodes.
 func (i *info) printNodes(out io.Writer, wide bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	i.nodes(table, wide)
+	i.writeNodes(table, wide)
 	return table.Flush()
 }
 
-func (i *info) nodes(table io.Writer, wide bool) {
+func (i *info) writeNodes(table io.Writer, wide bool) {
 	header := "VIRTUAL NODE\tCLUSTER\tNODE\tOFFER\tCPU\tMEMORY\tPODS"
 	if wide {
 		header += "\tOTHER RESOURCES\tREQUESTED\tSTORAGE\tINGRESS\tLOAD BALANCERS"
 	}
-	section(table, header, i.VirtualNodes, func(n virtualNodeInfo) []string {
+	printSection(table, header, i.VirtualNodes, func(n virtualNodeInfo) []string {
 		answer, _, _ := strings.Cut(n.Offer, ":")
 		cells := []string{n.Name, n.Cluster, n.Node, answer, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
 		if wide {
-			cells = append(cells, n.others(), n.Requested, strings.Join(n.StorageClasses, ", "), strings.Join(n.IngressClasses, ", "), strings.Join(n.LoadBalancerClasses, ", "))
+			cells = append(cells, n.otherResources(), n.Requested, strings.Join(n.StorageClasses, ", "), strings.Join(n.IngressClasses, ", "), strings.Join(n.LoadBalancerClasses, ", "))
 		}
 		return cells
 	})
@@ -385,16 +385,16 @@ func (i *info) nodes(table io.Writer, wide bool) {
 // printTable writes only one table.
 func printTable[T any](out io.Writer, header string, rows []T, cells func(T) []string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	section(table, header, rows, cells)
+	printSection(table, header, rows, cells)
 	return table.Flush()
 }
 
 // mostCell is the maximum number of bytes shown in a cell of a table.
 const mostCell = 4 << 10
 
-// section writes one table. Empty cells are shown as a dash, so that columns line up. Cells with text of other
+// printSection writes one table. Empty cells are shown as a dash, so that columns line up. Cells with text of other
 // parties cannot add rows.
-func section[T any](out io.Writer, header string, rows []T, cells func(T) []string) {
+func printSection[T any](out io.Writer, header string, rows []T, cells func(T) []string) {
 	fmt.Fprintln(out, header)
 	if len(rows) == 0 {
 		fmt.Fprintln(out, "(none)")

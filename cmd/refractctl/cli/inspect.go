@@ -53,33 +53,33 @@ func newInspectCommand() *cobra.Command {
 		Args:              oneModule,
 		ValidArgsFunction: completeWasm,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := output.validate(); err != nil {
+			if err := output.validateFormat(); err != nil {
 				return err
 			}
-			result, err := inspect(cmd.Context(), args[0])
+			result, err := inspectPlugin(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			if !output.isTable() {
-				return output.print(cmd.OutOrStdout(), "PluginInspection", result)
+				return output.printValue(cmd.OutOrStdout(), "PluginInspection", result)
 			}
-			return result.print(cmd.OutOrStdout())
+			return result.printInspection(cmd.OutOrStdout())
 		},
 	}
 	output = addOutput(command, "", "")
 	return command
 }
 
-func inspect(ctx context.Context, file string) (result *inspection, err error) {
+func inspectPlugin(ctx context.Context, file string) (result *inspection, err error) {
 	begun := time.Now()
-	plugin, err := load(ctx, file)
+	plugin, err := loadPlugin(ctx, file)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, plugin.close(ctx)) }()
+	defer func() { err = errors.Join(err, plugin.closeChains(ctx)) }()
 	result = &inspection{
 		File: file, Digest: plugin.Digest(), Bytes: len(plugin.module.Wasm), ABI: "refract v1",
-		Manifest: plugin.Manifest(), Options: plugin.module.Options, Limits: effective(plugin.module.Options.Limits),
+		Manifest: plugin.Manifest(), Options: plugin.module.Options, Limits: withDefaults(plugin.module.Options.Limits),
 		LoadTime: time.Since(begun).Round(time.Millisecond).String(),
 	}
 	if plugin.Portable() {
@@ -91,8 +91,8 @@ func inspect(ctx context.Context, file string) (result *inspection, err error) {
 	return result, result.readSections(ctx, plugin.module.Wasm)
 }
 
-// effective returns the limits with defaults filled in.
-func effective(l source.Limits) source.Limits {
+// withDefaults returns the limits with defaults filled in.
+func withDefaults(l source.Limits) source.Limits {
 	d := host.DefaultLimits()
 	return source.Limits{
 		Fuel: orDefault(l.Fuel, d.Fuel), MemoryPages: orDefault(l.MemoryPages, d.MemoryPages),
@@ -128,7 +128,7 @@ func (r *inspection) readSections(ctx context.Context, wasm []byte) (err error) 
 	return nil
 }
 
-func (r *inspection) print(out io.Writer) error {
+func (r *inspection) printInspection(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, printable.Shorten(printable.Line(fmt.Sprintf(format, args...)), mostCell))
@@ -199,12 +199,12 @@ func grantOf(entries []string) string {
 		return "none"
 	}
 	entries = slices.Clone(entries)
-	slices.SortStableFunc(entries, func(a, b string) int { return cmp.Compare(narrowness(a), narrowness(b)) })
+	slices.SortStableFunc(entries, func(a, b string) int { return cmp.Compare(entryNarrowness(a), entryNarrowness(b)) })
 	return printable.Line(strings.Join(entries, ", "))
 }
 
-// narrowness orders entries of a manifest: the entry for everything, then the paths by their depth.
-func narrowness(entry string) int {
+// entryNarrowness orders entries of a manifest: the entry for everything, then the paths by their depth.
+func entryNarrowness(entry string) int {
 	if entry == "*" {
 		return -1
 	}

@@ -44,16 +44,16 @@ func (r *helmRelease) addFlags(command *cobra.Command) {
 	flags.DurationVar(&r.timeout, "timeout", installPatience, "how long to wait")
 }
 
-// installer returns the installer of the release, which reports its progress to out.
-func (r *helmRelease) installer(out io.Writer) (*release.Installer, error) {
+// newInstaller returns the installer of the release, which reports its progress to out.
+func (r *helmRelease) newInstaller(out io.Writer) (*release.Installer, error) {
 	if err := validTimeout(r.timeout); err != nil {
 		return nil, err
 	}
-	c, err := r.access.client(requestTimeout)
+	c, err := r.access.newClient(requestTimeout)
 	if err != nil {
 		return nil, err
 	}
-	namespace := r.access.namespace()
+	namespace := r.access.namespaceFlag()
 	if namespace == "" {
 		namespace = defaultNamespace
 	}
@@ -81,36 +81,36 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl install -f values.yaml --set metrics.enabled=true\n" +
 			"  refractctl install --dry-run > objects.yaml",
 		Args: cobra.NoArgs,
-		RunE: explained(func(cmd *cobra.Command, _ []string) error {
+		RunE: explainErrors(func(cmd *cobra.Command, _ []string) error {
 			set, err := given.MergeValues(getter.All(helmcli.New()))
 			if err != nil {
-				return usage(fmt.Errorf("reading --values and the flags that begin with --set, %w", err))
+				return usageError(fmt.Errorf("reading --values and the flags that begin with --set, %w", err))
 			}
 			if clusterID != "" {
 				if err := core.ClusterID(clusterID).Validate(); err != nil {
-					return usage(fmt.Errorf("--cluster-id: %w", err))
+					return usageError(fmt.Errorf("--cluster-id: %w", err))
 				}
-				put(set, clusterID, "discovery", "config", "clusterID")
+				setValue(set, clusterID, "discovery", "config", "clusterID")
 			}
 			if registry != "" {
 				for value, command := range map[string]string{"controllerManager": "controller-manager", "virtualKubelet": "virtual-kubelet"} {
 					image, err := charts.ImageName(registry, command)
 					if err != nil {
-						return usage(fmt.Errorf("--registry: %w", err))
+						return usageError(fmt.Errorf("--registry: %w", err))
 					}
-					put(set, image, value, "image", "name")
+					setValue(set, image, value, "image", "name")
 				}
 			}
-			if err := as.put(set); err != nil {
-				return usage(err)
+			if err := as.setValues(set); err != nil {
+				return usageError(err)
 			}
-			installer, err := r.installer(cmd.ErrOrStderr())
+			installer, err := r.newInstaller(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			installer.AllowDowngrade = allowDowngrade
 			var installed *release.Result
-			err = within(cmd.Context(), r.timeout, func(ctx context.Context) (err error) {
+			err = runWithin(cmd.Context(), r.timeout, func(ctx context.Context) (err error) {
 				if installed, err = installer.Install(ctx, set); err != nil || r.dryRun {
 					return err
 				}
@@ -123,7 +123,7 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 			result.Release = &resultRelease{Name: installer.Name, Namespace: installer.Namespace, Revision: installed.Revision}
 			if r.dryRun {
 				result.Manifest = installed.Manifest
-				_, err := fmt.Fprint(exactly(cmd.OutOrStdout()), installed.Manifest)
+				_, err := fmt.Fprint(unchangedWriter(cmd.OutOrStdout()), installed.Manifest)
 				return err
 			}
 			result.Notes = installed.Notes
@@ -147,8 +147,8 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// put sets a value at a path. Values on the path that are not maps are replaced.
-func put(into map[string]any, value any, path ...string) {
+// setValue sets a value at a path. Values on the path that are not maps are replaced.
+func setValue(into map[string]any, value any, path ...string) {
 	for _, key := range path[:len(path)-1] {
 		next, ok := into[key].(map[string]any)
 		if !ok {
@@ -171,12 +171,12 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 			"would be deleted with the CRDs. If Refract is installed as another release than the given one, the command names it and fails.",
 		Example: "  refractctl uninstall --context=rome",
 		Args:    cobra.NoArgs,
-		RunE: explained(func(cmd *cobra.Command, _ []string) error {
-			installer, err := r.installer(cmd.ErrOrStderr())
+		RunE: explainErrors(func(cmd *cobra.Command, _ []string) error {
+			installer, err := r.newInstaller(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			err = within(cmd.Context(), r.timeout, func(ctx context.Context) error { return installer.Uninstall(ctx, withCRDs, force) })
+			err = runWithin(cmd.Context(), r.timeout, func(ctx context.Context) error { return installer.Uninstall(ctx, withCRDs, force) })
 			if used := (*release.InUseError)(nil); errors.As(err, &used) {
 				return fmt.Errorf("nothing was removed, %w", err)
 			}

@@ -27,8 +27,8 @@ func (l *limitFlags) addFlags(command *cobra.Command) {
 	completeFlag(command, "tenant-limit", names...)
 }
 
-// parse returns the given limits. A limit to remove is nil.
-func (l *limitFlags) parse() (map[string]*string, error) {
+// parseLimits returns the given limits. A limit to remove is nil.
+func (l *limitFlags) parseLimits() (map[string]*string, error) {
 	limits := map[string]*string{}
 	for _, text := range l.texts {
 		name, value, assigned := strings.Cut(text, "=")

@@ -19,9 +19,9 @@ import (
 // adoptPatience limits the time for replacing all virtual kubelets.
 const adoptPatience = 5 * time.Minute
 
-// liqo returns the options for the commands for a cluster with Liqo.
-func (a *clusterAccess) liqo(nodes []string, out io.Writer) (*liqo.Options, error) {
-	cluster, err := a.cluster()
+// liqoOptions returns the options for the commands for a cluster with Liqo.
+func (a *clusterAccess) liqoOptions(nodes []string, out io.Writer) (*liqo.Options, error) {
+	cluster, err := a.peeringCluster()
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (a *clusterAccess) liqo(nodes []string, out io.Writer) (*liqo.Options, erro
 }
 
 func newLiqoCommand(access *clusterAccess) *cobra.Command {
-	return group("liqo", "Run Refract's virtual kubelet under Liqo's controllers",
+	return newGroup("liqo", "Run Refract's virtual kubelet under Liqo's controllers",
 		newLiqoCheckCommand(access), withResult(newLiqoAdoptCommand(access)), withResult(newLiqoRevertCommand(access)))
 }
 
@@ -42,11 +42,11 @@ func newLiqoCheckCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl liqo check\n" +
 			"  refractctl liqo check milan -o json",
 		ValidArgsFunction: access.completeVirtualNodes,
-		RunE: explained(func(cmd *cobra.Command, nodes []string) error {
-			if err := output.validate(); err != nil {
+		RunE: explainErrors(func(cmd *cobra.Command, nodes []string) error {
+			if err := output.validateFormat(); err != nil {
 				return err
 			}
-			o, err := access.liqo(nodes, cmd.ErrOrStderr())
+			o, err := access.liqoOptions(nodes, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -77,9 +77,9 @@ func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl liqo adopt milan --image=registry.example.com/refract/virtual-kubelet:v1\n" +
 			"  refractctl liqo adopt --image=registry.example.com/refract/virtual-kubelet:v1",
 		ValidArgsFunction: access.completeVirtualNodes,
-		RunE: explained(func(cmd *cobra.Command, nodes []string) error {
+		RunE: explainErrors(func(cmd *cobra.Command, nodes []string) error {
 			if image == "" {
-				return usage(errors.New("--image is missing: set the image of Refract's virtual kubelet"))
+				return usageError(errors.New("--image is missing: set the image of Refract's virtual kubelet"))
 			}
 			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error {
 				o.Image = image
@@ -102,7 +102,7 @@ func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl liqo revert\n" +
 			"  refractctl liqo revert milan",
 		ValidArgsFunction: access.completeVirtualNodes,
-		RunE: explained(func(cmd *cobra.Command, nodes []string) error {
+		RunE: explainErrors(func(cmd *cobra.Command, nodes []string) error {
 			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error { return o.Revert(ctx) })
 		}),
 	}
@@ -114,13 +114,13 @@ func inTime(cmd *cobra.Command, access *clusterAccess, nodes []string, timeout t
 	if err := validTimeout(timeout); err != nil {
 		return err
 	}
-	o, err := access.liqo(nodes, cmd.ErrOrStderr())
+	o, err := access.liqoOptions(nodes, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	err = within(cmd.Context(), timeout, func(ctx context.Context) error { return do(ctx, o) })
+	err = runWithin(cmd.Context(), timeout, func(ctx context.Context) error { return do(ctx, o) })
 	for _, vn := range o.Changed() {
-		resultOf(cmd).add("", "VirtualNode", vn.Namespace, vn.Name)
+		resultOf(cmd).addObject("", "VirtualNode", vn.Namespace, vn.Name)
 	}
 	return err
 }
@@ -136,13 +136,13 @@ func countErrors(found []doctor.Finding) error {
 	if errors == 0 {
 		return nil
 	}
-	return findings(fmt.Errorf("errors were found: %d", errors))
+	return findingsError(fmt.Errorf("errors were found: %d", errors))
 }
 
 // printFindings prints the findings of a check, as a table or in the format of -o.
 func printFindings(out io.Writer, output *output, found []doctor.Finding) error {
 	if !output.isTable() {
-		return output.print(out, "Findings", &struct {
+		return output.printValue(out, "Findings", &struct {
 			Findings []doctor.Finding `json:"findings"`
 		}{found})
 	}

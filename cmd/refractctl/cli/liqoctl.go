@@ -70,8 +70,8 @@ func (v liqoValue) Set(text string) error {
 // anyValue as the accepted value accepts any value.
 const anyValue = "*"
 
-// ignored returns flags that are accepted and have no effect. A name that ends with = takes a value.
-func ignored(why string, names ...string) (flags []liqoFlag) {
+// ignoredFlags returns flags that are accepted and have no effect. A name that ends with = takes a value.
+func ignoredFlags(why string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		name, takesValue := strings.CutSuffix(name, "=")
 		flags = append(flags, liqoFlag{name: name, takesValue: takesValue, accepted: anyValue, why: why})
@@ -79,8 +79,8 @@ func ignored(why string, names ...string) (flags []liqoFlag) {
 	return flags
 }
 
-// refused returns flags that fail with an error, which names the replacement. A name that ends with = takes a value.
-func refused(instead string, names ...string) (flags []liqoFlag) {
+// refusedFlags returns flags that fail with an error, which names the replacement. A name that ends with = takes a value.
+func refusedFlags(instead string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		name, takesValue := strings.CutSuffix(name, "=")
 		flags = append(flags, liqoFlag{name: name, takesValue: takesValue, instead: instead})
@@ -88,15 +88,15 @@ func refused(instead string, names ...string) (flags []liqoFlag) {
 	return flags
 }
 
-// only returns boolean flags with one accepted value. The other value is refused.
-func only(value, instead string, names ...string) (flags []liqoFlag) {
+// fixedFlags returns boolean flags with one accepted value. The other value is refused.
+func fixedFlags(value, instead string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		flags = append(flags, liqoFlag{name: name, accepted: value, instead: instead})
 	}
 	return flags
 }
 
-func join(lists ...[]liqoFlag) (all []liqoFlag) {
+func joinFlags(lists ...[]liqoFlag) (all []liqoFlag) {
 	for _, list := range lists {
 		all = append(all, list...)
 	}
@@ -116,8 +116,8 @@ const (
 )
 
 // everywhere lists the flags that all commands of liqoctl have. The flags of kubectl are not listed.
-var everywhere = join(
-	ignored(noConfirm, "skip-confirm"), ignored(noSpinner, "verbose"), refused(labelsOfChart, "global-labels=", "global-annotations="),
+var everywhere = joinFlags(
+	ignoredFlags(noConfirm, "skip-confirm"), ignoredFlags(noSpinner, "verbose"), refusedFlags(labelsOfChart, "global-labels=", "global-annotations="),
 )
 
 // liqoctl lists the commands of liqoctl v1.1 with their flags. The flags of kubectl (cluster, context, kubeconfig,
@@ -140,11 +140,11 @@ var liqoctl = []liqoCommand{
 	{path: "create virtualnode", same: []string{"cpu", "memory", "node-selector", "pods", "resource", "runtime-class-name"},
 		renamed:   map[string]string{"ingress-classes": "ingress-class", "labels": "label", "load-balancer-classes": "load-balancer-class", "remote-cluster-id": "provider", "storage-classes": "storage-class"},
 		differing: map[string]string{"output": "prints what was created, and does not replace it"},
-		others: join(
-			only("true", "set spec.createNode of the VirtualNode", "create-node"), refused("set spec.disableNetworkCheck of the VirtualNode, or join with --network=none", "disable-network-check"),
-			refused("the virtual node has the kubeconfig of the peering", "kubeconfig-secret-name=", "resource-slice-name="),
-			refused("set spec.vkOptionsTemplateRef of the VirtualNode", "vk-options-template="),
-			refused("the namespace of the installation is found", "liqo-namespace="),
+		others: joinFlags(
+			fixedFlags("true", "set spec.createNode of the VirtualNode", "create-node"), refusedFlags("set spec.disableNetworkCheck of the VirtualNode, or join with --network=none", "disable-network-check"),
+			refusedFlags("the virtual node has the kubeconfig of the peering", "kubeconfig-secret-name=", "resource-slice-name="),
+			refusedFlags("set spec.vkOptionsTemplateRef of the VirtualNode", "vk-options-template="),
+			refusedFlags("the namespace of the installation is found", "liqo-namespace="),
 		)},
 	{path: "delete configuration", instead: noNetwork},
 	{path: "delete gatewayclient", instead: noNetwork},
@@ -156,18 +156,18 @@ var liqoctl = []liqoCommand{
 	{path: "force unpeer"},
 	{path: "generate configuration", instead: noNetwork},
 	{path: "generate identity", instead: noHandshake},
-	{path: "generate peering-user", same: []string{"consumer-cluster-id"}, others: join(ignored("keys are accepted by every version of TLS", "tls-compatibility-mode="), refused("the namespace of the installation is found", "liqo-namespace="))},
+	{path: "generate peering-user", same: []string{"consumer-cluster-id"}, others: joinFlags(ignoredFlags("keys are accepted by every version of TLS", "tls-compatibility-mode="), refusedFlags("the namespace of the installation is found", "liqo-namespace="))},
 	{path: "generate publickey", instead: noNetwork},
 	{path: "generate tenant", instead: noHandshake},
 	{path: "get kubeconfig", instead: "the kubeconfig for a provider is in the Secret kubeconfig-controlplane-PROVIDER of namespace liqo-tenant-PROVIDER"},
 	{path: "get nonce", instead: noHandshake},
-	{path: "info", same: []string{"output"}, others: refused("use --output=jsonpath='{.FIELD}'", "get=")},
-	{path: "info peer", same: []string{"output"}, others: refused("use --output=jsonpath='{.FIELD}'", "get=")},
+	{path: "info", same: []string{"output"}, others: refusedFlags("use --output=jsonpath='{.FIELD}'", "get=")},
+	{path: "info peer", same: []string{"output"}, others: refusedFlags("use --output=jsonpath='{.FIELD}'", "get=")},
 	{path: "install", same: []string{"api-server-url", "cluster-id", "cluster-labels", "dry-run", "enable-metrics", "global-annotations", "global-labels", "pod-cidr", "service-cidr", "set", "set-string", "timeout", "values"},
-		others: join(
-			ignored("there is no such check", "disable-api-server-sanity-check", "disable-kernel-version-check", "skip-validation"), ignored("there is no telemetry", "disable-telemetry"),
-			refused("the values are printed by helm get values", "dump-values-path=", "only-output-values"),
-			refused("the chart is part of this program: use the program of another version, or helm", "local-chart-path=", "repo-url=", "version="), refused(noNetwork, "reserved-subnets="),
+		others: joinFlags(
+			ignoredFlags("there is no such check", "disable-api-server-sanity-check", "disable-kernel-version-check", "skip-validation"), ignoredFlags("there is no telemetry", "disable-telemetry"),
+			refusedFlags("the values are printed by helm get values", "dump-values-path=", "only-output-values"),
+			refusedFlags("the chart is part of this program: use the program of another version, or helm", "local-chart-path=", "repo-url=", "version="), refusedFlags(noNetwork, "reserved-subnets="),
 		)},
 	{path: "install aks", instead: sameEverywhere}, {path: "install eks", instead: sameEverywhere}, {path: "install gke", instead: sameEverywhere}, {path: "install k3s", instead: sameEverywhere},
 	{path: "install kind", instead: sameEverywhere}, {path: "install kubeadm", instead: sameEverywhere}, {path: "install openshift", instead: sameEverywhere},
@@ -176,26 +176,26 @@ var liqoctl = []liqoCommand{
 	{path: "offload namespace", same: []string{"namespace-mapping-strategy", "ns-selector", "output", "pod-offloading-strategy", "remote-namespace-name", "selector", "timeout"}},
 	{path: "peer", same: []string{"cpu", "memory", "networking-disabled", "pods", "remote-context", "remote-kubeconfig", "resource", "timeout"},
 		differing: map[string]string{"proxy-url": "is that of kubectl: a proxy between this program and this cluster"},
-		others: join(
-			only("true", oneHandshake, "create-resource-slice", "create-virtual-node"), refused("an address of the provider is set with --remote-api-server-url", "in-band"),
-			refused(noNetwork, "gw-client-address=", "gw-client-port=", "gw-server-service-loadbalancerip=", "gw-server-service-location=", "gw-server-service-nodeport=", "gw-server-service-port=", "gw-server-service-type=", "mtu="),
-			refused(namedClusters, "remote-cluster=", "remote-user="), refused(ownTenants, "remote-namespace="), refused("the provider decides on requests of the class default", "resource-slice-class="),
-			ignored("ranges that overlap are an error only where pods reach each other", "skip-validation"),
+		others: joinFlags(
+			fixedFlags("true", oneHandshake, "create-resource-slice", "create-virtual-node"), refusedFlags("an address of the provider is set with --remote-api-server-url", "in-band"),
+			refusedFlags(noNetwork, "gw-client-address=", "gw-client-port=", "gw-server-service-loadbalancerip=", "gw-server-service-location=", "gw-server-service-nodeport=", "gw-server-service-port=", "gw-server-service-type=", "mtu="),
+			refusedFlags(namedClusters, "remote-cluster=", "remote-user="), refusedFlags(ownTenants, "remote-namespace="), refusedFlags("the provider decides on requests of the class default", "resource-slice-class="),
+			ignoredFlags("ranges that overlap are an error only where pods reach each other", "skip-validation"),
 		)},
-	{path: "test network", same: []string{"timeout"}, others: join(
-		ignored("every check is made, and its result printed", "basic", "fail-fast", "info", "ip", "rm"), refused("ports of nodes and load balancers are not tested", "lb", "np-ext", "np-nodes=", "pod-np"),
-		refused("the providers are reached with the credentials of this cluster", "remote-kubeconfigs="),
+	{path: "test network", same: []string{"timeout"}, others: joinFlags(
+		ignoredFlags("every check is made, and its result printed", "basic", "fail-fast", "info", "ip", "rm"), refusedFlags("ports of nodes and load balancers are not tested", "lb", "np-ext", "np-nodes=", "pod-np"),
+		refusedFlags("the providers are reached with the credentials of this cluster", "remote-kubeconfigs="),
 	)},
 	{path: "unauthenticate", instead: oneHandshake + ", and refractctl unpeer ends it: run that"},
 	{path: "uncordon resourceslice", same: []string{"timeout", "remote-cluster-id"}},
 	{path: "uncordon tenant", same: []string{"timeout"}},
 	{path: "uninstall", same: []string{"timeout"}, renamed: map[string]string{"purge": "crds"}},
 	{path: "unoffload namespace", same: []string{"ns-selector", "timeout"}},
-	{path: "unpeer", same: []string{"remote-context", "remote-kubeconfig", "timeout"}, others: join(
-		ignored("the tenant namespaces that refractctl peer has created are removed", "delete-namespaces"), ignored("the command always waits", "wait"),
-		refused(namedClusters, "remote-cluster=", "remote-user="), refused(ownTenants, "remote-namespace="),
+	{path: "unpeer", same: []string{"remote-context", "remote-kubeconfig", "timeout"}, others: joinFlags(
+		ignoredFlags("the tenant namespaces that refractctl peer has created are removed", "delete-namespaces"), ignoredFlags("the command always waits", "wait"),
+		refusedFlags(namedClusters, "remote-cluster=", "remote-user="), refusedFlags(ownTenants, "remote-namespace="),
 	)},
-	{path: "version", others: ignored("it is the version of this program; that of the installation is printed by refractctl info", "client", "namespace=")},
+	{path: "version", others: ignoredFlags("it is the version of this program; that of the installation is printed by refractctl info", "client", "namespace=")},
 }
 
 const sameEverywhere = "the installation is the same everywhere: run refractctl install"
@@ -208,22 +208,22 @@ var shorthands = map[string]string{"verbose": "v", "namespace": "n", "get": "g",
 func speakLiqoctl(root *cobra.Command) {
 	for i := range liqoctl {
 		of := &liqoctl[i]
-		command := descend(root, strings.Fields(of.path), of.instead)
+		command := ensureCommand(root, strings.Fields(of.path), of.instead)
 		if of.instead == "" {
 			of.addFlags(command)
 		}
 	}
 }
 
-// descend returns the command with a path. A missing command is added as a hidden command that fails with an error
+// ensureCommand returns the command with a path. A missing command is added as a hidden command that fails with an error
 // that names the replacement.
-func descend(from *cobra.Command, path []string, instead string) *cobra.Command {
+func ensureCommand(from *cobra.Command, path []string, instead string) *cobra.Command {
 	if len(path) == 0 {
 		return from
 	}
 	for _, child := range from.Commands() {
 		if child.Name() == path[0] {
-			return descend(child, path[1:], instead)
+			return ensureCommand(child, path[1:], instead)
 		}
 	}
 	if path[0] == "completion" { // cobra adds it when the root is executed
@@ -233,13 +233,13 @@ func descend(from *cobra.Command, path []string, instead string) *cobra.Command 
 	if len(path) == 1 {
 		child.DisableFlagParsing = true
 		child.RunE = func(cmd *cobra.Command, _ []string) error {
-			return usage(&refusal{fmt.Sprintf("%s is a command of liqoctl that has no meaning here: %s", cmd.CommandPath(), instead)})
+			return usageError(&refusal{fmt.Sprintf("%s is a command of liqoctl that has no meaning here: %s", cmd.CommandPath(), instead)})
 		}
 	} else {
 		child = hiddenGroup(path[0])
 	}
 	from.AddCommand(child)
-	return descend(child, path[1:], instead)
+	return ensureCommand(child, path[1:], instead)
 }
 
 // addFlags adds the missing flags to a command.

@@ -25,20 +25,20 @@ func (l *liqoInstall) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&l.services, "service-cidr", nil, "range of the Services of this cluster, if the API server does not say it (tenants.ownCIDRs)")
 }
 
-// put sets the values of the given flags.
-func (l *liqoInstall) put(set map[string]any) error {
+// setValues sets the values of the given flags.
+func (l *liqoInstall) setValues(set map[string]any) error {
 	if l.apiServer != "" {
-		put(set, l.apiServer, "apiServer", "address")
+		setValue(set, l.apiServer, "apiServer", "address")
 	}
 	if l.metrics {
-		put(set, true, "metrics", "enabled")
+		setValue(set, true, "metrics", "enabled")
 	}
 	for _, labels := range []struct {
 		given map[string]string
 		path  []string
 	}{{l.clusterLabels, []string{"discovery", "config", "clusterLabels"}}, {l.globalLabels, []string{"common", "globalLabels"}}, {l.annotations, []string{"common", "globalAnnotations"}}} {
 		for key, value := range labels.given {
-			put(set, value, append(labels.path[:len(labels.path):len(labels.path)], key)...)
+			setValue(set, value, append(labels.path[:len(labels.path):len(labels.path)], key)...)
 		}
 	}
 	var own []any
@@ -55,7 +55,7 @@ func (l *liqoInstall) put(set map[string]any) error {
 		}
 	}
 	if len(own) > 0 {
-		put(set, own, "tenants", "ownCIDRs")
+		setValue(set, own, "tenants", "ownCIDRs")
 	}
 	return nil
 }

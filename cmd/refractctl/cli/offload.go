@@ -52,7 +52,7 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl offload namespace shop --pod-offloading-strategy=Remote --selector=region=north\n" +
 			"  refractctl offload namespace shop -o yaml",
 		ValidArgsFunction: access.completeNamespaces,
-		RunE:              explained(o.run),
+		RunE:              explainErrors(o.runOffload),
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.podStrategy, "pod-offloading-strategy", string(offloading.LocalAndRemotePodOffloadingStrategyType), "where pods may run: "+strings.Join(podStrategies, ", "))
@@ -62,7 +62,7 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 	flags.StringVar(&o.namespaceSelector, "ns-selector", "", "offload the namespaces with these labels, instead of naming them")
 	flags.DurationVar(&o.timeout, "timeout", 20*time.Second, "how long to wait")
 	o.output = addOutput(command, "", "")
-	flags.Lookup("output").Usage = "print the objects instead of applying them; one of: " + strings.Join(o.output.formats(), ", ")
+	flags.Lookup("output").Usage = "print the objects instead of applying them; one of: " + strings.Join(o.output.acceptedFormats(), ", ")
 	completeFlag(command, "pod-offloading-strategy", podStrategies...)
 	completeFlag(command, "namespace-mapping-strategy", mappingStrategies...)
 	return command
@@ -79,8 +79,8 @@ var (
 	}
 )
 
-func (o *offload) validate(names []string) error {
-	if err := errors.Join(validNamespaces(names, o.namespaceSelector), o.output.validate(), validTimeout(o.timeout)); err != nil {
+func (o *offload) validateFlags(names []string) error {
+	if err := errors.Join(validNamespaces(names, o.namespaceSelector), o.output.validateFormat(), validTimeout(o.timeout)); err != nil {
 		return err
 	}
 	if !slices.Contains(podStrategies, o.podStrategy) {
@@ -101,19 +101,19 @@ func (o *offload) validate(names []string) error {
 	return nil
 }
 
-func (o *offload) run(cmd *cobra.Command, names []string) error {
-	names = o.access.named(names, o.namespaceSelector)
-	if err := o.validate(names); err != nil {
-		return usage(err)
+func (o *offload) runOffload(cmd *cobra.Command, names []string) error {
+	names = o.access.namedNamespaces(names, o.namespaceSelector)
+	if err := o.validateFlags(names); err != nil {
+		return usageError(err)
 	}
 	selector, err := nodeSelector(o.selectors)
 	if err != nil {
-		return usage(err)
+		return usageError(err)
 	}
 	if !o.output.isTable() && o.namespaceSelector == "" {
 		return o.printAll(cmd.OutOrStdout(), names, selector)
 	}
-	c, err := o.access.client(requestTimeout)
+	c, err := o.access.newClient(requestTimeout)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
 	defer cancel()
-	applied, problems := attempt(names, func(name string) error { return o.apply(ctx, c, cmd, name, selector) })
+	applied, problems := attemptEach(names, func(name string) error { return o.applyOffloading(ctx, c, cmd, name, selector) })
 	err = errors.Join(problems, awaitExtended(ctx, c, cmd.ErrOrStderr(), applied, o.timeout))
 	if err == nil {
 		warnUncovered(cmd.Context(), c, cmd.ErrOrStderr(), applied)
@@ -188,7 +188,7 @@ func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace
 // noticeTimeout is many times as long as an API server takes to observe a change of a namespace.
 const noticeTimeout = 3 * time.Second
 
-func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offloading.NamespaceOffloading {
+func (o *offload) desiredOffloading(namespace string, selector corev1.NodeSelector) *offloading.NamespaceOffloading {
 	return &offloading.NamespaceOffloading{
 		TypeMeta:   metav1.TypeMeta{APIVersion: offloading.GroupVersion.String(), Kind: offloading.NamespaceOffloadingKind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName},
@@ -202,12 +202,12 @@ func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offlo
 }
 
 func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSelector) error {
-	printer, err := o.output.printer()
+	printer, err := o.output.newPrinter()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		object, err := manifest(o.desired(name, selector))
+		object, err := manifestOf(o.desiredOffloading(name, selector))
 		if err != nil {
 			return err
 		}
@@ -218,12 +218,12 @@ func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSe
 	return nil
 }
 
-// apply creates the object, or updates an existing one with the flags that are set.
-func (o *offload) apply(ctx context.Context, c client.Client, cmd *cobra.Command, namespace string, selector corev1.NodeSelector) error {
+// applyOffloading creates the object, or updates an existing one with the flags that are set.
+func (o *offload) applyOffloading(ctx context.Context, c client.Client, cmd *cobra.Command, namespace string, selector corev1.NodeSelector) error {
 	if err := mustExist(ctx, c, namespace); err != nil {
 		return err
 	}
-	desired := o.desired(namespace, selector)
+	desired := o.desiredOffloading(namespace, selector)
 	err := c.Create(ctx, desired)
 	if err == nil {
 		return nil

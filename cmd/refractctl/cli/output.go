@@ -33,7 +33,7 @@ type output struct {
 func addOutput(command *cobra.Command, byDefault string, tables ...string) *output {
 	o := &output{flags: genericclioptions.NewPrintFlags("").WithDefaultOutput(byDefault), tables: tables}
 	o.flags.AddFlags(command)
-	formats := o.formats()
+	formats := o.acceptedFormats()
 	for _, name := range []string{"allow-missing-template-keys", "show-managed-fields", "template"} {
 		markFromKubectl(command.Flags().Lookup(name))
 	}
@@ -42,8 +42,8 @@ func addOutput(command *cobra.Command, byDefault string, tables ...string) *outp
 	return o
 }
 
-// formats lists the valid values of -o.
-func (o *output) formats() []string {
+// acceptedFormats lists the valid values of -o.
+func (o *output) acceptedFormats() []string {
 	formats := o.flags.AllowedFormats()
 	for _, table := range o.tables {
 		if table != "" {
@@ -55,37 +55,37 @@ func (o *output) formats() []string {
 }
 
 // isTable reports whether the command prints a table.
-func (o *output) isTable() bool { return slices.Contains(o.tables, o.format()) }
+func (o *output) isTable() bool { return slices.Contains(o.tables, o.givenFormat()) }
 
-func (o *output) format() string { return *o.flags.OutputFormat }
+func (o *output) givenFormat() string { return *o.flags.OutputFormat }
 
-// validate returns an error for an unknown format, or for a format without its template.
-func (o *output) validate() error {
+// validateFormat returns an error for an unknown format, or for a format without its template.
+func (o *output) validateFormat() error {
 	if o.isTable() {
 		return nil
 	}
-	_, err := o.printer()
-	return usage(err)
+	_, err := o.newPrinter()
+	return usageError(err)
 }
 
-// printer returns a printer for a sequence of objects.
-func (o *output) printer() (printers.ResourcePrinter, error) {
+// newPrinter returns a printer for a sequence of objects.
+func (o *output) newPrinter() (printers.ResourcePrinter, error) {
 	printer, err := o.flags.ToPrinter()
 	if genericclioptions.IsNoCompatiblePrinterError(err) {
-		return nil, fmt.Errorf("--output is %q: use one of %s", o.format(), strings.Join(o.formats(), ", "))
+		return nil, fmt.Errorf("--output is %q: use one of %s", o.givenFormat(), strings.Join(o.acceptedFormats(), ", "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--output: %w", err)
 	}
-	if o.format() == "yaml" {
+	if o.givenFormat() == "yaml" {
 		return newYAMLPrinter(o.flags.JSONYamlPrintFlags.ShowManagedFields), nil
 	}
 	return printer, nil
 }
 
-// print writes a value that is not an object of a cluster, with the given kind.
-func (o *output) print(out io.Writer, kind string, value any) error {
-	printer, err := o.printer()
+// printValue writes a value that is not an object of a cluster, with the given kind.
+func (o *output) printValue(out io.Writer, kind string, value any) error {
+	printer, err := o.newPrinter()
 	if err != nil {
 		return err
 	}
@@ -94,11 +94,11 @@ func (o *output) print(out io.Writer, kind string, value any) error {
 		return fmt.Errorf("encoding the output, %w", err)
 	}
 	fields["apiVersion"], fields["kind"] = outputVersion, kind
-	return printer.PrintObj(&unstructured.Unstructured{Object: fields}, exactly(out))
+	return printer.PrintObj(&unstructured.Unstructured{Object: fields}, unchangedWriter(out))
 }
 
-// manifest returns obj as a user would write it: with its kind, and without the fields that only the server sets.
-func manifest(obj client.Object) (*unstructured.Unstructured, error) {
+// manifestOf returns obj as a user would write it: with its kind, and without the fields that only the server sets.
+func manifestOf(obj client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s, %w", obj.GetName(), err)

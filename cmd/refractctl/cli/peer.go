@@ -40,28 +40,28 @@ func (t *twoClusters) addFlags(command *cobra.Command, patience time.Duration) {
 	flags.DurationVar(&t.timeout, "timeout", patience, "how long to wait")
 }
 
-// options returns the options for the two clusters.
-func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
+// peeringOptions returns the options for the two clusters.
+func (t *twoClusters) peeringOptions(out io.Writer) (*peering.Options, error) {
 	if err := validTimeout(t.timeout); err != nil {
 		return nil, err
 	}
 	if !t.remote.isGiven() {
-		return nil, usage(errors.New("no provider is given: set --remote-context or --remote-kubeconfig"))
+		return nil, usageError(errors.New("no provider is given: set --remote-context or --remote-kubeconfig"))
 	}
-	consumer, err := t.access.cluster()
+	consumer, err := t.access.peeringCluster()
 	if err != nil {
 		return nil, fmt.Errorf("the consumer: %w", err)
 	}
-	provider, err := t.access.remote(&t.remote)
+	provider, err := t.access.remotePeer(&t.remote)
 	if err != nil {
 		return nil, fmt.Errorf("the provider: %w", err)
 	}
 	return &peering.Options{Consumer: consumer, Provider: provider, DryRun: t.dryRun, Progress: printTo(out)}, nil
 }
 
-// cluster returns the cluster with its clients for a peering.
-func (a *clusterAccess) cluster() (*peering.Cluster, error) {
-	c, err := a.client(requestTimeout)
+// peeringCluster returns the cluster with its clients for a peering.
+func (a *clusterAccess) peeringCluster() (*peering.Cluster, error) {
+	c, err := a.newClient(requestTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -123,50 +123,50 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl peer --remote-kubeconfig=milan.yaml --remote-api-server-url=https://milan.example.com:6443\n" +
 			"  refractctl peer --remote-context=milan --resource=nvidia.com/gpu=2 --dry-run",
 		Args: cobra.NoArgs,
-		RunE: explained(func(cmd *cobra.Command, _ []string) error {
+		RunE: explainErrors(func(cmd *cobra.Command, _ []string) error {
 			if unconnected {
 				if network != "" && network != "none" {
-					return usage(fmt.Errorf("--networking-disabled is --network=none, but --network is %q: omit one", network))
+					return usageError(fmt.Errorf("--networking-disabled is --network=none, but --network is %q: omit one", network))
 				}
 				network = "none"
 			}
-			o, err := t.options(cmd.ErrOrStderr())
+			o, err := t.peeringOptions(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			resources, err := share.parse()
+			resources, err := share.parseResources()
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
-			if o.TenantLimits, err = limits.parse(); err != nil {
-				return usage(err)
+			if o.TenantLimits, err = limits.parseLimits(); err != nil {
+				return usageError(err)
 			}
 			if kind != "" {
 				if o.Credentials, err = peering.ParseCredentials(kind); err != nil {
-					return usage(fmt.Errorf("--credentials: %w", err))
+					return usageError(fmt.Errorf("--credentials: %w", err))
 				}
 			}
 			if o.Network, err = parseNetwork(network); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if o.ConsumerRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if o.ProviderRanges, err = parseRanges("remote-pod-cidrs", remoteRanges); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if o.AcceptedLabels, err = parseAccepted(cmd.Flags(), accepted); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			o.Resources, o.VirtualNode, o.APIServerURL = resources, virtualNode, strings.TrimSuffix(server, "/")
 			o.UncheckedURL = unchecked
 			if cmd.Flags().Changed("overlapping-ranges") {
 				o.OverlappingRanges = &overlapping
 			}
-			if err := within(cmd.Context(), t.timeout, o.Peer); err != nil || t.dryRun {
+			if err := runWithin(cmd.Context(), t.timeout, o.Peer); err != nil || t.dryRun {
 				return err
 			}
-			return resultOf(cmd).joined(cmd.Context(), o)
+			return resultOf(cmd).addJoined(cmd.Context(), o)
 		}),
 	}
 	t.addFlags(command, peerPatience)
@@ -223,14 +223,14 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl unpeer --context=rome --remote-context=milan\n" +
 			"  refractctl unpeer milan --context=rome --force   # milan never comes back",
 		Args: cobra.MaximumNArgs(1),
-		RunE: explained(func(cmd *cobra.Command, provider []string) error {
-			o, end, err := t.end(provider, force, cmd.ErrOrStderr())
+		RunE: explainErrors(func(cmd *cobra.Command, provider []string) error {
+			o, end, err := t.endPeering(provider, force, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			o.DeleteData = deleteData
-			err = within(cmd.Context(), t.timeout, func(ctx context.Context) error { return end(o, ctx) })
-			resultOf(cmd).parted(o)
+			err = runWithin(cmd.Context(), t.timeout, func(ctx context.Context) error { return end(o, ctx) })
+			resultOf(cmd).addParted(o)
 			if err != nil {
 				return err
 			}
@@ -270,26 +270,26 @@ func sayEnd(out io.Writer, o *peering.Options) error {
 	return nil
 }
 
-// end returns the options of a peering, and the function that ends it: Unpeer for a provider that the flags select,
+// endPeering returns the options of a peering, and the function that ends it: Unpeer for a provider that the flags select,
 // or GiveUp for a provider that is only named.
-func (t *twoClusters) end(provider []string, force bool, out io.Writer) (*peering.Options, func(*peering.Options, context.Context) error, error) {
+func (t *twoClusters) endPeering(provider []string, force bool, out io.Writer) (*peering.Options, func(*peering.Options, context.Context) error, error) {
 	switch {
 	case force != (len(provider) == 1):
-		return nil, nil, usage(errors.New("a provider is named only with --force: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
+		return nil, nil, usageError(errors.New("a provider is named only with --force: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
 	case !force:
-		o, err := t.options(out)
+		o, err := t.peeringOptions(out)
 		if err != nil {
 			return nil, nil, err
 		}
 		return o, (*peering.Options).Unpeer, nil
 	case t.remote.isGiven():
-		return nil, nil, usage(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
+		return nil, nil, usageError(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
 	}
 	absent, err := peering.Absent(provider[0])
 	if err != nil {
-		return nil, nil, usage(err)
+		return nil, nil, usageError(err)
 	}
-	consumer, err := t.access.cluster()
+	consumer, err := t.access.peeringCluster()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -22,13 +22,13 @@ const (
 	peeringUserPatience = 2 * time.Minute
 )
 
-// provider returns the options for this cluster as the provider of a consumer with a known ID.
-func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Options, error) {
+// providerOptions returns the options for this cluster as the provider of a consumer with a known ID.
+func (a *clusterAccess) providerOptions(consumer string, out io.Writer) (*peering.Options, error) {
 	absent, err := peering.Absent(consumer)
 	if err != nil {
-		return nil, usage(err)
+		return nil, usageError(err)
 	}
-	cluster, err := a.cluster()
+	cluster, err := a.peeringCluster()
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +48,8 @@ func (c *consumerFlag) addFlag(command *cobra.Command) {
 	}
 }
 
-// of returns the ID of the consumer.
-func (c *consumerFlag) of(args []string) string {
+// consumerOf returns the ID of the consumer.
+func (c *consumerFlag) consumerOf(args []string) string {
 	if len(args) > 0 {
 		return args[0]
 	}
@@ -71,35 +71,35 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			"The command can be run again, also to change the resources.",
 		Example: "  refractctl generate peering-user rome --context=milan --cpu=8 --memory=16Gi --output-file=milan-for-rome.yaml\n" +
 			"  refractctl peer --context=rome --remote-kubeconfig=milan-for-rome.yaml   # in the other cluster",
-		RunE: explained(func(cmd *cobra.Command, args []string) error {
-			resources, err := share.parse()
+		RunE: explainErrors(func(cmd *cobra.Command, args []string) error {
+			resources, err := share.parseResources()
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if life < shortestInvitation {
-				return usage(fmt.Errorf("--expires-in is %s: use %s at least", life, shortestInvitation))
+				return usageError(fmt.Errorf("--expires-in is %s: use %s at least", life, shortestInvitation))
 			}
-			o, err := access.provider(consumer.of(args), cmd.ErrOrStderr())
+			o, err := access.providerOptions(consumer.consumerOf(args), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			if o.ProviderRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
-			if o.TenantLimits, err = limits.parse(); err != nil {
-				return usage(err)
+			if o.TenantLimits, err = limits.parseLimits(); err != nil {
+				return usageError(err)
 			}
 			o.Resources, o.APIServerURL, o.UncheckedURL = resources, strings.TrimSuffix(server, "/"), unchecked
 			var secret *secretFile
 			if file != "" {
 				if secret, err = newSecretFile(file); err != nil {
-					return usage(fmt.Errorf("--output-file: %w", err))
+					return usageError(fmt.Errorf("--output-file: %w", err))
 				}
-				defer secret.discard()
+				defer secret.discardPending()
 			}
 			var kubeconfig []byte
 			var expires time.Time
-			err = within(cmd.Context(), peeringUserPatience, func(ctx context.Context) (err error) {
+			err = runWithin(cmd.Context(), peeringUserPatience, func(ctx context.Context) (err error) {
 				kubeconfig, expires, err = o.Invite(ctx, life)
 				return err
 			})
@@ -108,15 +108,15 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			}
 			result := resultOf(cmd)
 			result.CredentialsExpire = expires.UTC().Format(time.RFC3339)
-			fmt.Fprintf(cmd.ErrOrStderr(), "join until %s, in %s: refractctl peer --remote-kubeconfig=%s\n", result.CredentialsExpire, consumer.of(args), cmp.Or(file, "FILE"))
+			fmt.Fprintf(cmd.ErrOrStderr(), "join until %s, in %s: refractctl peer --remote-kubeconfig=%s\n", result.CredentialsExpire, consumer.consumerOf(args), cmp.Or(file, "FILE"))
 			if secret != nil {
-				return secret.write(kubeconfig)
+				return secret.writeContent(kubeconfig)
 			}
-			if mode := exposed(cmd.Root().OutOrStdout()); mode != 0 {
+			if mode := exposedMode(cmd.Root().OutOrStdout()); mode != 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the standard output is a file that other users can read (mode %#o): make it readable for you alone (chmod 600), or use --output-file\n", mode)
 			}
 			result.Kubeconfig = string(kubeconfig)
-			_, err = exactly(cmd.OutOrStdout()).Write(kubeconfig)
+			_, err = unchangedWriter(cmd.OutOrStdout()).Write(kubeconfig)
 			return err
 		}),
 	}
@@ -140,13 +140,13 @@ func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
 		Long: "Revoke the access of a consumer to this cluster immediately, and remove its tenant namespace. The command refuses while this cluster\n" +
 			"has namespaces of the consumer.",
 		Example: "  refractctl delete peering-user rome --context=milan",
-		RunE: explained(func(cmd *cobra.Command, args []string) error {
-			o, err := access.provider(consumer.of(args), cmd.ErrOrStderr())
+		RunE: explainErrors(func(cmd *cobra.Command, args []string) error {
+			o, err := access.providerOptions(consumer.consumerOf(args), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			err = within(cmd.Context(), peeringUserPatience, o.Withdraw)
-			resultOf(cmd).parted(o)
+			err = runWithin(cmd.Context(), peeringUserPatience, o.Withdraw)
+			resultOf(cmd).addParted(o)
 			return err
 		}),
 	}

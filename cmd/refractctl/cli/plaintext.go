@@ -32,11 +32,11 @@ func newPlainText(out io.Writer) *plainText { return &plainText{out, printable.N
 // Write implements io.Writer.
 func (p *plainText) Write(text []byte) (int, error) { return p.text.Write(text) }
 
-func (p *plainText) waiting(name, state string) { waiting(p.out, name, state) }
+func (p *plainText) showWaiting(name, state string) { writeWaiting(p.out, name, state) }
 
-// exactly returns the writer for output that programs read, without any change. On a terminal the output is escaped,
+// unchangedWriter returns the writer for output that programs read, without any change. On a terminal the output is escaped,
 // because people read it there.
-func exactly(out io.Writer) io.Writer {
+func unchangedWriter(out io.Writer) io.Writer {
 	if p, ok := out.(*plainText); ok && !isTerminal(p.out) {
 		return p.out
 	}

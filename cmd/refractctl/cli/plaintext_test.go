@@ -48,7 +48,7 @@ func TestWhatPeopleReadIsPlain(t *testing.T) {
 	rows := []string{attack}
 	for name, print := range map[string]func(cmd *cobra.Command, out io.Writer) error{
 		"progress": func(_ *cobra.Command, out io.Writer) error { printTo(out)(attack); return nil },
-		"waiting":  func(_ *cobra.Command, out io.Writer) error { waiting(out, attack, attack); return nil },
+		"waiting":  func(_ *cobra.Command, out io.Writer) error { writeWaiting(out, attack, attack); return nil },
 		"text":     func(_ *cobra.Command, out io.Writer) error { _, err := fmt.Fprint(out, attack); return err },
 		"table": func(_ *cobra.Command, out io.Writer) error {
 			return printTable(out, "A\tB", rows, func(text string) []string { return []string{text, "ok"} })
@@ -87,11 +87,11 @@ func TestWhatProgramsReadIsExact(t *testing.T) {
 		command := &cobra.Command{Use: "test"}
 		output := addOutput(command, format)
 		command.RunE = func(cmd *cobra.Command, _ []string) error {
-			printer, err := output.printer()
+			printer, err := output.newPrinter()
 			if err != nil {
 				return err
 			}
-			return printer.PrintObj(&unstructured.Unstructured{Object: value}, exactly(cmd.OutOrStdout()))
+			return printer.PrintObj(&unstructured.Unstructured{Object: value}, unchangedWriter(cmd.OutOrStdout()))
 		}
 		withPlainText(command)
 		command.SetArgs(nil)

@@ -32,8 +32,8 @@ func newHost(ctx context.Context) (*host.Host, error) {
 	return h, nil
 }
 
-// load reads a module and loads it like a virtual kubelet, with the options in the .yaml file beside it.
-func load(ctx context.Context, file string) (*loaded, error) {
+// loadPlugin reads a module and loads it like a virtual kubelet, with the options in the .yaml file beside it.
+func loadPlugin(ctx context.Context, file string) (*loaded, error) {
 	module := source.ReadFile(file)
 	if module.Err != nil {
 		return nil, fmt.Errorf("reading plugin %s, %w", file, module.Err)
@@ -57,4 +57,4 @@ func oneModule(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (l *loaded) close(ctx context.Context) error { return l.chains.close(ctx) }
+func (l *loaded) closeChains(ctx context.Context) error { return l.chains.closeHost(ctx) }

@@ -38,24 +38,24 @@ func (r *remoteCluster) addFlags(command *cobra.Command, access *clusterAccess, 
 // isGiven reports whether the user has named the other cluster.
 func (r *remoteCluster) isGiven() bool { return r.context != "" || r.file != "" }
 
-// validate returns a usage error if the flags contradict each other.
-func (r *remoteCluster) validate() error {
+// validateFlags returns a usage error if the flags contradict each other.
+func (r *remoteCluster) validateFlags() error {
 	if r.trusted && r.file == "" {
-		return usage(errors.New("--trust-remote-kubeconfig is about the file of --remote-kubeconfig, which is not given: omit it"))
+		return usageError(errors.New("--trust-remote-kubeconfig is about the file of --remote-kubeconfig, which is not given: omit it"))
 	}
 	if !r.isGiven() && (r.user != "" || len(r.groups) > 0) {
-		return usage(errors.New("--remote-as and --remote-as-group are about the cluster of --remote-context or --remote-kubeconfig, which is not given: omit them"))
+		return usageError(errors.New("--remote-as and --remote-as-group are about the cluster of --remote-context or --remote-kubeconfig, which is not given: omit them"))
 	}
 	if r.user == "" && len(r.groups) > 0 {
-		return usage(errors.New("--remote-as-group needs --remote-as: Kubernetes impersonates groups of a user only"))
+		return usageError(errors.New("--remote-as-group needs --remote-as: Kubernetes impersonates groups of a user only"))
 	}
 	return nil
 }
 
-// remote returns another cluster, whose context is in the given kubeconfig, or in the kubeconfig of this cluster. It
+// remotePeer returns another cluster, whose context is in the given kubeconfig, or in the kubeconfig of this cluster. It
 // does not connect to any cluster.
-func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
-	if err := of.validate(); err != nil {
+func (a *clusterAccess) remotePeer(of *remoteCluster) (*peering.Cluster, error) {
+	if err := of.validateFlags(); err != nil {
 		return nil, err
 	}
 	remote := newClusterAccess()
@@ -66,11 +66,11 @@ func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
 	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(of.file, *a.flags.KubeConfig), of.context
 	*remote.flags.Timeout = *a.flags.Timeout
 	*remote.flags.Impersonate, *remote.flags.ImpersonateGroup = of.user, of.groups
-	cluster, err := remote.cluster()
+	cluster, err := remote.peeringCluster()
 	if err != nil {
 		return nil, err
 	}
-	invitation, err := remote.invitation()
+	invitation, err := remote.kubeconfigInvitation()
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (a *clusterAccess) remote(of *remoteCluster) (*peering.Cluster, error) {
 // checkOrigin returns an error for a kubeconfig of another party that needs more than its own content. It applies to
 // an invitation, in any flag or variable, and to a file of --remote-kubeconfig, unless the user trusts it.
 func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
-	effective, name := a.effective(raw)
+	effective, name := a.effectiveConfig(raw)
 	invited := peering.IsInvitation(effective, name)
 	if !invited && !a.foreign {
 		return nil
@@ -91,14 +91,14 @@ func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
 	case err == nil:
 		return nil
 	case invited:
-		return fmt.Errorf("%s is an invitation and cannot be used: %w; ask for another invitation (refractctl generate peering-user)", a.source(), err)
+		return fmt.Errorf("%s is an invitation and cannot be used: %w; ask for another invitation (refractctl generate peering-user)", a.kubeconfigSource(), err)
 	}
-	return fmt.Errorf("%s cannot be used: %w; if the file is your own, add its context to your kubeconfig and name it with --remote-context, or set --trust-remote-kubeconfig", a.source(), err)
+	return fmt.Errorf("%s cannot be used: %w; if the file is your own, add its context to your kubeconfig and name it with --remote-context, or set --trust-remote-kubeconfig", a.kubeconfigSource(), err)
 }
 
-// effective returns a copy of a kubeconfig and the name of a context in it that has the cluster and the user of the
+// effectiveConfig returns a copy of a kubeconfig and the name of a context in it that has the cluster and the user of the
 // flags.
-func (a *clusterAccess) effective(raw *clientcmdapi.Config) (config *clientcmdapi.Config, context string) {
+func (a *clusterAccess) effectiveConfig(raw *clientcmdapi.Config) (config *clientcmdapi.Config, context string) {
 	config, context = raw.DeepCopy(), cmp.Or(*a.flags.Context, raw.CurrentContext)
 	chosen := &clientcmdapi.Context{}
 	if found := config.Contexts[context]; found != nil {
@@ -109,11 +109,11 @@ func (a *clusterAccess) effective(raw *clientcmdapi.Config) (config *clientcmdap
 	return config, context
 }
 
-// invitation returns the invitation in the kubeconfig, or nil if it has none.
-func (a *clusterAccess) invitation() (*peering.Invitation, error) {
+// kubeconfigInvitation returns the invitation in the kubeconfig, or nil if it has none.
+func (a *clusterAccess) kubeconfigInvitation() (*peering.Invitation, error) {
 	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be used: %w", a.source(), err)
+		return nil, fmt.Errorf("%s cannot be used: %w", a.kubeconfigSource(), err)
 	}
 	return peering.Invited(&config, *a.flags.Context)
 }

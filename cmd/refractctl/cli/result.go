@@ -80,12 +80,12 @@ func resultOf(cmd *cobra.Command) *result {
 // withResult adds -o to a command. With it, standard output contains only the result.
 func withResult(command *cobra.Command) *cobra.Command {
 	output, run := addOutput(command, "", ""), command.RunE
-	command.Flags().Lookup("output").Usage = "print what was done as an object, in the format: " + strings.Join(output.formats(), ", ")
+	command.Flags().Lookup("output").Usage = "print what was done as an object, in the format: " + strings.Join(output.acceptedFormats(), ", ")
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if output.isTable() {
 			return run(cmd, args)
 		}
-		if err := output.validate(); err != nil {
+		if err := output.validateFormat(); err != nil {
 			return err
 		}
 		_, name, _ := strings.Cut(cmd.CommandPath(), " ")
@@ -100,7 +100,7 @@ func withResult(command *cobra.Command) *cobra.Command {
 		if r.Succeeded = err == nil; err != nil {
 			r.Error = err.Error()
 		}
-		if printErr := output.print(out, "Result", r); printErr != nil {
+		if printErr := output.printValue(out, "Result", r); printErr != nil {
 			return errors.Join(err, printErr)
 		}
 		return err
@@ -127,11 +127,11 @@ func (r *recorder) Write(text []byte) (int, error) {
 			return r.out.Write(text)
 		}
 		r.rest = rest
-		r.record(string(line))
+		r.recordLine(string(line))
 	}
 }
 
-func (r *recorder) record(line string) {
+func (r *recorder) recordLine(line string) {
 	if before, after, found := strings.Cut(line, "warning: "); found && (before == "" || strings.HasSuffix(before, ": ")) {
 		r.result.Warnings = append(r.result.Warnings, before+after)
 		return
@@ -139,20 +139,20 @@ func (r *recorder) record(line string) {
 	r.result.Steps = append(r.result.Steps, line)
 }
 
-func (r *recorder) waiting(name, state string) {
+func (r *recorder) showWaiting(name, state string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.record(name + ": " + state)
-	waiting(r.out, name, state)
+	r.recordLine(name + ": " + state)
+	writeWaiting(r.out, name, state)
 }
 
-// add adds an object that the command has processed successfully.
-func (r *result) add(cluster, kind, namespace, name string) {
+// addObject adds an object that the command has processed successfully.
+func (r *result) addObject(cluster, kind, namespace, name string) {
 	r.Objects = append(r.Objects, resultObject{cluster, kind, namespace, name})
 }
 
-// parted adds the result of ending a peering.
-func (r *result) parted(o *peering.Options) {
+// addParted adds the result of ending a peering.
+func (r *result) addParted(o *peering.Options) {
 	for _, object := range o.Removed() {
 		r.Removed = append(r.Removed, resultObject(object))
 	}
@@ -161,15 +161,15 @@ func (r *result) parted(o *peering.Options) {
 	}
 }
 
-// joined adds the consumer's objects for a provider that the command has created.
-func (r *result) joined(ctx context.Context, o *peering.Options) error {
+// addJoined adds the consumer's objects for a provider that the command has created.
+func (r *result) addJoined(ctx context.Context, o *peering.Options) error {
 	if r.Command == "" {
 		return nil // no result is printed
 	}
 	consumer, provider := o.Consumer.ID(), o.Provider.ID()
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: o.VirtualNode}
-	r.add(consumer, "Node", "", o.VirtualNode)
-	r.add(consumer, "VirtualNode", key.Namespace, key.Name)
+	r.addObject(consumer, "Node", "", o.VirtualNode)
+	r.addObject(consumer, "VirtualNode", key.Namespace, key.Name)
 	vn := &offloading.VirtualNode{}
 	if err := o.Consumer.Client.Get(ctx, key, vn); err != nil {
 		return fmt.Errorf("getting VirtualNode %s, %w", key, err)
@@ -182,7 +182,7 @@ func (r *result) joined(ctx context.Context, o *peering.Options) error {
 	if err := o.Consumer.Client.Get(ctx, key, secret); err != nil {
 		return fmt.Errorf("getting Secret %s, %w", key, err)
 	}
-	r.add(consumer, "Secret", key.Namespace, key.Name)
+	r.addObject(consumer, "Secret", key.Namespace, key.Name)
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return fmt.Errorf("reading data.%s of Secret %s, %w", wire.KubeconfigSecretKey, key, err)

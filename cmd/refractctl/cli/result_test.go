@@ -41,9 +41,9 @@ func TestResult(t *testing.T) {
 		root.AddCommand(withResult(&cobra.Command{Use: "try NAME", RunE: func(cmd *cobra.Command, _ []string) error {
 			fmt.Fprint(cmd.ErrOrStderr(), "making it\nwarning: it is")
 			fmt.Fprint(cmd.ErrOrStderr(), " small\nmilan: warning: no quotas\n")
-			waiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
+			writeWaiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
 			fmt.Fprint(cmd.OutOrStdout(), "notes for humans")
-			resultOf(cmd).add("rome", "Node", "", "milan")
+			resultOf(cmd).addObject("rome", "Node", "", "milan")
 			return err
 		}}))
 		root.SilenceUsage, root.SilenceErrors = true, true

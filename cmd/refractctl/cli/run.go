@@ -61,7 +61,7 @@ func newRunCommand() *cobra.Command {
 			}
 			return completeWasm(cmd, given, typed)
 		},
-		RunE: t.run,
+		RunE: t.runTrial,
 	}
 	flags := command.Flags()
 	flags.StringVarP(&t.object, "filename", "f", "", "file with one or more objects, YAML or JSON; - is the standard input")
@@ -76,11 +76,11 @@ func newRunCommand() *cobra.Command {
 	return command
 }
 
-func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
+func (t *trial) runTrial(cmd *cobra.Command, args []string) (err error) {
 	ctx := cmd.Context()
-	hook, err := t.validate(args)
+	hook, err := t.validateFlags(args)
 	if err != nil {
-		return usage(err)
+		return usageError(err)
 	}
 	objects, err := readObjects("filename", t.object, cmd.InOrStdin())
 	if err != nil {
@@ -102,11 +102,11 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, chains.close(ctx)) }()
+	defer func() { err = errors.Join(err, chains.closeHost(ctx)) }()
 	for _, warning := range chains.warnings {
 		printWarning(cmd.ErrOrStderr(), warning.plugin, warning.text)
 	}
-	printer, err := t.output.printer()
+	printer, err := t.output.newPrinter()
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,12 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	env := &host.Env{Measure: true, RemapIP: func(ip string) (string, bool) { return ip, true }}
 	for n, object := range objects {
-		if !t.chain && chains.unmatched(modules[0], kinds[n]) != "" {
+		if !t.chain && chains.unmatchedReason(modules[0], kinds[n]) != "" {
 			continue
 		}
 		env.Context = contextFor(given, object, hook)
-		if oneErr := t.one(cmd, chains, kinds[n], object, env, printer); oneErr != nil {
-			err = errors.Join(err, fmt.Errorf("%s, %w", position(objects, n), oneErr))
+		if oneErr := t.runObject(cmd, chains, kinds[n], object, env, printer); oneErr != nil {
+			err = errors.Join(err, fmt.Errorf("%s, %w", objectPosition(objects, n), oneErr))
 		}
 	}
 	return err
@@ -154,8 +154,8 @@ func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []m
 	for _, module := range chains.modules {
 		notes := []string{}
 		for n := range objects {
-			if why := chains.unmatched(module, kinds[n]); why != "" {
-				notes = append(notes, fmt.Sprintf("%s: %s", position(objects, n), why))
+			if why := chains.unmatchedReason(module, kinds[n]); why != "" {
+				notes = append(notes, fmt.Sprintf("%s: %s", objectPosition(objects, n), why))
 			}
 		}
 		if len(notes) == len(objects) && !t.chain {
@@ -176,17 +176,17 @@ func noneMatches(notes []string) error {
 	return errors.New(notes[0])
 }
 
-// one runs the chain on one object and prints the result as a further document.
-func (t *trial) one(cmd *cobra.Command, chains *trialChains, kind string, object map[string]any, env *host.Env, printer printers.ResourcePrinter) error {
-	doc, outcome, err := chains.run(cmd.Context(), kind, object, env)
+// runObject runs the chain on one object and prints the result as a further document.
+func (t *trial) runObject(cmd *cobra.Command, chains *trialChains, kind string, object map[string]any, env *host.Env, printer printers.ResourcePrinter) error {
+	doc, outcome, err := chains.runChain(cmd.Context(), kind, object, env)
 	printOutcome(cmd.ErrOrStderr(), outcome)
 	if err != nil || outcome.Skipped {
 		return err
 	}
 	if t.diff {
-		return printDiff(exactly(cmd.OutOrStdout()), cmd.ErrOrStderr(), object, doc.Value())
+		return printDiff(unchangedWriter(cmd.OutOrStdout()), cmd.ErrOrStderr(), object, doc.Value())
 	}
-	return printer.PrintObj(&unstructured.Unstructured{Object: doc.Value()}, exactly(cmd.OutOrStdout()))
+	return printer.PrintObj(&unstructured.Unstructured{Object: doc.Value()}, unchangedWriter(cmd.OutOrStdout()))
 }
 
 // objectKinds returns the kind of each object.
@@ -194,15 +194,15 @@ func objectKinds(objects []map[string]any) (kinds []string, err error) {
 	for n, object := range objects {
 		kind, err := kindOf(object)
 		if err != nil {
-			return nil, fmt.Errorf("%s, %w", position(objects, n), err)
+			return nil, fmt.Errorf("%s, %w", objectPosition(objects, n), err)
 		}
 		kinds = append(kinds, kind)
 	}
 	return kinds, nil
 }
 
-// position returns the name of an object for messages, with its number if there are several objects.
-func position(objects []map[string]any, n int) string {
+// objectPosition returns the name of an object for messages, with its number if there are several objects.
+func objectPosition(objects []map[string]any, n int) string {
 	if len(objects) == 1 {
 		return nameOf(objects[n])
 	}
@@ -217,11 +217,11 @@ func nameOf(object map[string]any) string {
 	return strings.ToLower(kind) + "/" + name
 }
 
-func (t *trial) validate(modules []string) (host.Hook, error) {
+func (t *trial) validateFlags(modules []string) (host.Hook, error) {
 	if t.object == "" {
 		return 0, errors.New("--filename is missing: set it to a file with the object, or - for standard input")
 	}
-	if err := t.output.validate(); err != nil {
+	if err := t.output.validateFormat(); err != nil {
 		return 0, err
 	}
 	if t.fuel < 0 {

@@ -54,7 +54,7 @@ func newTrialChains(ctx context.Context, modules []source.Module, kinds []string
 	c = &trialChains{host: h, registry: host.NewRegistry(nil), modules: modules, hook: hook}
 	defer func() {
 		if err != nil {
-			_ = c.close(ctx)
+			_ = c.closeHost(ctx)
 		}
 	}()
 	config := source.ChainsConfig{Host: h, Registry: c.registry, Kinds: kinds, Defaults: neededDefaults(all, modules, kinds)}
@@ -96,8 +96,8 @@ func (c *trialChains) pluginOf(module source.Module) *host.Plugin {
 	return nil
 }
 
-// unmatched returns the reason why a module does not run on the objects of a kind, or "" if it does.
-func (c *trialChains) unmatched(module source.Module, kind string) string {
+// unmatchedReason returns the reason why a module does not run on the objects of a kind, or "" if it does.
+func (c *trialChains) unmatchedReason(module source.Module, kind string) string {
 	manifest := c.pluginOf(module).Manifest()
 	switch {
 	case !slices.Contains(manifest.Hooks, c.hook.String()):
@@ -111,15 +111,15 @@ func (c *trialChains) unmatched(module source.Module, kind string) string {
 	return fmt.Sprintf("plugin %s is not for the kind %s: its manifest says %q", module.Name, kind, manifest.Kinds)
 }
 
-// run runs the chain of a kind on an object, followed by the guard of the virtual kubelet.
-func (c *trialChains) run(ctx context.Context, kind string, object map[string]any, env *host.Env) (*document.Document, *host.Outcome, error) {
+// runChain runs the chain of a kind on an object, followed by the guard of the virtual kubelet.
+func (c *trialChains) runChain(ctx context.Context, kind string, object map[string]any, env *host.Env) (*document.Document, *host.Outcome, error) {
 	doc := document.New()
 	doc.Reset(object)
 	outcome, err := c.registry.Chain(kind, c.hook).Run(ctx, doc, env)
 	return doc, outcome, err
 }
 
-func (c *trialChains) close(ctx context.Context) error {
+func (c *trialChains) closeHost(ctx context.Context) error {
 	return c.host.Close(context.WithoutCancel(ctx))
 }
 

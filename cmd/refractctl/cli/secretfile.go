@@ -35,8 +35,8 @@ func newSecretFile(path string) (*secretFile, error) {
 	return &secretFile{path: path, pending: pending}, nil
 }
 
-// write writes the content, and renames the file to its final name.
-func (f *secretFile) write(content []byte) error {
+// writeContent writes the content, and renames the file to its final name.
+func (f *secretFile) writeContent(content []byte) error {
 	_, err := f.pending.Write(content)
 	if err = errors.Join(err, f.pending.Sync(), f.pending.Close()); err != nil {
 		return fmt.Errorf("writing %s, %w", f.path, err)
@@ -44,15 +44,15 @@ func (f *secretFile) write(content []byte) error {
 	return os.Rename(f.pending.Name(), f.path)
 }
 
-// discard removes the pending file if it was not renamed.
-func (f *secretFile) discard() {
+// discardPending removes the pending file if it was not renamed.
+func (f *secretFile) discardPending() {
 	_ = f.pending.Close()
 	_ = os.Remove(f.pending.Name())
 }
 
-// exposed returns the mode of the file behind out if users other than its owner can read it, and 0 otherwise. Shells
+// exposedMode returns the mode of the file behind out if users other than its owner can read it, and 0 otherwise. Shells
 // create such files for redirected output.
-func exposed(out io.Writer) fs.FileMode {
+func exposedMode(out io.Writer) fs.FileMode {
 	file, ok := out.(*os.File)
 	if !ok {
 		return 0

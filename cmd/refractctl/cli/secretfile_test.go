@@ -31,7 +31,7 @@ func TestSecretFile(t *testing.T) {
 
 	file, err := newSecretFile(path)
 	require.NoError(t, err)
-	file.discard()
+	file.discardPending()
 	alone()
 	// A file that others can read, and may have open, is replaced.
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o644))
@@ -40,7 +40,7 @@ func TestSecretFile(t *testing.T) {
 	t.Cleanup(func() { _ = before.Close() })
 	file, err = newSecretFile(path)
 	require.NoError(t, err)
-	require.NoError(t, file.write([]byte("secret")))
+	require.NoError(t, file.writeContent([]byte("secret")))
 	alone("milan.yaml")
 	found, err := os.Stat(path)
 	require.NoError(t, err)
@@ -67,10 +67,10 @@ func TestExposedOutputs(t *testing.T) {
 	t.Cleanup(func() { _ = file.Close() })
 	for mode, want := range map[os.FileMode]os.FileMode{0o600: 0, 0o400: 0, 0o640: 0o640, 0o644: 0o644, 0o604: 0o604} {
 		require.NoError(t, file.Chmod(mode))
-		assert.Equal(t, want, exposed(file), "%o", mode)
+		assert.Equal(t, want, exposedMode(file), "%o", mode)
 	}
 	reader, writer, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = reader.Close(); _ = writer.Close() })
-	assert.Zero(t, exposed(writer))
+	assert.Zero(t, exposedMode(writer))
 }

@@ -36,12 +36,12 @@ func nodeOperator(requirement labels.Requirement) corev1.NodeSelectorOperator {
 func validNamespaces(names []string, selector string) error {
 	switch {
 	case selector == "" && len(names) == 0:
-		return usage(errors.New("name a namespace, or set --ns-selector"))
+		return usageError(errors.New("name a namespace, or set --ns-selector"))
 	case selector != "" && len(names) > 0:
-		return usage(errors.New("use names or --ns-selector, not both"))
+		return usageError(errors.New("use names or --ns-selector, not both"))
 	}
 	if _, err := labels.Parse(selector); err != nil {
-		return usage(fmt.Errorf("--ns-selector %q: %w", selector, err))
+		return usageError(fmt.Errorf("--ns-selector %q: %w", selector, err))
 	}
 	return nil
 }

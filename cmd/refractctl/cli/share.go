@@ -31,8 +31,8 @@ func (s *shareFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&s.others, "resource", nil, "further resource that the provider grants, as NAME=QUANTITY (may be repeated, or separated by commas)")
 }
 
-// parse returns the given resources. An error names the invalid flag.
-func (s *shareFlags) parse() (corev1.ResourceList, error) {
+// parseResources returns the given resources. An error names the invalid flag.
+func (s *shareFlags) parseResources() (corev1.ResourceList, error) {
 	resources := corev1.ResourceList{}
 	add := func(flag string, name corev1.ResourceName, text string) error {
 		quantity, err := resource.ParseQuantity(text)

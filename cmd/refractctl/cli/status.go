@@ -61,27 +61,27 @@ func (s *statusLine) Write(text []byte) (int, error) {
 			return len(text), nil
 		}
 		s.rest = rest
-		if err := s.show(string(line), subjectOf(string(line))); err != nil {
+		if err := s.showLine(string(line), subjectOf(string(line))); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// show displays a line in place of one about the same object, or below it.
-func (s *statusLine) show(line, subject string) error {
+// showLine displays a line in place of one about the same object, or below it.
+func (s *statusLine) showLine(line, subject string) error {
 	if subject == "" || subject != s.subject {
-		if err := s.settle(); err != nil {
+		if err := s.finishLine(); err != nil {
 			return err
 		}
 	}
 	s.line, s.subject, s.since = line, subject, s.now()
-	return s.draw()
+	return s.drawLine()
 }
 
-// draw draws the line with its time, truncated to the width.
-func (s *statusLine) draw() error {
+// drawLine draws the line with its time, truncated to the width.
+func (s *statusLine) drawLine() error {
 	text := s.line
-	if took := s.took(); took != "" {
+	if took := s.elapsedText(); took != "" {
 		text += took
 		if room := s.width() - 1 - len(took); room > 0 && len(s.line) > room {
 			text = s.line[:room] + took
@@ -93,27 +93,27 @@ func (s *statusLine) draw() error {
 	return err
 }
 
-// took returns how long the line has been displayed, or "" if it is less than a second.
-func (s *statusLine) took() string {
+// elapsedText returns how long the line has been displayed, or "" if it is less than a second.
+func (s *statusLine) elapsedText() string {
 	if took := s.now().Sub(s.since).Truncate(time.Second); took > 0 {
 		return fmt.Sprintf(" (%s)", took)
 	}
 	return ""
 }
 
-// settle leaves the complete line on the terminal.
-func (s *statusLine) settle() error {
+// finishLine leaves the complete line on the terminal.
+func (s *statusLine) finishLine() error {
 	if s.line == "" {
 		return nil
 	}
-	text := s.line + s.took()
+	text := s.line + s.elapsedText()
 	s.line, s.subject = "", ""
 	_, err := io.WriteString(s.out, overwrite+text+"\n")
 	return err
 }
 
-// run updates the displayed time until done is closed, and then settles the last line.
-func (s *statusLine) run(done <-chan struct{}) {
+// runTicker updates the displayed time until done is closed, and then settles the last line.
+func (s *statusLine) runTicker(done <-chan struct{}) {
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
 	for {
@@ -123,15 +123,15 @@ func (s *statusLine) run(done <-chan struct{}) {
 		case <-ticker.C:
 			s.mu.Lock()
 			if s.line != "" {
-				_ = s.draw()
+				_ = s.drawLine()
 			}
 			s.mu.Unlock()
 		}
 	}
 }
 
-// before returns a writer for other text on the same terminal. It settles the line before each write.
-func (s *statusLine) before(out io.Writer) io.Writer { return &settling{s, out} }
+// settlingWriter returns a writer for other text on the same terminal. It settles the line before each write.
+func (s *statusLine) settlingWriter(out io.Writer) io.Writer { return &settling{s, out} }
 
 type settling struct {
 	line *statusLine
@@ -141,30 +141,30 @@ type settling struct {
 func (s *settling) Write(text []byte) (int, error) {
 	s.line.mu.Lock()
 	defer s.line.mu.Unlock()
-	if err := s.line.settle(); err != nil {
+	if err := s.line.finishLine(); err != nil {
 		return 0, err
 	}
 	return s.out.Write(text)
 }
 
-// waiting writes the state that the command waits for with an object. On a terminal it overwrites the previous state
+// writeWaiting writes the state that the command waits for with an object. On a terminal it overwrites the previous state
 // of the object.
-func waiting(out io.Writer, name, state string) {
+func writeWaiting(out io.Writer, name, state string) {
 	name, state = printable.Line(name), printable.Line(state)
 	if w, ok := out.(waiter); ok {
-		w.waiting(name, state)
+		w.showWaiting(name, state)
 		return
 	}
 	fmt.Fprintln(out, name+": "+state)
 }
 
 // waiter displays a state that the command waits for in its own way.
-type waiter interface{ waiting(name, state string) }
+type waiter interface{ showWaiting(name, state string) }
 
-func (s *statusLine) waiting(name, state string) {
+func (s *statusLine) showWaiting(name, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.show(name+": "+state, "object "+name)
+	_ = s.showLine(name+": "+state, "object "+name)
 }
 
 // withStatusLine makes a command and its subcommands show their progress in a status line if standard error is a
@@ -190,15 +190,15 @@ func withStatusLine(command *cobra.Command) {
 			return width
 		}}
 		cmd.SetErr(line)
-		cmd.SetOut(line.before(cmd.OutOrStdout()))
+		cmd.SetOut(line.settlingWriter(cmd.OutOrStdout()))
 		done, over := make(chan struct{}), make(chan struct{})
-		go func() { defer close(over); line.run(done) }()
+		go func() { defer close(over); line.runTicker(done) }()
 		defer func() {
 			close(done)
 			<-over
 			line.mu.Lock()
 			defer line.mu.Unlock()
-			_ = line.settle()
+			_ = line.finishLine()
 		}()
 		return run(cmd, args)
 	}

@@ -36,8 +36,8 @@ func TestOnATerminalALineIsOverwritten(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	shown, file := terminal(t)
 	command := &cobra.Command{Use: "test", RunE: func(cmd *cobra.Command, _ []string) error {
-		waiting(cmd.ErrOrStderr(), "milan", "2 pods are left")
-		waiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
+		writeWaiting(cmd.ErrOrStderr(), "milan", "2 pods are left")
+		writeWaiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
 		fmt.Fprintln(cmd.OutOrStdout(), "the result")
 		return nil
 	}}

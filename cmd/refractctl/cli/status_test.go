@@ -38,18 +38,18 @@ func TestStatusLine(t *testing.T) {
 	say("replicas\n")
 	assert.Equal(t, []string{"applying 13 CRDs", "Deployment liqo/manager: 0 of 2 replicas"[:39]}, screen(out.String()))
 	clock = clock.Add(12 * time.Second)
-	require.NoError(t, line.draw())
+	require.NoError(t, line.drawLine())
 	assert.Equal(t, "Deployment liqo/manager: 0 of 2 rep (12s)"[:33]+" (12s)", screen(out.String())[1])
 	say("Deployment liqo/manager: 1 of 2 replicas\n")
 	clock = clock.Add(time.Minute)
 	say("milan: warning: no quotas\nmilan: creating virtual node milan\n") // steps that must all stay on the screen
-	waiting(line, "milan", "2 pods are left")
-	waiting(line, "milan", "1 pod is left")
-	fmt.Fprintln(line.before(&out), "the result")
+	writeWaiting(line, "milan", "2 pods are left")
+	writeWaiting(line, "milan", "1 pod is left")
+	fmt.Fprintln(line.settlingWriter(&out), "the result")
 	assert.Equal(t, []string{
 		"applying 13 CRDs", "Deployment liqo/manager: 1 of 2 replicas (1m0s)", "milan: warning: no quotas", "milan: creating virtual node milan", "milan: 1 pod is left", "the result", "",
 	}, screen(out.String()))
-	require.NoError(t, line.settle()) // with nothing to settle
+	require.NoError(t, line.finishLine()) // with nothing to settle
 	assert.True(t, strings.HasSuffix(out.String(), "the result\n"))
 }
 
@@ -59,8 +59,8 @@ func TestWithoutATerminalLinesArePlain(t *testing.T) {
 	require.NoError(t, err)
 	defer read.Close()
 	command := &cobra.Command{RunE: func(cmd *cobra.Command, _ []string) error {
-		waiting(cmd.ErrOrStderr(), "milan", "2 pods are left")
-		waiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
+		writeWaiting(cmd.ErrOrStderr(), "milan", "2 pods are left")
+		writeWaiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
 		return nil
 	}}
 	withStatusLine(command)

@@ -37,15 +37,15 @@ const tenantPatience = time.Minute
 func consumerCommand(access *clusterAccess, command *cobra.Command, patience time.Duration, do func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error) *cobra.Command {
 	var timeout time.Duration
 	command.Args = cobra.MinimumNArgs(1)
-	command.RunE = explained(func(cmd *cobra.Command, names []string) error {
+	command.RunE = explainErrors(func(cmd *cobra.Command, names []string) error {
 		if err := validTimeout(timeout); err != nil {
 			return err
 		}
-		c, err := access.client(requestTimeout)
+		c, err := access.newClient(requestTimeout)
 		if err != nil {
 			return err
 		}
-		_, problems := attempt(names, func(name string) error {
+		_, problems := attemptEach(names, func(name string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			return do(ctx, c, name, cmd)
@@ -138,7 +138,7 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 
 // revokeAccess drains a consumer that has joined with refractctl peer.
 func revokeAccess(ctx context.Context, access *clusterAccess, consumer string, deleteData bool, cmd *cobra.Command) error {
-	o, err := access.provider(consumer, cmd.ErrOrStderr())
+	o, err := access.providerOptions(consumer, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func restoreAccess(ctx context.Context, access *clusterAccess, c client.Client, 
 	if err := c.Get(ctx, client.ObjectKey{Name: wire.TenantNamespace(consumer)}, tenant); err != nil || !peering.IsDrained(tenant) {
 		return client.IgnoreNotFound(err)
 	}
-	o, err := access.provider(consumer, cmd.ErrOrStderr())
+	o, err := access.providerOptions(consumer, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 		if err := patchTo(ctx, c, &quotas[i], map[string]any{"spec": map[string]any{"cordoned": limit != auth.TenantActive}}); err != nil {
 			return err
 		}
-		resultOf(cmd).add("", "Quota", quotas[i].Namespace, quotas[i].Name)
+		resultOf(cmd).addObject("", "Quota", quotas[i].Namespace, quotas[i].Name)
 	}
 	for i := range tenants {
 		if err := patchTo(ctx, c, &tenants[i], map[string]any{"spec": map[string]any{"tenantCondition": limit}}); err != nil {
@@ -188,7 +188,7 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 		if err := awaitTenant(ctx, c, &tenants[i], limit, cmd); err != nil {
 			return err
 		}
-		resultOf(cmd).add("", auth.TenantKind, tenants[i].Namespace, tenants[i].Name)
+		resultOf(cmd).addObject("", auth.TenantKind, tenants[i].Namespace, tenants[i].Name)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", consumer, map[auth.TenantCondition]string{auth.TenantCordoned: "cordoned", auth.TenantActive: "uncordoned", auth.TenantDrained: "drained"}[limit])
 	return nil
@@ -197,7 +197,7 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 // tenantsOf returns the Tenants of a consumer.
 func tenantsOf(ctx context.Context, c client.Client, consumer string) ([]auth.Tenant, error) {
 	all := &auth.TenantList{}
-	if err := list(ctx, c, all); err != nil && !missingKind(err) {
+	if err := fillLists(ctx, c, all); err != nil && !missingKind(err) {
 		return nil, err
 	}
 	return slices.DeleteFunc(all.Items, func(tenant auth.Tenant) bool {
@@ -322,7 +322,7 @@ func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Com
 	var consumer string
 	command.Flags().StringVar(&consumer, "remote-cluster-id", "", "cluster id of the consumer, in place of --namespace")
 	return consumerCommand(access, command, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
-		namespace := access.namespace()
+		namespace := access.namespaceFlag()
 		if consumer != "" {
 			namespace = wire.TenantNamespace(consumer)
 		}
@@ -350,7 +350,7 @@ func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Com
 			return err
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, map[bool]string{true: "cordoned", false: "uncordoned"}[cordon])
-		resultOf(cmd).add("", auth.ResourceSliceKind, slice.Namespace, slice.Name)
+		resultOf(cmd).addObject("", auth.ResourceSliceKind, slice.Namespace, slice.Name)
 		return nil
 	})
 }
@@ -401,7 +401,7 @@ func removeCordon(ctx context.Context, c client.Client, namespace, name string, 
 		return true, fmt.Errorf("deleting Quota %s, %w", client.ObjectKeyFromObject(&found[0]), err)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: uncordoned; there is no ResourceSlice of this name now\n", name)
-	resultOf(cmd).add("", "Quota", found[0].Namespace, found[0].Name)
+	resultOf(cmd).addObject("", "Quota", found[0].Namespace, found[0].Name)
 	return true, nil
 }
 

@@ -36,12 +36,12 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl unoffload namespace shop --delete-data # delete that of volumes with the reclaim policy Delete\n" +
 			"  refractctl unoffload namespace shop -o json",
 		ValidArgsFunction: access.completeExtended,
-		RunE: explained(func(cmd *cobra.Command, names []string) error {
-			names = access.named(names, selector)
+		RunE: explainErrors(func(cmd *cobra.Command, names []string) error {
+			names = access.namedNamespaces(names, selector)
 			if err := errors.Join(validNamespaces(names, selector), validTimeout(timeout)); err != nil {
 				return err
 			}
-			c, err := access.client(requestTimeout)
+			c, err := access.newClient(requestTimeout)
 			if err != nil {
 				return err
 			}
@@ -53,15 +53,15 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 			if err := u.findVolumes(ctx, c, cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			applied, problems := attempt(names, func(name string) error { return u.unoffload(ctx, c, cmd.ErrOrStderr(), name) })
+			applied, problems := attemptEach(names, func(name string) error { return u.unoffloadNamespace(ctx, c, cmd.ErrOrStderr(), name) })
 			if u.dryRun {
 				return problems
 			}
-			done, waited := attempt(applied, func(name string) error {
-				return awaitOne(ctx, cmd.ErrOrStderr(), "namespace", name, timeout, func(ctx context.Context) (bool, string, error) { return withdrawn(ctx, c, name) })
+			done, waited := attemptEach(applied, func(name string) error {
+				return awaitOne(ctx, cmd.ErrOrStderr(), "namespace", name, timeout, func(ctx context.Context) (bool, string, error) { return isWithdrawn(ctx, c, name) })
 			})
 			for _, name := range done {
-				resultOf(cmd).add("", "Namespace", "", name)
+				resultOf(cmd).addObject("", "Namespace", "", name)
 			}
 			return errors.Join(problems, waited)
 		}),
@@ -86,8 +86,8 @@ func (u *unoffloading) findVolumes(ctx context.Context, c client.Client, out io.
 	return err
 }
 
-// unoffload deletes the NamespaceOffloading of a namespace, unless data would be lost.
-func (u *unoffloading) unoffload(ctx context.Context, c client.Client, out io.Writer, namespace string) error {
+// unoffloadNamespace deletes the NamespaceOffloading of a namespace, unless data would be lost.
+func (u *unoffloading) unoffloadNamespace(ctx context.Context, c client.Client, out io.Writer, namespace string) error {
 	if err := mustExist(ctx, c, namespace); err != nil {
 		return err
 	}

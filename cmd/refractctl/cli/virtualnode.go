@@ -41,7 +41,7 @@ func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(c
 		if err := do(cmd.Context(), c, vn, cmd.ErrOrStderr()); err != nil {
 			return err
 		}
-		resultOf(cmd).add("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
+		resultOf(cmd).addObject("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
 		return nil
 	})
 }
@@ -52,15 +52,15 @@ func namedVirtualNodeCommand(access *clusterAccess, command *cobra.Command, do f
 	command.Use = "virtualnode NAME..."
 	command.Aliases = []string{"virtualnodes", "vn"}
 	command.ValidArgsFunction = access.completeVirtualNodes
-	command.RunE = explained(func(cmd *cobra.Command, names []string) error {
+	command.RunE = explainErrors(func(cmd *cobra.Command, names []string) error {
 		if len(names) == 0 {
-			return usage(errors.New("no virtual node is named (list them with: refractctl info)"))
+			return usageError(errors.New("no virtual node is named (list them with: refractctl info)"))
 		}
-		c, err := access.client(requestTimeout)
+		c, err := access.newClient(requestTimeout)
 		if err != nil {
 			return err
 		}
-		_, problems := attempt(names, func(name string) error { return do(cmd, c, name) })
+		_, problems := attemptEach(names, func(name string) error { return do(cmd, c, name) })
 		return problems
 	})
 	return command
@@ -70,7 +70,7 @@ func namedVirtualNodeCommand(access *clusterAccess, command *cobra.Command, do f
 // exist.
 func findVirtualNode(ctx context.Context, c client.Client, name string) (found *offloading.VirtualNode, err error) {
 	all := &offloading.VirtualNodeList{}
-	if err := list(ctx, c, all); err != nil {
+	if err := fillLists(ctx, c, all); err != nil {
 		return nil, err
 	}
 	for i := range all.Items {
@@ -96,7 +96,7 @@ func newCordonCommand(access *clusterAccess) *cobra.Command {
 		Long:    "Keep new pods off virtual nodes. Running pods are not affected.",
 		Example: "  refractctl cordon virtualnode milan",
 	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
-		return schedulable(ctx, c, vn, false, out)
+		return setSchedulable(ctx, c, vn, false, out)
 	})
 }
 
@@ -110,15 +110,15 @@ func newUncordonCommand(access *clusterAccess) *cobra.Command {
 		if err := validTimeout(timeout); err != nil {
 			return err
 		}
-		return uncordon(ctx, c, vn, out, timeout)
+		return uncordonNode(ctx, c, vn, out, timeout)
 	})
 	command.Flags().DurationVar(&timeout, "timeout", uncordonPatience, "how long to wait until a drain has stopped")
 	return command
 }
 
-// uncordon withdraws the drain, and makes the Node schedulable when the controller no longer drains it. Until then
+// uncordonNode withdraws the drain, and makes the Node schedulable when the controller no longer drains it. Until then
 // the controller would cordon the Node again.
-func uncordon(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration) error {
+func uncordonNode(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration) error {
 	key := client.ObjectKeyFromObject(vn)
 	switch {
 	case vn.DeletionTimestamp != nil:
@@ -138,7 +138,7 @@ func uncordon(ctx context.Context, c client.Client, vn *offloading.VirtualNode, 
 			return err
 		}
 	}
-	return schedulable(ctx, c, vn, true, out)
+	return setSchedulable(ctx, c, vn, true, out)
 }
 
 // isDraining reports whether the controller drains the node, or has drained it.
@@ -252,8 +252,8 @@ func nodeOf(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (*
 		vn.Name, client.ObjectKeyFromObject(vn), wire.TypeLabel, wire.VirtualNodeType, wire.RemoteClusterIDLabel, provider)
 }
 
-// schedulable cordons or uncordons the Node.
-func schedulable(ctx context.Context, c client.Client, vn *offloading.VirtualNode, is bool, out io.Writer) error {
+// setSchedulable cordons or uncordons the Node.
+func setSchedulable(ctx context.Context, c client.Client, vn *offloading.VirtualNode, is bool, out io.Writer) error {
 	node, err := nodeOf(ctx, c, vn)
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("virtual node %s is not registered: the condition %s of VirtualNode %s says why", vn.Name, offloading.NodeConditionType, client.ObjectKeyFromObject(vn))

@@ -28,14 +28,14 @@ func awaitExtended(ctx context.Context, c client.Client, out io.Writer, namespac
 	var problems []error
 	for _, namespace := range namespaces {
 		problems = append(problems, awaitOne(ctx, out, "namespace", namespace, timeout, func(ctx context.Context) (bool, string, error) {
-			return extended(ctx, c, namespace)
+			return isExtended(ctx, c, namespace)
 		}))
 	}
 	return errors.Join(problems...)
 }
 
-// attempt processes each object and returns the successful ones.
-func attempt(names []string, do func(name string) error) ([]string, error) {
+// attemptEach processes each object and returns the successful ones.
+func attemptEach(names []string, do func(name string) error) ([]string, error) {
 	var done []string
 	var problems []error
 	for _, name := range names {
@@ -59,7 +59,7 @@ func mustExist(ctx context.Context, c client.Client, namespace string) error {
 
 func validTimeout(timeout time.Duration) error {
 	if timeout <= 0 {
-		return usage(fmt.Errorf("--timeout is %s: use a positive duration such as 1m", timeout))
+		return usageError(fmt.Errorf("--timeout is %s: use a positive duration such as 1m", timeout))
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout tim
 		}
 		if err == nil && state != said {
 			said = state
-			waiting(out, name, state)
+			writeWaiting(out, name, state)
 		}
 		return done, err
 	})
@@ -99,7 +99,7 @@ func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout tim
 	return err
 }
 
-func extended(ctx context.Context, c client.Client, namespace string) (bool, string, error) {
+func isExtended(ctx context.Context, c client.Client, namespace string) (bool, string, error) {
 	nso := &offloading.NamespaceOffloading{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: offloading.NamespaceOffloadingName}, nso); err != nil {
 		return false, "", fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
@@ -109,7 +109,7 @@ func extended(ctx context.Context, c client.Client, namespace string) (bool, str
 	}
 	switch nso.Status.OffloadingPhase {
 	case offloading.ReadyOffloadingPhaseType:
-		return true, fmt.Sprintf("Ready as %s on %s; new pods run %s", nso.Status.RemoteNamespaceName, strings.Join(selectedClusters(nso), ", "), places(nso.Spec.PodOffloadingStrategy)), nil
+		return true, fmt.Sprintf("Ready as %s on %s; new pods run %s", nso.Status.RemoteNamespaceName, strings.Join(selectedClusters(nso), ", "), podPlaces(nso.Spec.PodOffloadingStrategy)), nil
 	case offloading.InvalidClusterSelectorOffloadingPhaseType:
 		return true, "warning: spec.clusterSelector is invalid, so nothing was changed; see the Events with kubectl -n " + namespace + " describe namespaceoffloading " + nso.Name, nil
 	case offloading.NoClusterSelectedOffloadingPhaseType:
@@ -118,8 +118,8 @@ func extended(ctx context.Context, c client.Client, namespace string) (bool, str
 	return false, progress.Offloading(nso), nil
 }
 
-// places returns a description of a strategy.
-func places(strategy offloading.PodOffloadingStrategyType) string {
+// podPlaces returns a description of a strategy.
+func podPlaces(strategy offloading.PodOffloadingStrategyType) string {
 	switch strategy {
 	case offloading.LocalPodOffloadingStrategyType:
 		return "on this cluster only"
@@ -129,7 +129,7 @@ func places(strategy offloading.PodOffloadingStrategyType) string {
 	return "here or there"
 }
 
-func withdrawn(ctx context.Context, c client.Client, namespace string) (bool, string, error) {
+func isWithdrawn(ctx context.Context, c client.Client, namespace string) (bool, string, error) {
 	nso := &offloading.NamespaceOffloading{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: offloading.NamespaceOffloadingName}, nso)
 	if apierrors.IsNotFound(err) {

@@ -32,7 +32,7 @@ func Write(path string, content []byte) error {
 	_, err = file.Write(content)
 	err = errors.Join(err, file.Close())
 	if err == nil {
-		err = replace(file.Name(), path)
+		err = replaceFile(file.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
@@ -40,7 +40,7 @@ func Write(path string, content []byte) error {
 	return nil
 }
 
-func replace(temp, path string) error {
+func replaceFile(temp, path string) error {
 	err := os.Rename(temp, path)
 	if info, statErr := os.Lstat(path); err == nil || statErr != nil || !info.IsDir() {
 		return err

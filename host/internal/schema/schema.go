@@ -24,7 +24,7 @@ func Check(schema, config map[string]any) (err error) {
 			err = fmt.Errorf("the schema of the configuration cannot be used: %v", cause)
 		}
 	}()
-	resolved, err := resolve(schema)
+	resolved, err := resolveSchema(schema)
 	if err != nil {
 		return fmt.Errorf("the schema of the configuration is invalid, %w", err)
 	}
@@ -37,8 +37,8 @@ func Check(schema, config map[string]any) (err error) {
 	return nil
 }
 
-func resolve(schema map[string]any) (*jsonschema.Resolved, error) {
-	if refers(schema) {
+func resolveSchema(schema map[string]any) (*jsonschema.Resolved, error) {
+	if containsRef(schema) {
 		return nil, errors.New("it has a $ref or $dynamicRef: write what it refers to in its place")
 	}
 	text, err := json.Marshal(schema)
@@ -52,19 +52,19 @@ func resolve(schema map[string]any) (*jsonschema.Resolved, error) {
 	return parsed.Resolve(nil)
 }
 
-// refers reports whether the schema contains a reference. A property may have that name.
-func refers(value any) bool {
+// containsRef reports whether the schema contains a reference. A property may have that name.
+func containsRef(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, below := range v {
 			_, text := below.(string)
-			if text && (key == "$ref" || key == "$dynamicRef") || refers(below) {
+			if text && (key == "$ref" || key == "$dynamicRef") || containsRef(below) {
 				return true
 			}
 		}
 	case []any:
 		for _, below := range v {
-			if refers(below) {
+			if containsRef(below) {
 				return true
 			}
 		}

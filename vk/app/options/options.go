@@ -104,7 +104,7 @@ func New(env func(string) string) *Options {
 		EnvKubeconfig:        env("KUBECONFIG"),
 		VirtualNode:          env("VIRTUALNODE_NAME"),
 		PodName:              env("POD_NAME"),
-		TenantNamespace:      or(env("POD_NAMESPACE"), "default"),
+		TenantNamespace:      valueOr(env("POD_NAMESPACE"), "default"),
 		NodeIP:               env("POD_IP"),
 		ServicePort:          env("KUBERNETES_SERVICE_PORT"),
 		NodeExtraAnnotations: map[string]string{}, NodeExtraLabels: map[string]string{},
@@ -112,7 +112,7 @@ func New(env func(string) string) *Options {
 	}
 }
 
-func or(value, otherwise string) string {
+func valueOr(value, otherwise string) string {
 	if value != "" {
 		return value
 	}
@@ -171,15 +171,15 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.DurationVar(&o.ReferenceTimeout, "reference-timeout", 30*time.Second, "maximum time for which a new pod waits until the ConfigMaps, Secrets and Services that it refers to are up to date on the provider; it then starts with a warning. 0 starts pods at once")
 	for _, kind := range reflection.DefaultKinds() {
 		flag := kind.Flag()
-		o.Workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+plural(kind.Liqo())+" reconciled at once; 0 disables their reflection")
+		o.Workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+pluralOf(kind.Liqo())+" reconciled at once; 0 disables their reflection")
 		if kind.Name == reflection.ServiceAccountKind {
 			f.Lookup(flag + "-reflection-workers").Usage = "maximum number of pods whose service-account tokens are reconciled at once; 0 requests none"
 		}
 		if kind.Policy != reflection.Always && kind.PolicyOf == "" {
-			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Liqo())+" are reflected: DenyList (all except annotated ones) or AllowList (only annotated ones)")
+			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+pluralOf(kind.Liqo())+" are reflected: DenyList (all except annotated ones) or AllowList (only annotated ones)")
 		}
 		if kind.Status.Fields != nil {
-			o.StatusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+plural(kind.Liqo())+" that no controller here writes")
+			o.StatusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+pluralOf(kind.Liqo())+" that no controller here writes")
 		}
 	}
 	f.BoolVar(&o.DisableIPReflection, "disable-ip-reflection", false, "do not reflect EndpointSlices, and do not show the addresses of pods")
@@ -207,8 +207,8 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	p.StringVar(&o.PluginCacheDir, "plugin-cache-dir", "", "directory that keeps, between runs, compiled plugins and the last good version of each, which is used if a file is broken at start; by default none are kept")
 }
 
-// plural returns the plural of a kind's name.
-func plural(kind string) string {
+// pluralOf returns the plural of a kind's name.
+func pluralOf(kind string) string {
 	if stem, ok := strings.CutSuffix(kind, "y"); ok {
 		return stem + "ies"
 	}

@@ -46,7 +46,7 @@ func (o *Options) validateClusters() error {
 		faults = append(faults, fmt.Errorf("--home-cluster-id and --foreign-cluster-id are both %s: each cluster needs a unique id", o.HomeClusterID))
 	}
 	return errors.Join(append(faults, o.validateProviderAccess(), o.validateClients(),
-		o.validateHomeAccess(), named("tenant-namespace", o.TenantNamespace, validation.IsDNS1123Label))...)
+		o.validateHomeAccess(), validateName("tenant-namespace", o.TenantNamespace, validation.IsDNS1123Label))...)
 }
 
 func (o *Options) validateProviderAccess() error {
@@ -56,7 +56,7 @@ func (o *Options) validateProviderAccess() error {
 	case o.ForeignSecret != "" && o.ForeignKubeconfig != "":
 		return errors.New("--foreign-kubeconfig-secret-name and --foreign-kubeconfig are mutually exclusive: set one")
 	case o.ForeignSecret != "":
-		return named("foreign-kubeconfig-secret-name", o.ForeignSecret, validation.IsDNS1123Subdomain)
+		return validateName("foreign-kubeconfig-secret-name", o.ForeignSecret, validation.IsDNS1123Subdomain)
 	}
 	_, err := o.ConnectByFile()
 	return err
@@ -101,8 +101,8 @@ func (o *Options) validateClients() error {
 
 func (o *Options) validateNode() error {
 	faults := []error{
-		named("nodename", o.NodeName, labelledName),
-		named("virtualnode-name", o.VirtualNode, validation.IsDNS1123Subdomain),
+		validateName("nodename", o.NodeName, labelledName),
+		validateName("virtualnode-name", o.VirtualNode, validation.IsDNS1123Subdomain),
 	}
 	if _, err := netip.ParseAddr(o.NodeIP); err != nil {
 		faults = append(faults, fmt.Errorf("--node-ip=%q is not an IP address: set it to the address of this pod (in a pod template: $(POD_IP))", o.NodeIP))
@@ -165,14 +165,14 @@ func (o *Options) validateReflection() error {
 	if o.ResyncPeriod < 0 {
 		faults = append(faults, fmt.Errorf("--resync-period=%s: use a positive duration, or 0 for none", o.ResyncPeriod))
 	}
-	faults = append(faults, named("virtual-storage-class-name", o.VirtualStorageClass, validation.IsDNS1123Subdomain))
+	faults = append(faults, validateName("virtual-storage-class-name", o.VirtualStorageClass, validation.IsDNS1123Subdomain))
 	for flag, class := range map[string]string{"remote-real-storage-class-name": o.RemoteStorageClass, "remote-real-ingress-class-name": o.IngressClass} {
 		if class != "" {
-			faults = append(faults, named(flag, class, validation.IsDNS1123Subdomain))
+			faults = append(faults, validateName(flag, class, validation.IsDNS1123Subdomain))
 		}
 	}
 	if o.LoadBalancerClass != "" {
-		faults = append(faults, named("remote-real-load-balancer-class-name", o.LoadBalancerClass, validation.IsQualifiedName))
+		faults = append(faults, validateName("remote-real-load-balancer-class-name", o.LoadBalancerClass, validation.IsQualifiedName))
 	}
 	_, err := o.RemoteIPs()
 	_, err2 := ipmap.ParseRanges("--local-podcidr", o.LocalPodCIDRs)
@@ -199,7 +199,7 @@ func (o *Options) validateKubeletAPI() error {
 		faults = append(faults, fmt.Errorf("--listen-address=%q is not an IP address", o.ListenAddress))
 	}
 	return errors.Join(append(faults,
-		readable("tls-cert-file", o.TlsCertFile), readable("tls-private-key-file", o.TlsKeyFile), readable("client-ca-file", o.ClientCA))...)
+		validateReadable("tls-cert-file", o.TlsCertFile), validateReadable("tls-private-key-file", o.TlsKeyFile), validateReadable("client-ca-file", o.ClientCA))...)
 }
 
 func (o *Options) validateOperation() error {
@@ -218,8 +218,8 @@ func (o *Options) validateOperation() error {
 	return errors.Join(faults...)
 }
 
-// readable checks that the file named by a flag can be opened. An empty path is valid.
-func readable(flag, path string) error {
+// validateReadable checks that the file named by a flag can be opened. An empty path is valid.
+func validateReadable(flag, path string) error {
 	if path == "" {
 		return nil
 	}
@@ -230,7 +230,7 @@ func readable(flag, path string) error {
 	return file.Close()
 }
 
-func named(flag, name string, check func(string) []string) error {
+func validateName(flag, name string, check func(string) []string) error {
 	if problems := check(name); len(problems) > 0 {
 		return fmt.Errorf("--%s=%q is not a valid name: %s", flag, name, strings.Join(problems, "; "))
 	}

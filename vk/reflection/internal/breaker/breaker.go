@@ -119,17 +119,17 @@ func (b *Breaker) Heed(err error) (lost bool) {
 	case errors.Is(err, ErrUnreachable):
 		return true
 	case Lost(err):
-		b.fail(err)
+		b.openBreaker(err)
 		return true
 	case Overdue(err):
-		return !b.answers()
+		return !b.probeProvider()
 	default:
 		return false
 	}
 }
 
-// answers probes the provider, unless it is known to be unreachable.
-func (b *Breaker) answers() bool {
+// probeProvider probes the provider, unless it is known to be unreachable.
+func (b *Breaker) probeProvider() bool {
 	b.asking.Lock()
 	defer b.asking.Unlock()
 	if b.Allow() != nil {
@@ -140,7 +140,7 @@ func (b *Breaker) answers() bool {
 	if err == nil || errors.As(err, &denied) {
 		return true
 	}
-	b.fail(err)
+	b.openBreaker(err)
 	return false
 }
 
@@ -160,7 +160,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response, err := t.next.RoundTrip(request)
 	if err != nil && request.Context().Err() == nil {
-		t.breaker.fail(err)
+		t.breaker.openBreaker(err)
 	}
 	return response, err
 }
@@ -189,8 +189,8 @@ func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, erro
 	}
 }
 
-// fail opens the breaker and starts probing, unless this is already under way.
-func (b *Breaker) fail(cause error) {
+// openBreaker opens the breaker and starts probing, unless this is already under way.
+func (b *Breaker) openBreaker(cause error) {
 	b.mu.Lock()
 	if b.open != nil || b.ctx.Err() != nil {
 		b.mu.Unlock()

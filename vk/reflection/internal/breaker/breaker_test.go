@@ -45,7 +45,7 @@ func TestBreaker(t *testing.T) {
 		}})
 	require.NoError(t, b.Allow(), "a closed breaker")
 	for range 20 { // many workers see the error
-		b.fail(errors.New("connection refused"))
+		b.openBreaker(errors.New("connection refused"))
 	}
 	if err := b.Allow(); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("an open breaker says %v", err)
@@ -87,7 +87,7 @@ func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
 				}
 				return &DeniedError{Err: errors.New("no roles yet")}
 			}})
-		b.fail(errors.New("connection refused"))
+		b.openBreaker(errors.New("connection refused"))
 		require.NoError(t, b.Wait(t.Context()))
 		if took := time.Since(begun); took < again+startingUp {
 			t.Errorf("the breaker closed after %s: what it denied before it ended counts", took)
@@ -114,10 +114,10 @@ func TestBreakerOfAStartingAPIServer(t *testing.T) {
 						}
 						return nil
 					}})
-				if !b.answers() {
+				if !b.probeProvider() {
 					t.Error("a closed breaker is opened by an answer")
 				}
-				b.fail(errors.New("connection refused"))
+				b.openBreaker(errors.New("connection refused"))
 				require.NoError(t, b.Wait(t.Context()))
 				if took := time.Since(begun); took < tc.within[0] || took > tc.within[1] {
 					t.Errorf("the breaker closed after %s, want %s", took, tc.within)
@@ -141,7 +141,7 @@ func TestReturnIsSpread(t *testing.T) {
 					}
 					return nil
 				}})
-			b.fail(errors.New("connection refused"))
+			b.openBreaker(errors.New("connection refused"))
 			var all sync.WaitGroup
 			for range n {
 				all.Go(func() { _ = b.Wait(t.Context()) })

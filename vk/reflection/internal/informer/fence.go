@@ -52,7 +52,7 @@ func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 		}
 	}
 	for name, version := range f.pending {
-		if f.shows(name, cmp.Or(version, stored[name]), stored[name] != "", list.ResourceVersion) {
+		if f.showsVersion(name, cmp.Or(version, stored[name]), stored[name] != "", list.ResourceVersion) {
 			delete(f.pending, name)
 		} else {
 			object = name.String()
@@ -61,27 +61,27 @@ func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	return object, nil
 }
 
-// shows reports whether the informer shows an object in a version, or a later one. If the object is no longer stored,
-// shows reports whether its old state is gone from the informer.
-func (f *Fence) shows(name cache.ObjectName, version string, isStored bool, now string) bool {
-	shown := f.informer.peek(name)
+// showsVersion reports whether the informer shows an object in a version, or a later one. If the object is no longer stored,
+// showsVersion reports whether its old state is gone from the informer.
+func (f *Fence) showsVersion(name cache.ObjectName, version string, isStored bool, now string) bool {
+	shown := f.informer.peekObject(name)
 	if isStored {
-		return shown != nil && reached(shown, version)
+		return shown != nil && hasReached(shown, version)
 	}
-	return shown == nil || reached(shown, now)
+	return shown == nil || hasReached(shown, now)
 }
 
-// peek returns an object, as Get does, without unpacking it.
-func (i *Informer) peek(name cache.ObjectName) *unstructured.Unstructured {
+// peekObject returns an object, as Get does, without unpacking it.
+func (i *Informer) peekObject(name cache.ObjectName) *unstructured.Unstructured {
 	found, _, _ := i.indexer.GetByKey(name.String())
 	if kept, ok := found.(*item); ok {
-		return kept.peek()
+		return kept.peekObject()
 	}
 	return nil
 }
 
-// reached reports whether an object has a version, or a later one. (Kubernetes: versions of one resource are ordered.)
-func reached(object *unstructured.Unstructured, version string) bool {
+// hasReached reports whether an object has a version, or a later one. (Kubernetes: versions of one resource are ordered.)
+func hasReached(object *unstructured.Unstructured, version string) bool {
 	own := object.GetResourceVersion()
 	if own == version {
 		return true
@@ -90,8 +90,8 @@ func reached(object *unstructured.Unstructured, version string) bool {
 	return err == nil && order >= 0
 }
 
-// metadata returns a function that lists the metadata of a selection as the API server has it stored.
-func (s *Source) metadata(resource schema.GroupVersionResource, selected Selection) func(context.Context) (*metav1.PartialObjectMetadataList, error) {
+// metadataLister returns a function that lists the metadata of a selection as the API server has it stored.
+func (s *Source) metadataLister(resource schema.GroupVersionResource, selected Selection) func(context.Context) (*metav1.PartialObjectMetadataList, error) {
 	return func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 		return breaker.Do(ctx, s.Breaker, func() (*metav1.PartialObjectMetadataList, error) {
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)

@@ -79,10 +79,10 @@ func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer 
 	}
 	source := s.ListWatch(resource, o.Selection)
 	if o.Listed != nil {
-		observe(source, o.Listed)
+		observeLists(source, o.Listed)
 	}
 	return &Informer{
-		source: source, stored: s.metadata(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim, indexes: indexers,
+		source: source, stored: s.metadataLister(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim, indexes: indexers,
 		strings: s.Strings, private: o.Private, indexer: cache.NewIndexer(itemKey, ofItems), synced: make(chan struct{}),
 	}
 }
@@ -146,7 +146,7 @@ func (i *Informer) Resync() {
 	i.delivering.Lock()
 	defer i.delivering.Unlock()
 	for _, object := range i.All() {
-		i.deliver(object, object, false)
+		i.callHandlers(object, object, false)
 	}
 }
 
@@ -158,7 +158,7 @@ func (i *Informer) Get(namespace, name string) *unstructured.Unstructured {
 	}
 	found, _, _ := i.indexer.GetByKey(key)
 	if kept, ok := found.(*item); ok {
-		return kept.use(i.round.Load())
+		return kept.useObject(i.round.Load())
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (i *Informer) Pack() {
 	round := i.round.Add(1)
 	for _, kept := range i.indexer.List() {
 		if kept, ok := kept.(*item); ok && round-kept.used.Load() > 1 {
-			kept.pack(i.strings, i.private)
+			kept.packObject(i.strings, i.private)
 		}
 	}
 }

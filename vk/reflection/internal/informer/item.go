@@ -50,36 +50,36 @@ func indexOf(name string) cache.IndexFunc {
 	}
 }
 
-// use returns the object, which then stays unpacked for some time.
-func (i *item) use(round uint32) *unstructured.Unstructured {
+// useObject returns the object, which then stays unpacked for some time.
+func (i *item) useObject(round uint32) *unstructured.Unstructured {
 	i.used.Store(round)
 	if object := i.object.Load(); object != nil {
 		return object
 	}
-	object := i.unpacked()
+	object := i.unpackObject()
 	i.object.Store(object)
 	return object
 }
 
-// peek returns the object and leaves it packed if it is.
-func (i *item) peek() *unstructured.Unstructured {
+// peekObject returns the object and leaves it packed if it is.
+func (i *item) peekObject() *unstructured.Unstructured {
 	if object := i.object.Load(); object != nil {
 		return object
 	}
-	return i.unpacked()
+	return i.unpackObject()
 }
 
-func (i *item) unpacked() *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: i.packed.Load().unpack()}
+func (i *item) unpackObject() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: i.packed.Load().unpackContent()}
 }
 
-func (i *item) pack(s *Strings, private bool) {
+func (i *item) packObject(s *Strings, private bool) {
 	object := i.object.Load()
 	if object == nil {
 		return
 	}
 	if i.packed.Load() == nil {
-		packed := s.pack(object.Object, private)
+		packed := s.packContent(object.Object, private)
 		if packed == nil {
 			return
 		}
@@ -92,7 +92,7 @@ func objectsOf(items []any) []*unstructured.Unstructured {
 	objects := make([]*unstructured.Unstructured, 0, len(items))
 	for _, kept := range items {
 		if kept, ok := kept.(*item); ok {
-			objects = append(objects, kept.peek())
+			objects = append(objects, kept.peekObject())
 		}
 	}
 	return objects

@@ -44,13 +44,13 @@ type table struct {
 
 func newTable() *table { return &table{numbers: map[string]uint64{}} }
 
-func (t *table) all() []any {
+func (t *table) allStrings() []any {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.strings
 }
 
-func (t *table) add(text string) uint64 {
+func (t *table) addString(text string) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text, number := strings.Clone(text), uint64(len(t.strings))
@@ -80,9 +80,9 @@ const (
 	tagMap
 )
 
-// pack packs the content of an object. It returns nil if the content has a value of another type. The strings of a
+// packContent packs the content of an object. It returns nil if the content has a value of another type. The strings of a
 // private object are not stored in the table.
-func (s *Strings) pack(object map[string]any, private bool) *packed {
+func (s *Strings) packContent(object map[string]any, private bool) *packed {
 	if s == nil {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (s *Strings) pack(object map[string]any, private bool) *packed {
 		s.current = newTable()
 	}
 	p := packing{of: s, private: private}
-	if !p.value(object) {
+	if !p.writeValue(object) {
 		return nil
 	}
 	return &packed{text: string(p.out), table: s.current}
@@ -104,7 +104,7 @@ type packing struct {
 	out     []byte
 }
 
-func (p *packing) value(value any) bool {
+func (p *packing) writeValue(value any) bool {
 	switch v := value.(type) {
 	case nil:
 		p.out = append(p.out, tagNull)
@@ -119,21 +119,21 @@ func (p *packing) value(value any) bool {
 	case float64:
 		p.out = binary.BigEndian.AppendUint64(append(p.out, tagFloat), math.Float64bits(v))
 	case json.Number:
-		p.literal(tagNumber, string(v))
+		p.writeLiteral(tagNumber, string(v))
 	case string:
-		p.text(v)
+		p.writeString(v)
 	case []any:
 		p.out = binary.AppendUvarint(append(p.out, tagList), uint64(len(v)))
 		for _, element := range v {
-			if !p.value(element) {
+			if !p.writeValue(element) {
 				return false
 			}
 		}
 	case map[string]any:
 		p.out = binary.AppendUvarint(append(p.out, tagMap), uint64(len(v)))
 		for key, element := range v {
-			p.text(key)
-			if !p.value(element) {
+			p.writeString(key)
+			if !p.writeValue(element) {
 				return false
 			}
 		}
@@ -143,24 +143,24 @@ func (p *packing) value(value any) bool {
 	return true
 }
 
-func (p *packing) text(text string) {
+func (p *packing) writeString(text string) {
 	number, kept := p.of.current.numbers[text]
-	if !kept && len(text) <= textMost && !p.private && p.of.again(text) {
-		number, kept = p.of.current.add(text), true
+	if !kept && len(text) <= textMost && !p.private && p.of.wasMet(text) {
+		number, kept = p.of.current.addString(text), true
 	}
 	if kept {
 		p.out = binary.AppendUvarint(append(p.out, tagKept), number)
 		return
 	}
-	p.literal(tagText, text)
+	p.writeLiteral(tagText, text)
 }
 
-func (p *packing) literal(tag byte, text string) {
+func (p *packing) writeLiteral(tag byte, text string) {
 	p.out = append(binary.AppendUvarint(append(p.out, tag), uint64(len(text))), text...)
 }
 
-// again reports whether a string was met before.
-func (s *Strings) again(text string) bool {
+// wasMet reports whether a string was met before.
+func (s *Strings) wasMet(text string) bool {
 	if _, met := s.met[text]; met {
 		delete(s.met, text)
 		return true
@@ -172,10 +172,10 @@ func (s *Strings) again(text string) bool {
 	return false
 }
 
-// unpack returns the content. Its strings are parts of the packed ones.
-func (p *packed) unpack() map[string]any {
-	u := unpacking{rest: p.text, strings: p.table.all()}
-	object, _ := u.value().(map[string]any)
+// unpackContent returns the content. Its strings are parts of the packed ones.
+func (p *packed) unpackContent() map[string]any {
+	u := unpacking{rest: p.text, strings: p.table.allStrings()}
+	object, _ := u.readValue().(map[string]any)
 	return object
 }
 
@@ -184,54 +184,54 @@ type unpacking struct {
 	strings []any
 }
 
-func (u *unpacking) value() any {
-	switch u.byte() {
+func (u *unpacking) readValue() any {
+	switch u.readByte() {
 	case tagFalse:
 		return false
 	case tagTrue:
 		return true
 	case tagInt:
-		n := u.uvarint()
+		n := u.readUvarint()
 		return int64(n>>1) ^ -int64(n&1)
 	case tagFloat:
 		bits := uint64(0)
 		for range 8 {
-			bits = bits<<8 | uint64(u.byte())
+			bits = bits<<8 | uint64(u.readByte())
 		}
 		return math.Float64frombits(bits)
 	case tagNumber:
-		return json.Number(u.literal())
+		return json.Number(u.readLiteral())
 	case tagText:
-		return u.literal()
+		return u.readLiteral()
 	case tagKept:
-		return u.strings[u.uvarint()]
+		return u.strings[u.readUvarint()]
 	case tagList:
-		list := make([]any, u.uvarint())
+		list := make([]any, u.readUvarint())
 		for n := range list {
-			list[n] = u.value()
+			list[n] = u.readValue()
 		}
 		return list
 	case tagMap:
-		length := int(u.uvarint())
+		length := int(u.readUvarint())
 		object := make(map[string]any, length)
 		for range length {
-			key, _ := u.value().(string)
-			object[key] = u.value()
+			key, _ := u.readValue().(string)
+			object[key] = u.readValue()
 		}
 		return object
 	}
 	return nil
 }
 
-func (u *unpacking) byte() byte {
+func (u *unpacking) readByte() byte {
 	b := u.rest[0]
 	u.rest = u.rest[1:]
 	return b
 }
 
-func (u *unpacking) uvarint() (n uint64) {
+func (u *unpacking) readUvarint() (n uint64) {
 	for shift := 0; ; shift += 7 {
-		b := u.byte()
+		b := u.readByte()
 		n |= uint64(b&0x7f) << shift
 		if b < 0x80 {
 			return n
@@ -239,8 +239,8 @@ func (u *unpacking) uvarint() (n uint64) {
 	}
 }
 
-func (u *unpacking) literal() string {
-	length := u.uvarint()
+func (u *unpacking) readLiteral() string {
+	length := u.readUvarint()
 	text := u.rest[:length]
 	u.rest = u.rest[length:]
 	return text

@@ -17,8 +17,8 @@ import (
 
 func packTwice(t testing.TB, s *Strings, object map[string]any) *packed {
 	t.Helper()
-	require.NotNil(t, s.pack(object, false))
-	again := s.pack(object, false) // the strings were met before
+	require.NotNil(t, s.packContent(object, false))
+	again := s.packContent(object, false) // the strings were met before
 	require.NotNil(t, again)
 	return again
 }
@@ -33,7 +33,7 @@ func TestUnpackingReturnsWhatWasPacked(t *testing.T) {
 	}
 	s := NewStrings()
 	for range 3 {
-		if got := s.pack(object, false).unpack(); !reflect.DeepEqual(got, object) {
+		if got := s.packContent(object, false).unpackContent(); !reflect.DeepEqual(got, object) {
 			t.Errorf("%#v became %#v", object, got)
 		}
 	}
@@ -47,7 +47,7 @@ func FuzzUnpackingReturnsWhatWasPacked(f *testing.F) {
 			return
 		}
 		s := NewStrings()
-		first, second := s.pack(object, false).unpack(), packTwice(t, s, object).unpack()
+		first, second := s.packContent(object, false).unpackContent(), packTwice(t, s, object).unpackContent()
 		if !reflect.DeepEqual(first, object) || !reflect.DeepEqual(second, object) {
 			t.Errorf("%#v became %#v and %#v", object, first, second)
 		}
@@ -57,7 +57,7 @@ func FuzzUnpackingReturnsWhatWasPacked(f *testing.F) {
 func TestObjectsWithOtherTypesStayUnpacked(t *testing.T) {
 	t.Parallel()
 	for _, value := range []any{1, []string{"x"}, map[string]string{}, struct{}{}} {
-		if packed := NewStrings().pack(map[string]any{"x": []any{map[string]any{"y": value}}}, false); packed != nil {
+		if packed := NewStrings().packContent(map[string]any{"x": []any{map[string]any{"y": value}}}, false); packed != nil {
 			t.Errorf("%#v was packed to %q", value, packed.text)
 		}
 	}
@@ -70,7 +70,7 @@ func TestStringsThatManyHaveAreKeptOnce(t *testing.T) {
 		return map[string]any{"kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("web-%d", n), "labels": map[string]any{"app": "shop-front-end"}}}
 	}
 	for n := range 3 {
-		packed := s.pack(pod(n), false)
+		packed := s.packContent(pod(n), false)
 		if repeated := strings.Contains(packed.text, "shop-front-end"); repeated != (n == 0) {
 			t.Errorf("pod %d repeats its label: %v, %q", n, repeated, packed.text)
 		}
@@ -85,7 +85,7 @@ func TestNothingOfPrivateObjectsIsKept(t *testing.T) {
 	s := NewStrings()
 	secret := map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a-key": "a-value"}}}
 	for range 3 {
-		if got := s.pack(secret, true).unpack(); !reflect.DeepEqual(got, secret) {
+		if got := s.packContent(secret, true).unpackContent(); !reflect.DeepEqual(got, secret) {
 			t.Errorf("%v became %v", secret, got)
 		}
 	}
@@ -110,7 +110,7 @@ func TestStringsAreBounded(t *testing.T) {
 	if first.table == s.current {
 		t.Error("no further table was begun")
 	}
-	if got := first.unpack(); !reflect.DeepEqual(got, label(-1)) {
+	if got := first.unpackContent(); !reflect.DeepEqual(got, label(-1)) {
 		t.Errorf("%v became %v", label(-1), got)
 	}
 }
@@ -139,7 +139,7 @@ func BenchmarkPack(b *testing.B) {
 	size := len(packTwice(b, s, pod).text)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.pack(pod, false)
+		s.packContent(pod, false)
 	}
 	b.ReportMetric(float64(size), "packed-bytes")
 }
@@ -148,7 +148,7 @@ func BenchmarkUnpack(b *testing.B) {
 	packed := packTwice(b, NewStrings(), somePod(b))
 	b.ReportAllocs()
 	for b.Loop() {
-		packed.unpack()
+		packed.unpackContent()
 	}
 }
 

@@ -35,8 +35,8 @@ type Source struct {
 	Strings  *Strings
 }
 
-// observe calls listed with the results of a ListWatch.
-func observe(source *cache.ListWatch, listed func(error)) {
+// observeLists calls listed with the results of a ListWatch.
+func observeLists(source *cache.ListWatch, listed func(error)) {
 	list, watched := source.ListWithContextFunc, source.WatchFuncWithContext
 	source.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		found, err := list(ctx, o)

@@ -15,19 +15,19 @@ type store Informer
 
 var _ cache.TransformingStore = (*store)(nil)
 
-func (s *store) informer() *Informer { return (*Informer)(s) }
+func (s *store) asInformer() *Informer { return (*Informer)(s) }
 
 // Transformer implements cache.TransformingStore. The objects of a streaming first list are trimmed as they arrive.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if u, ok := object.(*unstructured.Unstructured); ok {
-			s.trimmed(u)
+			s.trimObject(u)
 		}
 		return object, nil
 	}
 }
 
-func (s *store) trimmed(object *unstructured.Unstructured) {
+func (s *store) trimObject(object *unstructured.Unstructured) {
 	DropManagedFields(object)
 	if s.trim != nil {
 		s.trim(object)
@@ -38,23 +38,23 @@ func (s *store) trimmed(object *unstructured.Unstructured) {
 func (s *store) Add(object any) error {
 	s.delivering.Lock()
 	defer s.delivering.Unlock()
-	return s.put(object, false)
+	return s.putObject(object, false)
 }
 
 // Update implements cache.ReflectorStore.
 func (s *store) Update(object any) error { return s.Add(object) }
 
-// put stores an object and calls the handlers. A listed object that has not changed is skipped.
-func (s *store) put(object any, listed bool) error {
+// putObject stores an object and calls the handlers. A listed object that has not changed is skipped.
+func (s *store) putObject(object any, listed bool) error {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
-	before := s.informer().Get(u.GetNamespace(), u.GetName())
+	before := s.asInformer().Get(u.GetNamespace(), u.GetName())
 	if listed && before != nil && before.GetUID() == u.GetUID() && before.GetResourceVersion() == u.GetResourceVersion() {
 		return nil
 	}
-	s.trimmed(u)
+	s.trimObject(u)
 	kept, err := newItem(u, s.indexes, s.round.Load())
 	if err == nil {
 		err = s.indexer.Update(kept)
@@ -62,7 +62,7 @@ func (s *store) put(object any, listed bool) error {
 	if err != nil {
 		return err
 	}
-	s.informer().deliver(before, u, false)
+	s.asInformer().callHandlers(before, u, false)
 	return nil
 }
 
@@ -74,15 +74,15 @@ func (s *store) Delete(object any) error {
 	}
 	s.delivering.Lock()
 	defer s.delivering.Unlock()
-	s.trimmed(u)
-	if err := s.remove(u); err != nil {
+	s.trimObject(u)
+	if err := s.removeObject(u); err != nil {
 		return err
 	}
-	s.informer().deliver(nil, u, true)
+	s.asInformer().callHandlers(nil, u, true)
 	return nil
 }
 
-func (s *store) remove(object *unstructured.Unstructured) error {
+func (s *store) removeObject(object *unstructured.Unstructured) error {
 	return s.indexer.Delete(&item{ObjectName: raw.Key(object)})
 }
 
@@ -95,18 +95,18 @@ func (s *store) Replace(list []any, _ string) error {
 		if u, ok := object.(*unstructured.Unstructured); ok {
 			there[raw.Key(u)] = true
 		}
-		if err := s.put(object, true); err != nil {
+		if err := s.putObject(object, true); err != nil {
 			return err
 		}
 	}
-	for _, known := range s.informer().All() {
+	for _, known := range s.asInformer().All() {
 		if there[raw.Key(known)] {
 			continue
 		}
-		if err := s.remove(known); err != nil {
+		if err := s.removeObject(known); err != nil {
 			return err
 		}
-		s.informer().deliver(nil, known, true)
+		s.asInformer().callHandlers(nil, known, true)
 	}
 	s.once.Do(func() { close(s.synced) })
 	return nil
@@ -115,8 +115,8 @@ func (s *store) Replace(list []any, _ string) error {
 // Resync implements cache.ReflectorStore. It does nothing: see Informer.Resync, which needs no goroutine per informer.
 func (s *store) Resync() error { return nil }
 
-// deliver calls the handlers. The caller holds i.delivering.
-func (i *Informer) deliver(before, object *unstructured.Unstructured, deleted bool) {
+// callHandlers calls the handlers. The caller holds i.delivering.
+func (i *Informer) callHandlers(before, object *unstructured.Unstructured, deleted bool) {
 	for _, f := range i.handlers {
 		(*f)(before, object, deleted)
 	}

@@ -63,15 +63,15 @@ func New(clock clock.PassiveClock) *Cache {
 
 // Wrote records the response to a create, update, apply or patch. before is the known state before the write, or nil.
 func (c *Cache) Wrote(key cache.ObjectName, before, object *unstructured.Unstructured) {
-	c.put(key, written{object: object, uid: object.GetUID(), base: version(before), version: version(object)})
+	c.putEntry(key, written{object: object, uid: object.GetUID(), base: versionOf(before), version: versionOf(object)})
 }
 
 // Deleted records that the deletion of the object was accepted.
 func (c *Cache) Deleted(key cache.ObjectName, object *unstructured.Unstructured) {
-	c.put(key, written{uid: object.GetUID(), version: version(object)})
+	c.putEntry(key, written{uid: object.GetUID(), version: versionOf(object)})
 }
 
-func (c *Cache) put(key cache.ObjectName, entry written) {
+func (c *Cache) putEntry(key cache.ObjectName, entry written) {
 	entry.at = c.clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 	if !ok {
 		return cached, false
 	}
-	if entry.known(version(cached)) {
+	if entry.isIncludedIn(versionOf(cached)) {
 		delete(c.last, key)
 		return cached, false
 	}
@@ -139,9 +139,9 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 	return entry.object, false
 }
 
-// known reports whether a state with that version includes the write. All objects of a resource share one sequence of
+// isIncludedIn reports whether a state with that version includes the write. All objects of a resource share one sequence of
 // versions, so this also holds for another object of the same name: an object of an earlier version no longer exists.
-func (w written) known(version uint64) bool {
+func (w written) isIncludedIn(version uint64) bool {
 	return version > w.version || version == w.version && w.object != nil
 }
 
@@ -157,7 +157,7 @@ func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructu
 			continue
 		}
 		delete(c.last, key)
-		if !entry.known(version(cached(key))) {
+		if !entry.isIncludedIn(versionOf(cached(key))) {
 			keys = append(keys, key)
 		}
 	}
@@ -172,20 +172,20 @@ func (c *Cache) Seen(key cache.ObjectName, before, object *unstructured.Unstruct
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.noteGone(object.GetUID(), deleted)
-	s := step{uid: object.GetUID(), from: version(before), to: version(object), deleted: deleted}
+	s := step{uid: object.GetUID(), from: versionOf(before), to: versionOf(object), deleted: deleted}
 	if kept, waits := c.flying[key]; waits {
 		c.flying[key] = append(kept, s)
 		return true
 	}
-	return c.echoes(key, s)
+	return c.isEcho(key, s)
 }
 
-func (c *Cache) echoes(key cache.ObjectName, s step) bool {
+func (c *Cache) isEcho(key cache.ObjectName, s step) bool {
 	entry, ok := c.last[key]
 	if !ok {
 		return false
 	}
-	if s.deleted && s.uid == entry.uid || !s.deleted && entry.known(s.to) {
+	if s.deleted && s.uid == entry.uid || !s.deleted && entry.isIncludedIn(s.to) {
 		delete(c.last, key)
 	}
 	return !s.deleted && entry.object != nil && s.uid == entry.uid && s.to == entry.version && s.from == entry.base
@@ -204,15 +204,15 @@ func (c *Cache) End(key cache.ObjectName) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.flying[key] {
-		news = !c.echoes(key, s) || news
+		news = !c.isEcho(key, s) || news
 	}
 	delete(c.flying, key)
 	return news
 }
 
-// version returns the resourceVersion, or 0 for nil. API servers since Kubernetes 1.35 guarantee that it is an
+// versionOf returns the resourceVersion, or 0 for nil. API servers since Kubernetes 1.35 guarantee that it is an
 // increasing number.
-func version(object *unstructured.Unstructured) uint64 {
+func versionOf(object *unstructured.Unstructured) uint64 {
 	if object == nil {
 		return 0
 	}

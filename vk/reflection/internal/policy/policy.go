@@ -56,7 +56,7 @@ func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	if p == Always {
 		return Verdict{Cross: true}, nil
 	}
-	skip, allow, err := flags(annotations)
+	skip, allow, err := readFlags(annotations)
 	switch {
 	case err != nil:
 		return Verdict{}, err
@@ -80,8 +80,8 @@ func DecideExplicit(annotations map[string]any) (Verdict, error) {
 // flag is the value of a boolean annotation.
 type flag struct{ value, present bool }
 
-// flags reads both annotations, regardless of the policy: an invalid one may have been meant to exclude the object.
-func flags(annotations map[string]any) (skip, allow flag, err error) {
+// readFlags reads both annotations, regardless of the policy: an invalid one may have been meant to exclude the object.
+func readFlags(annotations map[string]any) (skip, allow flag, err error) {
 	if skip, err = readFlag(annotations, wire.SkipReflectionAnnotation); err == nil {
 		allow, err = readFlag(annotations, wire.AllowReflectionAnnotation)
 	}
@@ -109,7 +109,7 @@ func readFlag(annotations map[string]any, key string) (flag, error) {
 // the policy; the annotations of its Service; the policy for the slice itself, if there is no Service. (Liqo:
 // EndpointSlice reflection.)
 func (p Policy) DecideSlice(slice map[string]any, service func() (annotations map[string]any, found bool)) (Verdict, error) {
-	skip, allow, err := flags(slice)
+	skip, allow, err := readFlags(slice)
 	switch {
 	case err != nil:
 		return Verdict{}, err

@@ -18,12 +18,12 @@ func Key(object *unstructured.Unstructured) cache.ObjectName {
 }
 
 // Labels returns the labels of an object, or nil if it has none.
-func Labels(object map[string]any) map[string]any { return metadata(object, "labels") }
+func Labels(object map[string]any) map[string]any { return metadataField(object, "labels") }
 
 // Annotations returns the annotations of an object, or nil if it has none.
-func Annotations(object map[string]any) map[string]any { return metadata(object, "annotations") }
+func Annotations(object map[string]any) map[string]any { return metadataField(object, "annotations") }
 
-func metadata(object map[string]any, field string) map[string]any {
+func metadataField(object map[string]any, field string) map[string]any {
 	return Map(Map(object["metadata"])[field])
 }
 

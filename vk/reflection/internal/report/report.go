@@ -66,15 +66,15 @@ func (r *Reporter) Close() { r.broadcaster.Shutdown() }
 
 // Warn reports a problem of an object, once until it changes or OK is called.
 func (r *Reporter) Warn(kind string, object *unstructured.Unstructured, reason, message string) {
-	r.say(kind, object, corev1.EventTypeWarning, reason, message)
+	r.writeEvent(kind, object, corev1.EventTypeWarning, reason, message)
 }
 
 // Note reports a normal Event, once.
 func (r *Reporter) Note(kind string, object *unstructured.Unstructured, reason, message string) {
-	r.say(kind, object, corev1.EventTypeNormal, reason, message)
+	r.writeEvent(kind, object, corev1.EventTypeNormal, reason, message)
 }
 
-func (r *Reporter) say(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
+func (r *Reporter) writeEvent(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
 	if object == nil || !r.started.Load() {
 		return
 	}

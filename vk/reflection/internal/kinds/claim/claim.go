@@ -75,7 +75,7 @@ func (h *handler) runClaim(ctx context.Context, w *engine.Worker, v *claimView) 
 		err = h.followClaim(ctx, w, v)
 	case h.isVirtual(v.local) && boundVolume(v.local) == "":
 		h.CheckAnnotations(w, v.local)
-		err = h.provision(ctx, w, v)
+		err = h.provisionClaim(ctx, w, v)
 	default:
 		return h.sendKept(ctx, w, v.local)
 	}

@@ -20,7 +20,7 @@ func (v *volumes) ofClaim(key engine.Key) []*unstructured.Unstructured {
 	found := v.informer.By(claimIndex, key.String())
 	current := found[:0]
 	for _, volume := range found {
-		if volume = v.get(volume.GetName()); volume != nil {
+		if volume = v.getVolume(volume.GetName()); volume != nil {
 			current = append(current, volume)
 		}
 	}
@@ -56,7 +56,7 @@ func (h *handler) ownClaim(v *claimView) bool {
 // kept.
 func (h *handler) endClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
 	behind := h.volumeBehind(v)
-	if volume := h.volumes.get(behind); volume != nil && !isReleased(volume) {
+	if volume := h.volumes.getVolume(behind); volume != nil && !isReleased(volume) {
 		return nil // the volume is in use, maybe under another name, or about to be released
 	}
 	if !h.mayEnd(v, behind) {
@@ -71,7 +71,7 @@ func (h *handler) endClaim(ctx context.Context, w *engine.Worker, v *claimView) 
 
 // mayEnd reports whether the data of our claim on the provider may be deleted.
 func (h *handler) mayEnd(v *claimView, behind string) bool {
-	if volume := h.volumes.get(behind); volume != nil {
+	if volume := h.volumes.getVolume(behind); volume != nil {
 		return mayGo(volume)
 	}
 	gone, known := h.volumes.gone.Load(v.key)

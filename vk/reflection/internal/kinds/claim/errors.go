@@ -62,8 +62,8 @@ func (e *lostError) Classify() (engine.Class, string) {
 	return engine.Foreign, wire.FailedReflectionReason
 }
 
-// refused adds the remedy to an error with which the provider refused a claim.
-func refused(reason string, err error) error {
+// addRemedy adds the remedy to an error with which the provider refused a claim.
+func addRemedy(reason string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -31,7 +31,7 @@ func (h *handler) followClaim(ctx context.Context, w *engine.Worker, v *claimVie
 	if _, difference := compareSizes(sizeOf(v.local), sizeOf(v.remote)); difference != 0 {
 		reason = wire.VolumeResizeFailedReason
 	}
-	kept := refused(reason, h.reflectClaim(ctx, w, v))
+	kept := addRemedy(reason, h.reflectClaim(ctx, w, v))
 	return engine.Directed(kept, h.showClaim(ctx, w, v))
 }
 

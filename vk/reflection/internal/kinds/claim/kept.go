@@ -53,7 +53,7 @@ func (h *handler) isKept(claim *unstructured.Unstructured) bool {
 	case classOf(claim) == "" && boundVolume(claim) == "":
 		return false // the claim has no class yet, and may get the virtual one
 	}
-	known := h.volumes.get(ownVolume(claim))
+	known := h.volumes.getVolume(ownVolume(claim))
 	return known == nil || !isFor(known, claim)
 }
 

@@ -27,10 +27,10 @@ import (
 // would fail.
 const placeholderPath = "/tmp/liqo-placeholder"
 
-// provision creates the claim on the provider and the volume that represents it, if this provider was selected.
-func (h *handler) provision(ctx context.Context, w *engine.Worker, v *claimView) error {
+// provisionClaim creates the claim on the provider and the volume that represents it, if this provider was selected.
+func (h *handler) provisionClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
 	node, here := h.selectedHere(v.local)
-	class := h.volumes.class(h.Options().Storage.Class)
+	class := h.volumes.storageClass(h.Options().Storage.Class)
 	switch {
 	case node == "" && class != nil, here && h.Options().Storage.Enabled:
 		if err := h.checkClass(class); err != nil || !here {
@@ -46,7 +46,7 @@ func (h *handler) provision(ctx context.Context, w *engine.Worker, v *claimView)
 	}
 	if !isEphemeral(v.local) {
 		if err := h.reflectClaim(ctx, w, v); err != nil {
-			return refused(wire.ProvisioningFailedReason, err)
+			return addRemedy(wire.ProvisioningFailedReason, err)
 		}
 	}
 	return h.createVolume(ctx, w, v, class)
@@ -130,10 +130,10 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 		if err == nil && found == nil {
 			err = &keptError{fmt.Sprintf("PersistentVolume %s exists and does not belong to this claim on this provider: delete it", name)}
 		}
-		return refused(wire.ProvisioningFailedReason, err)
+		return addRemedy(wire.ProvisioningFailedReason, err)
 	}
 	if err != nil {
-		return refused(wire.ProvisioningFailedReason, fmt.Errorf("creating PersistentVolume %s, %w", name, err))
+		return addRemedy(wire.ProvisioningFailedReason, fmt.Errorf("creating PersistentVolume %s, %w", name, err))
 	}
 	h.Counted("create", "local")
 	h.volumes.writes.Wrote(engine.Key{Name: name}, nil, stored)
@@ -152,7 +152,7 @@ func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructur
 		"claimRef": map[string]any{"apiVersion": "v1", "kind": Name, "namespace": claim.GetNamespace(), "name": claim.GetName(),
 			"uid": string(claim.GetUID())},
 		"persistentVolumeReclaimPolicy": cmp.Or(raw.Text(class, "reclaimPolicy"), string(corev1.PersistentVolumeReclaimDelete)),
-		"nodeAffinity":                  h.affinity(),
+		"nodeAffinity":                  h.nodeAffinity(),
 		"hostPath":                      map[string]any{"path": placeholderPath, "type": string(corev1.HostPathDirectory)},
 	}
 	volume := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": volumeKind, "spec": spec}}
@@ -162,8 +162,8 @@ func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructur
 	return volume
 }
 
-// affinity returns the node affinity that ties pods with the volume to the provider.
-func (h *handler) affinity() map[string]any {
+// nodeAffinity returns the node affinity that ties pods with the volume to the provider.
+func (h *handler) nodeAffinity() map[string]any {
 	here := map[string]any{"key": wire.RemoteClusterIDLabel, "operator": string(corev1.NodeSelectorOpIn), "values": []any{h.Options().RemoteClusterID}}
 	return map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{here}}}}}
 }

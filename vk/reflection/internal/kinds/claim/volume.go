@@ -117,8 +117,8 @@ func mayGo(volume *unstructured.Unstructured) bool {
 	return isReleased(volume) && policyOf(volume) == corev1.PersistentVolumeReclaimDelete
 }
 
-// get returns a volume of ours that is at least as new as our last write, or nil.
-func (v *volumes) get(name string) *unstructured.Unstructured {
+// getVolume returns a volume of ours that is at least as new as our last write, or nil.
+func (v *volumes) getVolume(name string) *unstructured.Unstructured {
 	known, going := v.writes.View(engine.Key{Name: name}, v.informer.Get("", name))
 	if going {
 		return nil
@@ -126,8 +126,8 @@ func (v *volumes) get(name string) *unstructured.Unstructured {
 	return known
 }
 
-// class returns the virtual storage class, or nil.
-func (v *volumes) class(name string) *unstructured.Unstructured {
+// storageClass returns the virtual storage class, or nil.
+func (v *volumes) storageClass(name string) *unstructured.Unstructured {
 	return v.classes.Get("", name)
 }
 
@@ -136,7 +136,7 @@ func (h *handler) findVolume(ctx context.Context, w *engine.Worker, v *claimView
 	if v.local == nil {
 		return nil
 	}
-	if known := h.volumes.get(ownVolume(v.local)); known != nil {
+	if known := h.volumes.getVolume(ownVolume(v.local)); known != nil {
 		if isFor(known, v.local) {
 			v.volume = known
 		}
@@ -177,7 +177,7 @@ func (h *handler) isOurs(volume *unstructured.Unstructured) bool {
 	if raw.Annotations(volume.Object)[wire.ProvisionedByAnnotation] != wire.StorageProvisioner {
 		return false
 	}
-	return raw.Equal(map[string]any{"": raw.Nested(volume.Object, "spec", "nodeAffinity")}, map[string]any{"": h.affinity()})
+	return raw.Equal(map[string]any{"": raw.Nested(volume.Object, "spec", "nodeAffinity")}, map[string]any{"": h.nodeAffinity()})
 }
 
 func (h *handler) persistentVolumes() dynamic.ResourceInterface {

@@ -85,7 +85,7 @@ func (h *handler) Extend(s *engine.Scope) {
 // deleted, its own slices are not enqueued: they are deleted with it, and until then only the policy would apply to
 // them, so they might cross just before their deletion.
 func serviceChanged(s *engine.Scope, before, service *unstructured.Unstructured, deleted bool) {
-	if before != nil && !deleted && raw.Equal(requested(before), requested(service)) {
+	if before != nil && !deleted && raw.Equal(requestedAnnotations(before), requestedAnnotations(service)) {
 		return
 	}
 	for _, slice := range s.ObjectsBy(serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
@@ -99,29 +99,29 @@ func ownedBy(object, owner *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
 }
 
-// requested returns the annotations of a Service without the annotations that this virtual kubelet wrote with its
+// requestedAnnotations returns the annotations of a Service without the annotations that this virtual kubelet wrote with its
 // status.
-func requested(service *unstructured.Unstructured) map[string]any {
+func requestedAnnotations(service *unstructured.Unstructured) map[string]any {
 	return engine.WithoutBookkeeping(raw.Annotations(service.Object))
 }
 
-// service returns the annotations of the Service of a slice, and whether the Service exists.
-func service(s *engine.Scope, slice *unstructured.Unstructured) (annotations map[string]any, exists bool) {
+// serviceAnnotations returns the annotations of the Service of a slice, and whether the Service exists.
+func serviceAnnotations(s *engine.Scope, slice *unstructured.Unstructured) (annotations map[string]any, exists bool) {
 	services, _ := s.State.(*informer.Informer)
 	service := services.Get(slice.GetNamespace(), serviceOf(slice))
 	if service == nil {
 		return nil, false
 	}
-	return requested(service), true
+	return requestedAnnotations(service), true
 }
 
 // Decide implements engine.Handler. A slice crosses if its Service does.
 func (h *handler) Decide(s *engine.Scope, slice *unstructured.Unstructured) (policy.Verdict, error) {
-	return h.Kind().Policy.DecideSlice(raw.Annotations(slice.Object), func() (map[string]any, bool) { return service(s, slice) })
+	return h.Kind().Policy.DecideSlice(raw.Annotations(slice.Object), func() (map[string]any, bool) { return serviceAnnotations(s, slice) })
 }
 
 // Context implements engine.Handler. It adds the annotations of the Service for plugins.
 func (h *handler) Context(s *engine.Scope, slice *unstructured.Unstructured) (field string, value map[string]any) {
-	annotations, _ := service(s, slice)
+	annotations, _ := serviceAnnotations(s, slice)
 	return "serviceAnnotations", annotations
 }

@@ -37,13 +37,13 @@ func Kind() engine.Kind {
 		// The Secrets with tokens of pods belong to another kind.
 		Copy:    engine.Copy{Except: "!" + wire.ServiceAccountNameLabel},
 		Needed:  func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },
-		Cache:   engine.Cache{Copies: keep, Objects: keep, Indexers: cache.Indexers{accountIndex: indexByAccount}},
+		Cache:   engine.Cache{Copies: keepAccount, Objects: keepAccount, Indexers: cache.Indexers{accountIndex: indexByAccount}},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }
 
-// keep keeps the service account of a Secret's token, and that the Secret has a token, but no secret data.
-func keep(content map[string]any) map[string]any {
+// keepAccount keeps the service account of a Secret's token, and that the Secret has a token, but no secret data.
+func keepAccount(content map[string]any) map[string]any {
 	kept := map[string]any{"type": content["type"]}
 	if raw.Map(content["data"])[corev1.ServiceAccountTokenKey] != nil {
 		kept["data"] = map[string]any{corev1.ServiceAccountTokenKey: ""}
@@ -61,7 +61,7 @@ type Waiters interface {
 	AccountTokenChanged(namespace, account string)
 }
 
-func (h *Handler) notify(namespace, account string) {
+func (h *Handler) notifyPods(namespace, account string) {
 	if pods, ok := engine.Peer[Waiters](h.Env); ok {
 		pods.AccountTokenChanged(namespace, account)
 	}
@@ -78,7 +78,7 @@ func (h *Handler) Extend(s *engine.Scope) {
 			account = tokenAccount(before)
 		}
 		if account != "" && s.Ready() {
-			h.notify(s.LocalNamespace(), account)
+			h.notifyPods(s.LocalNamespace(), account)
 		}
 	}
 	s.OnObject(changed)
@@ -88,7 +88,7 @@ func (h *Handler) Extend(s *engine.Scope) {
 // Synced enqueues the pods that wait until the Secrets are known.
 func (h *Handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name && h.Options().APIServerSupport == engine.SupportLegacy {
-		h.notify(s.LocalNamespace(), "")
+		h.notifyPods(s.LocalNamespace(), "")
 	}
 }
 
@@ -147,44 +147,44 @@ func (h *Handler) AccountToken(namespace, account string) (string, error) {
 	made := s.ObjectsBy(accountIndex, s.LocalNamespace()+"/"+account)
 	var crossed []*unstructured.Unstructured
 	for _, secret := range s.CopiesBy(accountIndex, s.RemoteNamespace()+"/"+account) {
-		if secret.GetDeletionTimestamp() == nil && slices.ContainsFunc(made, func(o *unstructured.Unstructured) bool { return h.stays(s, o, secret) }) {
+		if secret.GetDeletionTimestamp() == nil && slices.ContainsFunc(made, func(o *unstructured.Unstructured) bool { return h.mayStay(s, o, secret) }) {
 			crossed = append(crossed, secret)
 		}
 	}
 	if len(crossed) == 1 && raw.Nested(crossed[0].Object, "data", corev1.ServiceAccountTokenKey) != nil {
 		return crossed[0].GetName(), nil
 	}
-	lacking.describe(made, crossed)
+	lacking.describeProblem(made, crossed)
 	return "", lacking
 }
 
-// stays reports whether an object is the copy of a Secret that should still cross. Other copies are about to be
+// mayStay reports whether an object is the copy of a Secret that should still cross. Other copies are about to be
 // deleted.
-func (h *Handler) stays(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
+func (h *Handler) mayStay(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
 	return h.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
 }
 
-// describe returns the problem and the remedy.
-func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured) {
+// describeProblem returns the problem and the remedy.
+func (e *MissingTokenError) describeProblem(made, crossed []*unstructured.Unstructured) {
 	switch {
 	case len(made) == 0:
 		e.problem = fmt.Sprintf("no token Secret exists; create a Secret of type %s with annotation %s: %s in the namespace of the pod",
 			corev1.SecretTypeServiceAccountToken, wire.TokenServiceAccountLabel, e.account)
 	case len(crossed) == 0:
 		e.problem = fmt.Sprintf("its token Secret is not reflected (%s); see its Events and annotations %s, %s",
-			named(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
+			secretNames(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
 		e.soon = true
 	case len(crossed) == 1:
-		e.problem = fmt.Sprintf("Secret %s contains no token yet; it is populated once the service account exists", named(crossed))
+		e.problem = fmt.Sprintf("Secret %s contains no token yet; it is populated once the service account exists", secretNames(crossed))
 		e.soon = true
 	default:
 		e.problem = fmt.Sprintf("%d token Secrets for this service account exist on the provider (%s); exclude all but one with annotation %s: \"true\"",
-			len(crossed), named(crossed), wire.SkipReflectionAnnotation)
+			len(crossed), secretNames(crossed), wire.SkipReflectionAnnotation)
 	}
 }
 
-// named returns the names of at most two Secrets, because the remedy follows them in the message.
-func named(secrets []*unstructured.Unstructured) string {
+// secretNames returns the names of at most two Secrets, because the remedy follows them in the message.
+func secretNames(secrets []*unstructured.Unstructured) string {
 	names := make([]string, 0, len(secrets))
 	for _, secret := range secrets {
 		names = append(names, secret.GetName())

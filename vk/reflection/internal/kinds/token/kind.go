@@ -27,7 +27,7 @@ func Kind() engine.Kind {
 			GVR: corev1.SchemeGroupVersion.WithResource("secrets"), GVK: corev1.SchemeGroupVersion.WithKind("Secret"), Mode: engine.Replace,
 			Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
 		},
-		Chain: engine.Chain{None: true}, Cache: engine.Cache{Copies: sums},
+		Chain: engine.Chain{None: true}, Cache: engine.Cache{Copies: tokenSums},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }

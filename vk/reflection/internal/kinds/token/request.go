@@ -35,8 +35,8 @@ type token struct {
 	life    time.Duration
 }
 
-// renewal returns the time at which the last fifth of the token's lifetime begins, the same as for kubelets.
-func (t token) renewal() time.Time { return t.expires.Add(-t.life / 5) }
+// renewalTime returns the time at which the last fifth of the token's lifetime begins, the same as for kubelets.
+func (t token) renewalTime() time.Time { return t.expires.Add(-t.life / 5) }
 
 // defaultTokenSeconds is the lifetime that the API server uses if a source has none.
 const defaultTokenSeconds = 3600
@@ -111,10 +111,10 @@ func (e *tokenError) Remedied() {}
 
 func deniedToken(account string, pod *unstructured.Unstructured, err error) error {
 	switch {
-	case missing(err, "pods"), apierrors.IsConflict(err):
+	case isMissing(err, "pods"), apierrors.IsConflict(err):
 		// The pod is gone, or replaced by another one. The watch will report it.
 		return apierrors.NewConflict(podsResource.GroupResource(), pod.GetName(), err)
-	case missing(err, "serviceaccounts"):
+	case isMissing(err, "serviceaccounts"):
 		return &tokenError{account, "create it, " + access.WithoutRemedy, err}
 	case apierrors.IsForbidden(err):
 		return &tokenError{account, "allow the virtual kubelet to create serviceaccounts/token in namespace " + pod.GetNamespace() +
@@ -123,8 +123,8 @@ func deniedToken(account string, pod *unstructured.Unstructured, err error) erro
 	return &tokenError{account, "correct the token volumes of the pod, " + access.WithoutRemedy, err}
 }
 
-// missing reports whether an object of the resource was not found.
-func missing(err error, resource string) bool {
+// isMissing reports whether an object of the resource was not found.
+func isMissing(err error, resource string) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
 		return false

@@ -43,8 +43,8 @@ func tokenSum(value string) string {
 // sumsField, in a Secret that is cached without its tokens, has "key:sum" of each token, separated by commas.
 const sumsField = "sums"
 
-// sums returns the part of a Secret that is compared with the notes about its tokens.
-func sums(content map[string]any) map[string]any {
+// tokenSums returns the part of a Secret that is compared with the notes about its tokens.
+func tokenSums(content map[string]any) map[string]any {
 	var list []string
 	for key, value := range raw.Map(content["data"]) {
 		text, _ := value.(string)

@@ -49,7 +49,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		return nil
 	}
 	if local == nil {
-		h.drop(key)
+		h.dropState(key)
 		s.Forget(key)
 		return h.Remove(ctx, w, s, remote)
 	}
@@ -170,7 +170,7 @@ func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructu
 	}
 	var denied error
 	for _, source := range sources {
-		if !due(source, held, now.Add(tokenTogether)) {
+		if !isDue(source, held, now.Add(tokenTogether)) {
 			continue
 		}
 		issued, err := h.requestToken(ctx, local, source)
@@ -183,14 +183,14 @@ func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructu
 	return denied
 }
 
-func due(source tokenSource, held map[string]token, now time.Time) bool {
+func isDue(source tokenSource, held map[string]token, now time.Time) bool {
 	known, ok := held[source.key]
-	return !ok || !now.Before(known.renewal())
+	return !ok || !now.Before(known.renewalTime())
 }
 
 func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 	for _, source := range sources {
-		if due(source, held, now) {
+		if isDue(source, held, now) {
 			return true
 		}
 	}
@@ -201,11 +201,11 @@ func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 func (h *Handler) untilRenewal(held map[string]token) time.Duration {
 	var first token
 	for _, candidate := range held {
-		if first.expires.IsZero() || candidate.renewal().Before(first.renewal()) {
+		if first.expires.IsZero() || candidate.renewalTime().Before(first.renewalTime()) {
 			first = candidate
 		}
 	}
-	wait := first.renewal().Sub(h.Clock().Now())
+	wait := first.renewalTime().Sub(h.Clock().Now())
 	if jitter := min(first.life/20, tokenJitterMost); jitter > 0 {
 		wait += rand.N(jitter) //nolint:gosec // it only spreads load
 	}
@@ -223,13 +223,13 @@ func (h *Handler) tokenStateOf(key engine.Key, uid types.UID) *tokenState {
 	return state
 }
 
-func (h *Handler) drop(key engine.Key) {
+func (h *Handler) dropState(key engine.Key) {
 	h.states.Delete(key)
 	h.mounting.Delete(key)
 }
 
 // NotOffloaded implements engine.Handler.
 func (h *Handler) NotOffloaded(_ context.Context, _ *engine.Worker, key engine.Key) error {
-	h.drop(key)
+	h.dropState(key)
 	return nil
 }
