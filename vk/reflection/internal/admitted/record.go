@@ -13,7 +13,7 @@
 // server-side apply are theirs, and are neither a decision nor reverted. Quantities that are written in another way, such as 1024Mi and 1Gi, are no decision.
 //
 // Copies that are wholly ours, which are replaced by each write, have no other managers. There each value counts, also one that was added, and the items of
-// lists are compared by name where they have names: containers, for example.
+// lists are compared by name where the same names are in the same order. The containers of an existing pod are always compared by name.
 package admitted
 
 import (
