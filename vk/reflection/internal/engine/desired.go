@@ -51,8 +51,8 @@ type Desired struct {
 	// admitted are the desired values that the provider's admission has replaced, which is recorded in the copy.
 	admitted *admitted.Record
 	stored   *unstructured.Unstructured // the whole copy, set together with admitted
-	// Lesser is what an API server may accept that refuses the whole, nil for nothing.
-	Lesser func() *unstructured.Unstructured
+	// Lesser lists what an API server may accept that refuses the whole, in the order in which it is tried.
+	Lesser func() []*unstructured.Unstructured
 }
 
 // desired reads the mutated object. A plugin's result that cannot be an object is an *OutputError.

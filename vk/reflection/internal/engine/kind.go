@@ -92,6 +92,12 @@ type Copy struct {
 	// Changeable returns the part of the content that is changed in an existing copy; nil: all of it. The provider's admission has decided about the rest.
 	Changeable func(content map[string]any) map[string]any
 
+	// Lesser lists what an API server may accept that refuses a copy as a whole, in the order in which it is tried; nil: nothing. remote is the present copy, nil
+	// for a new one. It must not modify either.
+	Lesser func(object, remote *unstructured.Unstructured) []*unstructured.Unstructured
+	// LesserEffect is the consequence of it. Events quote it after "the rest was applied".
+	LesserEffect string
+
 	// Suffix ends the names of all copies.
 	Suffix string
 	// Rename lists the objects whose copies have other names, by their own; nil keeps all names.
