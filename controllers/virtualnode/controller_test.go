@@ -309,9 +309,19 @@ func TestADrainedVirtualNodeThatAPolicyHolds(t *testing.T) {
 	for _, object := range (rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}).Provider(ungranted.Namespace, left.GetName()) {
 		consumer.Delete(t, object)
 	}
+	config, err := consumer.ConfigFor(controllertest.ManagerUser)
+	require.NoError(t, err)
+	manager, err := client.New(config, client.Options{Scheme: consumer.Client.Scheme()})
+	require.NoError(t, err)
+	controllertest.Eventually(t, "the role to be gone", func() error {
+		if err := manager.Delete(t.Context(), left, client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a deletion ends with %v", err)
+		}
+		return nil
+	})
 	consumer.Delete(t, ungranted)
 	consumer.AwaitGone(t, ungranted)
-	require.NoError(t, consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(left), left), "no role permits its deletion")
+	require.Empty(t, m.Writes.About("DELETE", "/secrets/"+left.GetName()), "no role permits to read it")
 }
 
 // mapping creates the NamespaceMap of a provider that has a remote namespace.
