@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -284,6 +285,46 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 		t.Error("another virtual node of the provider was drained as well")
 	}
 	consumer.Get(t, deployment(stays), stays.Namespace, "vk-milan-3")
+}
+
+// What a policy denies is no permission that is missing: an Event reports it, and it is tried again. What no role permits is left to the garbage collector.
+func TestADrainedVirtualNodeThatAPolicyHolds(t *testing.T) {
+	vn := virtualNode(t, "ravenna", "ravenna")
+	beside := besides(t, vn, vn)
+	policy := beside[1]
+	mend := consumer.Deny(t, "refract-denies-deletions", admissionv1.Delete, "networking.k8s.io", "networkpolicies", vn.Namespace, func(c client.Client) error {
+		return c.Delete(t.Context(), policy, client.DryRunAll)
+	})
+	m := consumer.StartManager(t)
+	awaitFinalizer(t, vn)
+	consumer.Delete(t, vn)
+	event := consumer.AwaitEvent(t, vn.Namespace, offloading.VirtualNodeKind, vn.Name, "PolicyDenied")
+	require.Contains(t, event.Note, "NetworkPolicy "+vn.Namespace+"/vk-ravenna")
+	consumer.Get(t, vn, vn.Namespace, vn.Name)
+	mend()
+	consumer.AwaitGone(t, vn)
+	require.NotEmpty(t, m.Writes.Denied())
+	require.True(t, apierrors.IsNotFound(consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(policy), policy)))
+
+	ungranted := virtualNode(t, "ravenna", "ravenna-2")
+	left := besides(t, ungranted, ungranted)[2]
+	awaitFinalizer(t, ungranted)
+	for _, object := range (rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}).Provider(ungranted.Namespace, left.GetName()) {
+		consumer.Delete(t, object)
+	}
+	config, err := consumer.ConfigFor(controllertest.ManagerUser)
+	require.NoError(t, err)
+	manager, err := client.New(config, client.Options{Scheme: consumer.Client.Scheme()})
+	require.NoError(t, err)
+	controllertest.Eventually(t, "the role to be gone", func() error {
+		if err := manager.Delete(t.Context(), left, client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a deletion ends with %v", err)
+		}
+		return nil
+	})
+	consumer.Delete(t, ungranted)
+	consumer.AwaitGone(t, ungranted)
+	require.Empty(t, m.Writes.About("DELETE", "/secrets/"+left.GetName()), "no role permits to read it")
 }
 
 // mapping creates the NamespaceMap of a provider with a remote namespace.

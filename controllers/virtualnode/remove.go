@@ -6,6 +6,7 @@ package virtualnode
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/peers"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
@@ -282,7 +284,7 @@ func (c *Controller) removeBesides(ctx context.Context, v *virtualNode) (done bo
 		if err == nil && object.DeletionTimestamp == nil && isOwnedBy(object, v.UID) {
 			err = c.client.Delete(ctx, object, client.Preconditions{UID: ptr.To(object.GetUID()), ResourceVersion: ptr.To(object.GetResourceVersion())})
 		}
-		if apierrors.IsForbidden(err) {
+		if isNotGranted(err) {
 			log.FromContext(ctx).Info("Leaving an object of a virtual kubelet to the garbage collector", "kind", kind, "object", key, "err", err)
 			continue
 		}
@@ -291,6 +293,14 @@ func (c *Controller) removeBesides(ctx context.Context, v *virtualNode) (done bo
 		}
 	}
 	return true, nil
+}
+
+// notGranted is in the message of an API server for a request that no role permits. It has no field for it: admission, which forbids, too, denies for other reasons.
+var notGranted = regexp.MustCompile(`is forbidden: User "[^"]*" cannot (get|delete) resource "`)
+
+// isNotGranted reports whether no role permits the request. An error that is not, such as the denial of a policy, is reported, and retried.
+func isNotGranted(err error) bool {
+	return apierrors.IsForbidden(err) && admission.DenyingPolicy(err) == "" && notGranted.MatchString(err.Error())
 }
 
 func besideOf(v *virtualNode, kind schema.GroupVersionKind, name string) *metav1.PartialObjectMetadata {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -89,6 +90,11 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 	if a.APIServerSupport && server.Host == "" && !network {
 		log.FromContext(ctx).Info("Offloaded pods get tokens but no address of this cluster's API server: set --home-api-server-host and --home-api-server-port")
 	}
+	if a.APIServerSupport && namesLeadElsewhere(server.Host, server.Port) {
+		log.FromContext(ctx).Info("Offloaded pods reach this cluster's API server only by the variables KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT. "+
+			"Names such as kubernetes.default lead to port 443 of --home-api-server-host: let the API server, or a load balancer in front of it, listen on 443",
+			"host", server.Host, "port", server.Port)
+	}
 	if a.APIServerSupport {
 		domain, err := a.serviceDomain(ctx)
 		if err != nil {
@@ -97,4 +103,9 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 		server.Domain = domain
 	}
 	return server
+}
+
+// namesLeadElsewhere reports whether the names of the API server, which clients use with port 443, lead to another port than the variables.
+func namesLeadElsewhere(host, port string) bool {
+	return net.ParseIP(host) != nil && port != "" && port != "443"
 }

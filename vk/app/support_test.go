@@ -61,3 +61,14 @@ func TestDomainOfTheIssuer(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesThatLeadElsewhere(t *testing.T) {
+	for server, want := range map[[2]string]bool{
+		{}: false, {"", "6443"}: false, {"192.0.2.1", ""}: false, {"192.0.2.1", "443"}: false, {"api.example.com", "6443"}: false,
+		{"192.0.2.1", "6443"}: true, {"2001:db8::1", "6443"}: true,
+	} {
+		if got := namesLeadElsewhere(server[0], server[1]); got != want {
+			t.Errorf("%q: %t, want %t", server, got, want)
+		}
+	}
+}

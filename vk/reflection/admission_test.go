@@ -4,6 +4,7 @@
 package reflection_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -264,6 +265,52 @@ spec: {nodeName: %s, automountServiceAccountToken: false, activeDeadlineSeconds:
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", image("web", "web:2"), reflectiontest.Field("metadata.labels/tier", "new"), decided[2], decided[3], decided[4])
 	l.patchAs("gitops", "ShadowPod", "web", `{metadata: {labels: {foreign: label}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/foreign", ""), image("web", "web:2"), decided[2])
+}
+
+// The same for what admission has added to a new ShadowPod: fields that the pod does not have, a limit next to a request, and a container, next to an image.
+func TestAdmissionAddsToShadowPods(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	const resources = `{"limits":{"memory":"128Mi"},"requests":{"memory":"64Mi"}}`
+	added := []func(*unstructured.Unstructured) error{
+		is("spec.pod.activeDeadlineSeconds", "900"), is("spec.pod.tolerations", `[{key: spot, operator: Exists}]`), image("web", "mirror/web:1"),
+		func(shadow *unstructured.Unstructured) error {
+			containers, _, err := unstructured.NestedSlice(shadow.Object, "spec", "pod", "containers")
+			if err != nil || len(containers) != 3 {
+				return fmt.Errorf("the containers are %v, want that of the provider, too", containers)
+			}
+			got, err := json.Marshal(containers[0].(map[string]any)["resources"])
+			if string(got) != resources {
+				return fmt.Errorf("the resources are %s (%w), want %s", got, err, resources)
+			}
+			return nil
+		},
+	}
+	l.admit("offloading.liqo.io", "shadowpods", `[JSONPatch{op: "add", path: "/spec/pod/activeDeadlineSeconds", value: 900}, JSONPatch{op: "replace", path: "/spec/pod/containers/0/image", value: "mirror/web:1"},
+    JSONPatch{op: "add", path: "/spec/pod/tolerations", value: [{"key": "spot", "operator": "Exists"}]},
+    JSONPatch{op: "add", path: "/spec/pod/containers/0/resources/limits", value: {"memory": "128Mi"}}, JSONPatch{op: "add", path: "/spec/pod/containers/-", value: {"name": "mesh", "image": "mesh:1"}}]`, admittedPod, added[0])
+	with := func(more ...func(*unstructured.Unstructured) error) []func(*unstructured.Unstructured) error {
+		return append(more, added...)
+	}
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: web, image: "web:1", resources: {requests: {memory: 64Mi}}}, {name: log, image: "log:1"}]}`, l.Node))
+	l.Start()
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", added...)
+	l.Settled()
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {annotations: {other: changed}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(reflectiontest.Field("metadata.annotations/other", "changed"))...)
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: web, image: "web:1", resources: {requests: {memory: 64Mi}}}, {name: log, image: "log:2"}]}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(image("log", "log:2"))...)
+	l.Settled()
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {activeDeadlineSeconds: 800}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", append(added[1:], is("spec.pod.activeDeadlineSeconds", "800"))...)
+	l.patchAs("gitops", "ShadowPod", "web", `{spec: {pod: {tolerations: null}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", added[2], added[3], is("spec.pod.activeDeadlineSeconds", "800"))
 }
 
 // TestAdmissionOfShadowEndpointSlicesStands checks that changes by admission are kept for ShadowEndpointSlices, whose

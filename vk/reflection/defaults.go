@@ -77,6 +77,7 @@ func DefaultKinds() []Kind {
 		event.Kind(),
 		{
 			Name: NetworkPolicyKind, LiqoName: "NetworkPolicy", Source: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), Policy: DenyList, Workers: 3,
+			Copy:    engine.Copy{Lesser: withFewerRules, LesserEffect: ", so that the pods there get and send less than the rules allow"},
 			Follows: engine.Follows{Namespaces: true}, Unprotected: "its pods there are not isolated",
 		},
 		{

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -91,6 +92,63 @@ func TestNetworkPoliciesCross(t *testing.T) {
 	l.Present(l.Remote, "NetworkPolicy", l.RemoteNS, "open", is("spec.ingress", `[{from: [{podSelector: {matchLabels: {app: web}}}]}]`))
 	l.Local.Delete(t, "NetworkPolicy", l.Namespace, "open")
 	l.Absent(l.Remote, "NetworkPolicy", l.RemoteNS, "open")
+}
+
+// A NetworkPolicy that the provider's admission refuses isolates its pods all the same: a new one without its rules, and a changed one with those that it had before.
+// If these are refused as well, without them.
+func TestNetworkPoliciesThatAreRefusedIsolate(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies)
+	name := "peers-" + l.RemoteNS
+	l.Remote.Create(t, "", fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %s}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [networking.k8s.io], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [networkpolicies]}]
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}}
+  validations: [{expression: "!has(object.spec.ingress) || size(object.spec.ingress) <= 1 && object.spec.ingress.all(r, size(r.from) <= 2)", reason: Forbidden, message: too many peers}]`, name, l.RemoteNS))
+	l.Remote.Create(t, "", fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: %s}, spec: {policyName: %s, validationActions: [Deny]}}`, name, name))
+	peers := func(apps ...string) string {
+		rule := "{from: ["
+		for _, app := range apps {
+			rule += "{podSelector: {matchLabels: {app: " + app + "}}}, "
+		}
+		return rule + "]}"
+	}
+	probe := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal([]byte(networkPolicy("probe", `{podSelector: {}, ingress: [`+peers("a", "b", "c")+`]}`)), &probe.Object))
+	l.Eventually(func() error {
+		_, err := l.Remote.Of("NetworkPolicy", l.RemoteNS).Create(l.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the policy does not deny: %w", err)
+		}
+		return nil
+	})
+	l.Local.Create(t, l.Namespace, networkPolicy("new", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress, Egress], ingress: [`+peers("a", "b", "c")+`], egress: [{}]}`))
+	l.Local.Create(t, l.Namespace, networkPolicy("changed", `{podSelector: {}, policyTypes: [Ingress], ingress: [`+peers("a", "b")+`]}`))
+	l.Start()
+	l.Present(l.Remote, "NetworkPolicy", l.RemoteNS, "new", is("spec", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress, Egress]}`))
+	l.Event(l.Namespace, "NetworkPolicy", "new", "Warning", "part of the object was rejected", "less than the rules allow", "too many peers")
+	l.Present(l.Remote, "NetworkPolicy", l.RemoteNS, "changed", is("spec.ingress", "["+peers("a", "b")+"]"))
+
+	change := func(rules ...string) {
+		l.Local.PatchYAML(t, "NetworkPolicy", l.Namespace, "changed", `{spec: {ingress: [`+strings.Join(rules, ", ")+`]}}`)
+	}
+	change(peers("a", "b"), peers("c"))
+	l.Event(l.Namespace, "NetworkPolicy", "changed", "Warning", "part of the update was rejected", "too many peers")
+	l.Present(l.Remote, "NetworkPolicy", l.RemoteNS, "changed", is("spec.ingress", "["+peers("a", "b")+"]"))
+	change(peers("a", "b", "c"))
+	l.Present(l.Remote, "NetworkPolicy", l.RemoteNS, "changed", is("spec", `{podSelector: {}, policyTypes: [Ingress]}`))
+	l.Settled()
+	l.Stop()
+	l.Start()
+	l.Settled()
+	l.Present(l.Remote, "NetworkPolicy", l.RemoteNS, "changed", is("spec", `{podSelector: {}, policyTypes: [Ingress]}`))
+	change(peers("c"))
+	l.Present(l.Remote, "NetworkPolicy", l.RemoteNS, "changed", is("spec.ingress", "["+peers("c")+"]"))
 }
 
 // TestAddressBlocksOfNetworkPolicies checks that remapped address blocks are translated as a whole, or removed.

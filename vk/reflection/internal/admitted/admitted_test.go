@@ -5,6 +5,7 @@ package admitted
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -180,5 +181,92 @@ func TestQuantities(t *testing.T) {
 	var none *Record
 	if none.With(Differences(sent, stored), sent, stored).Apply(sent, stored); cmp.Diff(stored, sent) != "" {
 		t.Errorf("%v is sent, want %v", sent, stored)
+	}
+}
+
+const (
+	webItem   = `{name: web, image: web, resources: {requests: {cpu: 1}, limits: {cpu: "2"}}}`
+	sentWhole = `{apiVersion: v1, kind: Thing, metadata: {name: a}, spec: {template: {empty: [], containers: [` + webItem + `, {name: log}]}}}`
+)
+
+// A copy that is wholly ours differs from what was sent also by what was added to its content: beside the content it is by defaults of the API server. Resources are one
+// field, as are lists with other items, unless only a part of the content is compared.
+func TestDifferencesOfWhole(t *testing.T) {
+	part := Content{Path: []string{"spec", "template"}, InPart: true}
+	whole := Content{Path: part.Path}
+	for name, c := range map[string]struct {
+		content      Content
+		before, then string
+		want         []string
+	}{
+		"nothing":                {whole, "spec:", "spec:", nil},
+		"an added field":         {whole, "empty: []", "deadline: 900", []string{"spec.template.deadline"}},
+		"an added empty field":   {whole, "empty: []", "empty: [], none: {}, nil: null", nil},
+		"in the place of none":   {whole, "empty: []", "empty: [{key: a}]", []string{"spec.template.empty"}},
+		"beside the content":     {whole, "spec: {", "default: 1, spec: {size: small, ", nil},
+		"in metadata":            {whole, "name: a}", "name: a, uid: b, generation: 1}", nil},
+		"without a path":         {Content{}, "spec: {", "default: 1, spec: {size: small, ", []string{"spec.size"}},
+		"in an item":             {whole, "name: log", "name: log, image: log", []string{"spec.template.containers[log].image"}},
+		"a limit":                {whole, `cpu: "2"`, "cpu: 1", []string{"spec.template.containers[web].resources"}},
+		"an added limit":         {whole, `"2"`, `"2", memory: 1Gi`, []string{"spec.template.containers[web].resources"}},
+		"added resources":        {whole, "name: log", "name: log, resources: {limits: {cpu: 1}}", []string{"spec.template.containers[log].resources"}},
+		"quantities":             {whole, `"2"`, "2000m", []string{"spec.template.containers[web].resources similar"}},
+		"an added item":          {whole, "{name: log}", "{name: log}, {name: mesh}", []string{"spec.template.containers"}},
+		"another order":          {whole, webItem + ", {name: log}", "{name: log}, " + webItem, []string{"spec.template.containers"}},
+		"an added item, in part": {part, "[{name: web, image: web,", "[{name: mesh}, {name: web, image: mirror/web,", []string{"spec.template.containers[web].image"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent, stored := object(t, sentWhole), object(t, strings.Replace(sentWhole, c.before, c.then, 1))
+			var found []string
+			fields := DifferencesOfWhole(sent, stored, c.content)
+			for _, field := range fields {
+				text := field.String()
+				if field.Similar {
+					text += " similar"
+				}
+				found = append(found, text)
+			}
+			if diff := cmp.Diff(c.want, found); diff != "" {
+				t.Error(diff)
+			}
+			var none *Record
+			record := none.With(fields, sent, stored)
+			if record.IsEmpty() != AreSimilar(fields) || !record.Equal(record.Apply(sent, stored)) {
+				t.Errorf("%v is recorded, and %v is sent", fields, sent)
+			}
+			if left := DifferencesOfWhole(sent, stored, c.content); !AreSimilar(left) {
+				t.Errorf("after the decisions are applied these fields differ: %v", left)
+			}
+		})
+	}
+}
+
+// A field that admission has added is sent until another value is requested, or stored. Of resources all is decided, or nothing.
+func TestAdditionsAreApplied(t *testing.T) {
+	content := Content{Path: []string{"spec", "template"}, InPart: true}
+	stored := strings.NewReplacer("empty: []", "deadline: 900", `cpu: "2"`, "cpu: 1", "name: log", "name: log, resources: {limits: {cpu: 1}}").Replace(sentWhole)
+	var none *Record
+	record := ReadWhole(map[string]any{Annotation: none.With(DifferencesOfWhole(object(t, sentWhole), object(t, stored), content), object(t, sentWhole), object(t, stored)).Text()})
+	for name, c := range map[string]struct{ before, then, theirs, want string }{
+		"as requested":      {"name: a", "name: a", "", "900 map[limits:map[cpu:1] requests:map[cpu:1]] map[limits:map[cpu:1]]"},
+		"another value":     {"empty: []", "deadline: 800", "", "800 map[limits:map[cpu:1] requests:map[cpu:1]] map[limits:map[cpu:1]]"},
+		"another request":   {"requests: {cpu: 1}", "requests: {cpu: 1.5}", "", "900 map[limits:map[cpu:2] requests:map[cpu:1.5]] map[limits:map[cpu:1]]"},
+		"resources":         {"name: log", "name: log, resources: {requests: {cpu: 3}}", "", "900 map[limits:map[cpu:1] requests:map[cpu:1]] map[requests:map[cpu:3]]"},
+		"changed by others": {"name: a", "name: a", "deadline: 901", "<nil> map[limits:map[cpu:1] requests:map[cpu:1]] map[limits:map[cpu:1]]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent, have := object(t, strings.Replace(sentWhole, c.before, c.then, 1)), stored
+			if c.theirs != "" {
+				have = strings.Replace(stored, "deadline: 900", c.theirs, 1)
+			}
+			record.Apply(sent, object(t, have))
+			field := func(path ...string) any {
+				value, _ := at(sent, append(slices.Clone(content.Path), path...))
+				return value
+			}
+			if got := fmt.Sprint(field("deadline"), field("containers", "[web]", "resources"), field("containers", "[log]", "resources")); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
 	}
 }

@@ -41,19 +41,27 @@ func Differences(sent, stored map[string]any) (fields []Field) {
 	return fields
 }
 
-// DifferencesOfWhole returns the fields that admission has changed in a copy that is wholly ours, sorted by path: the
-// value that was stored in response to a write differs from the sent one. They include added labels and annotations.
-// They do not include fields of the content that were not stored: an API server drops unknown fields, and the next
-// write sends them again.
-func DifferencesOfWhole(sent, stored map[string]any) (fields []Field) {
+// Content is where the content of a copy is that is wholly ours.
+type Content struct {
+	// Path leads to it. The fields beside the content are of the API server, which adds defaults. Without a path it is the object itself.
+	Path []string
+	// InPart: only some of its fields are compared, and no item of a list is added to an existing copy, or removed from it.
+	InPart bool
+}
+
+// DifferencesOfWhole returns the fields that admission has decided about in a copy that is wholly ours, sorted by path: the value that was stored in response to
+// a write differs from the sent one. They include added labels, annotations and fields of the content. They do not include fields of the content that were not
+// stored: an API server drops a field that it does not know, and the next write sends it again.
+func DifferencesOfWhole(sent, stored map[string]any, content Content) (fields []Field) {
 	walk(nil, sent, true, func(path []string, value any) bool {
 		present, _ := at(stored, path)
 		switch {
-		case canDescend(value, present):
+		case content.canDescend(path, value, present):
+			fields = append(fields, content.added(path, value, present)...)
 			return true
 		case document.Of(value).Equal(document.Of(present)), raw.IsEmpty(value) && raw.IsEmpty(present):
 		case present != nil || path[0] == "metadata":
-			fields = append(fields, Field{slices.Clone(path), present == nil, isSimilar(value, present), true})
+			fields = append(fields, Field{slices.Clone(path), present == nil, isSimilar(value, present) && isSimilar(present, value), true})
 		}
 		return false
 	})
@@ -61,6 +69,20 @@ func DifferencesOfWhole(sent, stored map[string]any) (fields []Field) {
 		fields = append(fields, Field{Path: path, whole: true})
 	}
 	slices.SortFunc(fields, func(a, b Field) int { return slices.Compare(a.Path, b.Path) })
+	return fields
+}
+
+// added returns the fields of a map of the content that were stored in addition to the sent ones.
+func (c Content) added(path []string, sent, stored any) (fields []Field) {
+	if path[0] == "metadata" || len(path) < len(c.Path) || !slices.Equal(path[:len(c.Path)], c.Path) {
+		return nil
+	}
+	requested := raw.Map(sent)
+	for key, value := range raw.Map(stored) {
+		if _, has := requested[key]; !has && !raw.IsEmpty(value) {
+			fields = append(fields, Field{Path: append(slices.Clone(path), key), whole: true})
+		}
+	}
 	return fields
 }
 
@@ -77,14 +99,27 @@ func addedMetadata(requested, stored map[string]any) (paths [][]string) {
 	return paths
 }
 
-// canDescend reports whether two values are compared by their parts. Maps and lists of named items are.
-func canDescend(a, b any) bool {
-	_, isMap := a.(map[string]any)
-	_, otherIsMap := b.(map[string]any)
-	return isMap && otherIsMap || named(a) != nil && named(b) != nil
+// canDescend reports whether two values of a field are compared by their parts: maps, and lists of named items. Lists with other items, or in another order, are
+// compared as one field, so that what is sent is what is stored.
+func (c Content) canDescend(path []string, sent, stored any) bool {
+	if isAtomic(path) {
+		return false
+	}
+	_, isMap := sent.(map[string]any)
+	_, otherIsMap := stored.(map[string]any)
+	if isMap && otherIsMap {
+		return true
+	}
+	if named(sent) == nil || named(stored) == nil {
+		return false
+	}
+	return c.InPart || slices.EqualFunc(sent.([]any), stored.([]any), func(a, b any) bool { return raw.Map(a)["name"] == raw.Map(b)["name"] })
 }
 
-// isItem reports whether a path leads to a named item of a list. Decisions apply to the fields of the item.
+// isAtomic reports whether a field of a copy that is wholly ours is decided about as one: a request and its limit must agree.
+func isAtomic(path []string) bool { return path[0] != "metadata" && path[len(path)-1] == "resources" }
+
+// isItem reports whether a path leads to a named item of a list. Decisions are about its fields.
 func isItem(path []string) bool { return strings.HasPrefix(path[len(path)-1], "[") }
 
 // named returns the items of a list by "[name]". It returns nil if an item has no unique name.
@@ -165,8 +200,35 @@ func (r *Record) Apply(requested, stored map[string]any) *Record {
 	}
 	if r.whole {
 		r.addMetadata(requested, stored, kept)
+		r.addContent(nil, requested, stored, kept)
 	}
 	return kept
+}
+
+// addContent adds the fields of the content to requested that admission has added.
+func (r *Record) addContent(path []string, requested, stored map[string]any, kept *Record) {
+	for key, present := range stored {
+		if isIdentity(path, key) || len(path) == 0 && key == "metadata" {
+			continue
+		}
+		at := append(path, key)
+		value, has := requested[key]
+		switch known, ok := r.fields[hashPath(at)]; {
+		case has && !isAtomic(at):
+			r.addContent(at, parts(value), parts(present), kept)
+		case !has && ok && !isItem(at) && known.requested == absent && known.stored == hashOf(present):
+			kept.fields[hashPath(at)] = known
+			requested[key] = present
+		}
+	}
+}
+
+// parts returns the fields of a map, or the named items of a list.
+func parts(value any) map[string]any {
+	if fields, ok := value.(map[string]any); ok {
+		return fields
+	}
+	return named(value)
 }
 
 // addMetadata adds the labels and annotations to requested that admission has added.
@@ -201,7 +263,10 @@ func walk(path []string, fields map[string]any, items bool, visit func(path []st
 		if !structural && !visit(at, value) {
 			continue
 		}
-		if items && below == nil {
+		switch {
+		case items && isAtomic(at):
+			continue
+		case items && below == nil:
 			below = named(value)
 		}
 		walk(at, below, items, visit)

@@ -180,7 +180,7 @@ func (r *reflector) recordAdmitted(ctx context.Context, w *Worker, x *Desired, s
 
 // recordWhole implements recordAdmitted for a copy that is wholly ours: every difference is a decision.
 func (r *reflector) recordWhole(ctx context.Context, w *Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	fields := admitted.DifferencesOfWhole(r.compared(sent).Object, r.compared(stored).Object)
+	fields := admitted.DifferencesOfWhole(r.compared(sent).Object, r.compared(stored).Object, admitted.Content{Path: r.kind.Copy.Into, InPart: r.kind.Copy.Changeable != nil})
 	if admitted.AreSimilar(fields) {
 		return stored, nil
 	}

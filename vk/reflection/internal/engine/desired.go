@@ -51,8 +51,8 @@ type Desired struct {
 	// admitted has the desired values that the provider's admission has replaced. They are recorded in the copy.
 	admitted *admitted.Record
 	stored   *unstructured.Unstructured // the whole copy, set together with admitted
-	// Lesser returns a smaller object that the API server may accept if it refuses the whole one. It may be nil.
-	Lesser func() *unstructured.Unstructured
+	// Lesser lists what an API server may accept that refuses the whole, in the order in which it is tried.
+	Lesser func() []*unstructured.Unstructured
 }
 
 // desired reads the mutated object. It returns an *OutputError if the result of a plugin is not a valid object.

@@ -98,6 +98,12 @@ type Copy struct {
 	// as the provider's admission has decided.
 	Changeable func(content map[string]any) map[string]any
 
+	// Lesser lists what an API server may accept that refuses a copy as a whole, in the order in which it is tried; nil: nothing. remote is the present copy, nil
+	// for a new one. It must not modify either.
+	Lesser func(object, remote *unstructured.Unstructured) []*unstructured.Unstructured
+	// LesserEffect is the consequence of it. Events quote it after "the rest was applied".
+	LesserEffect string
+
 	// Suffix is appended to the names of all copies.
 	Suffix string
 	// Rename maps names of objects to different names of their copies, nil = all names are kept.

@@ -75,7 +75,16 @@ func (r *reflector) converge(ctx context.Context, w *Worker, s *Scope, local, re
 	if r.kind.Copy.Mode == Apply {
 		x.Extra = map[string]string{OriginUIDAnnotation: string(local.GetUID())}
 	}
+	if r.kind.Copy.Lesser != nil {
+		x.Lesser = func() []*unstructured.Unstructured { return r.lesser(x.Build(w, remote), remote) }
+	}
 	return r.write(ctx, w, x, remote)
+}
+
+// lesser lists what may be accepted instead of an object. None of it has the hash of what is desired: its values are not what admission has made of that.
+func (r *reflector) lesser(object, remote *unstructured.Unstructured) []*unstructured.Unstructured {
+	unstructured.RemoveNestedField(object.Object, "metadata", "annotations", AppliedHashAnnotation)
+	return r.kind.Copy.Lesser(object, remote)
 }
 
 // write makes the copy equal to the desired state.
@@ -143,18 +152,8 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	}
 	partial := false
 	if x.Lesser != nil && denied(err) {
-		if rest := x.Lesser(); rest != nil {
-			if x.stored != nil {
-				rest = rest.DeepCopy() // rest shares with the cache
-				x.admitted.Apply(rest.Object, x.stored.Object)
-			}
-			refusal := err
-			if stored, err = r.send(ctx, x, rest); err == nil {
-				sent, partial = rest, true
-				w.Warned = true
-				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: part of the update was rejected, the rest was applied: %v", r.m.options.RemoteClusterID, refusal))
-			}
-		}
+		sent, stored, err = r.sendLesser(ctx, w, x, "update", err, r.send)
+		partial = err == nil
 	}
 	if err != nil {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
@@ -162,6 +161,28 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	err = r.wrote(ctx, w, hash, x, remote, sent, stored)
 	r.retryPart(x, partial)
 	return err
+}
+
+// sendLesser sends less than what was refused, and warns about the rest. It returns the error of the last attempt if nothing is accepted.
+func (r *reflector) sendLesser(ctx context.Context, w *Worker, x *Desired, write string, refusal error,
+	send func(context.Context, *Desired, *unstructured.Unstructured) (*unstructured.Unstructured, error)) (sent, stored *unstructured.Unstructured, err error) {
+	err = refusal
+	for _, rest := range x.Lesser() {
+		if x.stored != nil {
+			rest = rest.DeepCopy() // it shares with the cache
+			x.admitted.Apply(rest.Object, x.stored.Object)
+		}
+		if stored, err = send(ctx, x, rest); err == nil {
+			w.Warned = true
+			r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: part of the %s was rejected, the rest was applied%s: %v",
+				r.m.options.RemoteClusterID, write, r.kind.Copy.LesserEffect, refusal))
+			return rest, stored, nil
+		}
+		if !denied(err) {
+			break
+		}
+	}
+	return nil, nil, err
 }
 
 const (
@@ -261,6 +282,11 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 		object.SetResourceVersion("")
 		stored, err = r.sendNew(ctx, x, object)
 	}
+	partial := false
+	if x.Lesser != nil && denied(err) {
+		object, stored, err = r.sendLesser(ctx, w, x, "object", err, r.sendNew)
+		partial = err == nil
+	}
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		if err := r.mustBeFree(ctx, x.scope, key); err != nil {
@@ -272,7 +298,9 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	case err != nil:
 		return fmt.Errorf("creating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
-	return r.wrote(ctx, w, hash, x, nil, object, stored)
+	err = r.wrote(ctx, w, hash, x, nil, object, stored)
+	r.retryPart(x, partial)
+	return err
 }
 
 // neverStored is a resourceVersion that no object has. An apply with it creates an object if the name is free, and is a

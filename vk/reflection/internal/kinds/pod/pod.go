@@ -237,14 +237,13 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 		object.Object["spec"] = map[string]any{"pod": spec}
 		return object
 	}
-	// A provider with Liqo's webhook accepts neither resizes nor ephemeral containers. They must not block other
-	// changes.
-	x.Lesser = func() *unstructured.Unstructured {
+	// A provider with Liqo's webhook takes neither sizes nor debuggers: they must not keep the rest back.
+	x.Lesser = func() []*unstructured.Unstructured {
 		plain := pods.UpdatePlain(spec, have)
 		if x.SameMetadata(whole) && raw.Equal(plain, have) {
 			return nil
 		}
-		return shadow(plain)
+		return []*unstructured.Unstructured{shadow(plain)}
 	}
 	return h.Update(ctx, w, x, v.shadow, shadow(pods.UpdateSpec(spec, have)))
 }
