@@ -93,6 +93,7 @@ type Controller struct {
 	complements complements
 	// granted remembers the limits of the kinds that are granted to consumers in addition, by remote namespace.
 	granted memo.Memo[grantedCounts]
+	grants  *clusterGrants
 }
 
 // NewController returns a controller that works through c; live must not be
@@ -101,10 +102,12 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	counts := objectcounts.New(c, objectcounts.Options{
 		Limits: remoteCounts(options.ObjectCounts), RecountDelay: options.RecountDelay,
 	})
-	return &Controller{
+	created := &Controller{
 		client: c, uncached: live, report: report.New(recorder), options: options, counts: counts,
 		complements: complements{compute: newComplement},
 	}
+	created.grants = &clusterGrants{live: live, age: min(maxGrantsAge, created.regrantDelay())}
+	return created
 }
 
 // Name of the controller in logs, metrics and Events.
