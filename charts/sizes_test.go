@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -125,6 +126,19 @@ func TestSizesOfObjects(t *testing.T) {
 	h.must(h.admin.Create(t.Context(), policy.DeepCopy(), client.DryRunAll))
 	h.must(unstructured.SetNestedStringMap(policy.Object, many, "spec", "podSelector", "matchLabels"))
 	h.refused(h.admin, policy, "spec.podSelector has more than 64")
+	// A selector that is larger from before may stay.
+	before := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
+	h.must(h.admin.Create(t.Context(), before))
+	policy.SetNamespace(before.Name)
+	h.must(h.admin.Create(t.Context(), policy))
+	change := func(object client.Object, text string, options ...client.PatchOption) error {
+		return h.admin.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(text)), options...)
+	}
+	h.must(change(before, `{"metadata":{"labels":{"liqo.io/remote-cluster-id":"rome"}}}`))
+	h.attempt("growing spec.podSelector", "spec.podSelector has more than 64", func() error {
+		return change(policy.DeepCopy(), `{"spec":{"podSelector":{"matchLabels":{"another":"v"}}}}`, client.DryRunAll)
+	})
+	h.must(change(policy.DeepCopy(), `{"metadata":{"labels":{"tier":"gold"}},"spec":{"policyTypes":["Ingress","Egress"]}}`, client.DryRunAll))
 	h.must(h.admin.Create(t.Context(), h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: usual}, spec: {resources: {cpu: '4', memory: 8Gi}, class: default}}"), client.DryRunAll))
 }
 
