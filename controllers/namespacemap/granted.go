@@ -197,8 +197,7 @@ func (c *Controller) isNamespaced(resource schema.GroupResource) bool {
 	return err != nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace
 }
 
-// spreadRegrant returns when to read the permissions of a consumer in a namespace again: at different times, because after a restart those in all
-// namespaces have been read at once.
+// spreadRegrant returns when to read the permissions of a consumer in a namespace again. The times differ, because a restart reads all namespaces at once.
 func (c *Controller) spreadRegrant() time.Duration {
 	delay := c.regrantDelay()
 	return delay*6/10 + rand.N(1+delay*3/10) //nolint:gosec // it only spreads load

@@ -48,7 +48,7 @@ func role(t *testing.T, name, group string, resources ...string) rbacv1.RoleRef 
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
-// mayReadRoles grants the controller manager what it needs to count kinds that consumers may create in addition.
+// mayReadRoles grants the controller manager the permissions to count kinds that consumers may create in addition.
 func mayReadRoles(t *testing.T) {
 	t.Helper()
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.GrantedKinds()...))

@@ -16,8 +16,8 @@ import (
 // maxGrantsAge is how long grants are remembered: long enough for many namespaces of a consumer.
 const maxGrantsAge = time.Minute
 
-// clusterGrants remembers for a short time what a consumer gets from ClusterRoleBindings and ClusterRoles, which is the same in all its namespaces. Safe
-// for concurrent use.
+// clusterGrants remembers the permissions of consumers from ClusterRoleBindings and ClusterRoles for a short time: they are the same in all namespaces of
+// a consumer. It is safe for concurrent use.
 type clusterGrants struct {
 	live client.Reader
 	age  time.Duration
@@ -49,7 +49,7 @@ func (g *clusterGrants) grantsOf(tenant string) *consumerGrants {
 	return grants
 }
 
-// listRoles returns the roles that are bound in all namespaces to subjects that match. What is remembered of the consumer is dropped when it is too old.
+// listRoles returns the roles that are bound in all namespaces to subjects that match. It drops the grants of the consumer when they are too old.
 func (g *clusterGrants) listRoles(ctx context.Context, tenant string, match func(rbacv1.Subject) bool) ([]rbacv1.RoleRef, error) {
 	grants := g.grantsOf(tenant)
 	grants.mu.Lock()
@@ -89,7 +89,7 @@ func (g *clusterGrants) rulesOf(ctx context.Context, tenant, name string) ([]rba
 	return role.Rules, nil
 }
 
-// forget drops what is remembered of a consumer whose tenant namespace is gone.
+// forget drops the grants of a consumer whose tenant namespace is gone.
 func (g *clusterGrants) forget(tenant string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
