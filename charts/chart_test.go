@@ -84,7 +84,7 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 		[]rbac.Object{consumer.TenantNamespace("liqo-tenant-rome")},
 		manager.Objects(),
 		manager.Provider("liqo-tenant-milan", "kubeconfig-milan"),
-		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(), manager.ResourceOffers(), manager.TenantAccess(), manager.ResourceRequests(), manager.Plugins(),
+		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(), manager.ResourceOffers(), manager.TenantAccess(), manager.GrantedKinds(), manager.ResourceRequests(), manager.Plugins(),
 	)
 	expected, rendered := grants(want), map[string]any{}
 	for _, object := range objects(t, values(t, "pair")) {
@@ -108,6 +108,34 @@ func TestKindsThatAProviderDoesNotTake(t *testing.T) {
 			has := slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, resource) })
 			assert.Equal(t, granted, has, "tenants.%s: %t", value, granted)
 			assert.True(t, slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "ingresses") }), "all else stays")
+		}
+	}
+}
+
+// The controller manager reads roles only where it limits the kinds that they grant.
+func TestRolesAreReadOnlyToLimitKinds(t *testing.T) {
+	for count, read := range map[int]bool{1000: true, 1: true, 0: false} {
+		given := values(t, "pair")
+		given["tenants"] = map[string]any{"defaultObjectCount": count}
+		var roles, bindings []string
+		for _, object := range objects(t, given) {
+			switch object := object.(type) {
+			case *rbacv1.ClusterRoleBinding:
+				bindings = append(bindings, object.RoleRef.Name)
+			case *rbacv1.ClusterRole:
+				if slices.ContainsFunc(object.Rules, func(rule rbacv1.PolicyRule) bool {
+					return slices.Contains(rule.APIGroups, rbacv1.GroupName) && slices.Contains(rule.Resources, "roles") && slices.Contains(rule.Verbs, "get")
+				}) {
+					roles = append(roles, object.Name)
+				}
+			}
+		}
+		const name = "liqo-controller-manager-granted-kinds"
+		assert.Equal(t, read, slices.Contains(bindings, name), "bound with tenants.defaultObjectCount: %d", count)
+		if read {
+			assert.Equal(t, []string{name}, roles)
+		} else {
+			assert.Empty(t, roles)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -125,6 +126,19 @@ func TestSizesOfObjects(t *testing.T) {
 	h.must(h.admin.Create(t.Context(), policy.DeepCopy(), client.DryRunAll))
 	h.must(unstructured.SetNestedStringMap(policy.Object, many, "spec", "podSelector", "matchLabels"))
 	h.refused(h.admin, policy, "spec.podSelector has more than 64")
+	// A selector that is larger from before may stay.
+	before := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
+	h.must(h.admin.Create(t.Context(), before))
+	policy.SetNamespace(before.Name)
+	h.must(h.admin.Create(t.Context(), policy))
+	change := func(object client.Object, text string, options ...client.PatchOption) error {
+		return h.admin.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(text)), options...)
+	}
+	h.must(change(before, `{"metadata":{"labels":{"liqo.io/remote-cluster-id":"rome"}}}`))
+	h.attempt("growing spec.podSelector", "spec.podSelector has more than 64", func() error {
+		return change(policy.DeepCopy(), `{"spec":{"podSelector":{"matchLabels":{"another":"v"}}}}`, client.DryRunAll)
+	})
+	h.must(change(policy.DeepCopy(), `{"metadata":{"labels":{"tier":"gold"}},"spec":{"policyTypes":["Ingress","Egress"]}}`, client.DryRunAll))
 	h.must(h.admin.Create(t.Context(), h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: usual}, spec: {resources: {cpu: '4', memory: 8Gi}, class: default}}"), client.DryRunAll))
 }
 
@@ -180,7 +194,41 @@ func TestSizesOfTraffic(t *testing.T) {
 		return rome.Patch(t.Context(), existing.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(text)), client.DryRunAll)
 	}
 	h.must(patch(`{"metadata":{"labels":{"tier":"gold"}}}`))
-	h.attempt("changing the ports", "spec.ports has more than 250", func() error { return patch(`{"spec":{"sessionAffinity":"ClientIP"}}`) })
+	h.must(patch(`{"spec":{"sessionAffinity":"ClientIP"}}`))
+
+	// What has become too large with an upgrade may shrink, also to more than the limit, and change, but not grow.
+	selector := func(count int) string {
+		return "{matchExpressions: [{key: a, operator: In, values: " + list(count, "vN") + "}]}"
+	}
+	peer := func(selector string) string { return "{podSelector: " + selector + "}" }
+	for what, sizes := range map[string]struct{ existing, smaller, larger, says string }{
+		"ports": {service(255), service(251), service(256), "spec.ports has more than 250"},
+		"paths": {ingress(paths(1005), "[]"), ingress(paths(1001), "[]"), ingress(paths(1006), "[]"), "spec has more than 1000 rules, paths"},
+		"peers": {
+			policy("egress: [{to: " + list(1005, "{ipBlock: {cidr: 10.9.0.0/16}}") + "}]"), policy("egress: [{to: " + list(1001, "{ipBlock: {cidr: 10.9.0.0/16}}") + "}]"),
+			policy("egress: [{to: " + list(1006, "{ipBlock: {cidr: 10.9.0.0/16}}") + "}]"), "spec has more than 1000 rules, peers",
+		},
+		"the selector of a peer": {
+			policy("ingress: [{from: [" + peer(selector(70)) + "]}]"), policy("ingress: [{from: [" + peer(selector(67)) + ", " + peer(selector(67)) + "]}]"),
+			policy("ingress: [{from: [" + peer(selector(68)) + ", " + peer(selector(67)) + "]}]"), "spec has a selector with more than 64",
+		},
+		"the selector of a budget": {budget(selector(70)), budget(selector(65)), budget(selector(71)), "spec has a selector with more than 64"},
+	} {
+		existing := (&wish{what: what}).parse(t, sizes.existing, "")
+		existing.SetName("large")
+		h.must(h.admin.Create(t.Context(), existing))
+		update := func(text string) error {
+			object := (&wish{what: what}).parse(t, text, "")
+			changed := existing.DeepCopy()
+			for field, value := range object.Object["spec"].(map[string]any) {
+				h.must(unstructured.SetNestedField(changed.Object, value, "spec", field))
+			}
+			return rome.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
+		}
+		h.attempt("growing "+what, sizes.says, func() error { return update(sizes.larger) })
+		h.must(update(sizes.smaller))
+		h.must(h.admin.Delete(t.Context(), existing))
+	}
 }
 
 // The process that serves all parties has a memory limit and uses it. Its object counts match the flag.

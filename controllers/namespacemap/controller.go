@@ -97,6 +97,7 @@ type Controller struct {
 	complements complements
 	// granted has, by remote namespace, the limits for kinds that are granted to consumers in addition.
 	granted memo.Memo[grantedCounts]
+	grants  *clusterGrants
 }
 
 // NewController returns a controller that works through c. live must not be cached: it also reads namespaces that are
@@ -105,10 +106,12 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	counts := objectcounts.New(c, objectcounts.Options{
 		Limits: remoteCounts(options.ObjectCounts), RecountDelay: options.RecountDelay,
 	})
-	return &Controller{
+	created := &Controller{
 		client: c, uncached: live, report: report.New(recorder), options: options, counts: counts,
 		complements: complements{compute: newComplement},
 	}
+	created.grants = &clusterGrants{live: live, age: min(maxGrantsAge, created.regrantDelay())}
+	return created
 }
 
 // Name returns the name of the controller in logs, metrics and Events.

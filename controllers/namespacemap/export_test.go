@@ -5,8 +5,13 @@ package namespacemap
 
 import (
 	"context"
+	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
 // ClaimsPage is the page size for reading claims.
@@ -15,4 +20,18 @@ const ClaimsPage = claimsPage
 // BoundClaims returns the bound claims that a controller reads from live.
 func BoundClaims(ctx context.Context, live client.Reader, namespace string) ([]string, error) {
 	return (&Controller{uncached: live}).boundClaims(ctx, namespace)
+}
+
+// GrantedReader returns a function that returns the resources of which a controller limits the number, because they are granted in addition, and when it
+// reads them again. The controller reads from live.
+func GrantedReader(c client.Client, live client.Reader, options Options) func(ctx context.Context, nm *offloading.NamespaceMap, namespace string) ([]string, time.Time, error) {
+	created := NewController(c, live, events.NewFakeRecorder(100), options)
+	return func(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (names []string, until time.Time, err error) {
+		counts, err := created.getGrantedCounts(ctx, nm, namespace)
+		for name := range counts {
+			names = append(names, string(name))
+		}
+		known, _ := created.granted.Get(types.NamespacedName{Name: namespace})
+		return names, known.until, err
+	}
 }

@@ -6,6 +6,7 @@ package namespacemap
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
@@ -55,7 +58,7 @@ func (c *Controller) getGrantedCounts(ctx context.Context, nm *offloading.Namesp
 			return nil, fmt.Errorf("reading what consumer %s may create in namespace %s, %w", nm.Labels[wire.OriginIDLabel], namespace, err)
 		}
 		known = c.countResources(rules)
-		known.until = time.Now().Add(c.regrantDelay())
+		known.until = time.Now().Add(c.spreadRegrant())
 		c.granted.Set(key, known)
 	}
 	if len(known.uncountable) > 0 {
@@ -69,51 +72,59 @@ func (c *Controller) getGrantedCounts(ctx context.Context, nm *offloading.Namesp
 // listRules returns the RBAC rules of a consumer in a namespace, including the rules of its role before the role is
 // bound.
 func (c *Controller) listRules(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (rules []rbacv1.PolicyRule, err error) {
-	bindings, everywhere := &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}
+	own := c.roleBinding(nm, namespace)
+	isConsumer := matchConsumer(nm, own.Subjects)
+	everywhere, err := c.grants.listRoles(ctx, nm.Namespace, isConsumer)
+	if err != nil {
+		return nil, err
+	}
+	bindings := &rbacv1.RoleBindingList{}
 	if err := c.uncached.List(ctx, bindings, client.InNamespace(namespace)); err != nil {
 		return nil, err
 	}
-	if err := c.uncached.List(ctx, everywhere); err != nil {
-		return nil, err
-	}
-	own := c.roleBinding(nm, namespace)
-	roles := sets.New(own.RoleRef)
+	roles := sets.New(own.RoleRef).Insert(everywhere...)
 	for i := range bindings.Items {
-		if slices.ContainsFunc(bindings.Items[i].Subjects, matchConsumer(nm, own.Subjects)) {
+		if slices.ContainsFunc(bindings.Items[i].Subjects, isConsumer) {
 			roles.Insert(bindings.Items[i].RoleRef)
 		}
 	}
-	for i := range everywhere.Items {
-		if slices.ContainsFunc(everywhere.Items[i].Subjects, matchConsumer(nm, own.Subjects)) {
-			roles.Insert(everywhere.Items[i].RoleRef)
-		}
-	}
 	for ref := range roles {
-		role, key := &rbacv1.ClusterRole{}, client.ObjectKey{Name: ref.Name}
-		if ref.Kind == "Role" {
-			local := &rbacv1.Role{}
-			key.Namespace = namespace
-			err = c.uncached.Get(ctx, key, local)
-			role.Rules = local.Rules
-		} else {
-			err = c.uncached.Get(ctx, key, role)
-		}
-		if client.IgnoreNotFound(err) != nil {
+		granted, err := c.rulesOf(ctx, nm.Namespace, namespace, ref)
+		if err != nil {
 			return nil, err
 		}
-		rules = append(rules, role.Rules...)
+		rules = append(rules, granted...)
 	}
 	return rules, nil
+}
+
+// rulesOf returns the rules of a role that is bound to the consumer with a tenant namespace; none if it does not exist.
+func (c *Controller) rulesOf(ctx context.Context, tenant, namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
+	if ref.Kind != "Role" {
+		return c.grants.rulesOf(ctx, tenant, ref.Name)
+	}
+	role := &rbacv1.Role{}
+	err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, role)
+	return role.Rules, client.IgnoreNotFound(err)
 }
 
 // matchConsumer returns a function that reports whether a subject is the consumer of a NamespaceMap, or a group that
 // contains all its identities.
 func matchConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) func(rbacv1.Subject) bool {
-	all := append([]rbacv1.Subject{rbac.User(nm.Labels[wire.OriginIDLabel])}, identities...)
+	origin := nm.Labels[wire.OriginIDLabel]
+	all := append([]rbacv1.Subject{rbac.User(origin)}, identities...)
+	for _, identity := range identities {
+		if identity.Kind == rbacv1.ServiceAccountKind {
+			all = append(all, rbac.User(serviceaccount.MakeUsername(identity.Namespace, identity.Name)))
+		}
+	}
 	for _, group := range []string{"system:authenticated", "system:serviceaccounts", "system:serviceaccounts:" + nm.Namespace} {
 		all = append(all, rbac.Group(group))
 	}
-	return func(subject rbacv1.Subject) bool { return slices.Contains(all, subject) }
+	ofAnySlice := auth.ResourceSliceUser("", origin)
+	return func(subject rbacv1.Subject) bool {
+		return slices.Contains(all, subject) || subject.Kind == rbacv1.UserKind && strings.HasSuffix(subject.Name, ofAnySlice)
+	}
 }
 
 // countedElsewhere are resources without a default limit. The chart's values limit the resources of the consumer's role
@@ -121,7 +132,8 @@ func matchConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) fun
 var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	known := sets.New(
 		schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"},
-		schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"},
+		schema.GroupResource{Resource: "endpoints"}, schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"},
+		schema.GroupResource{Group: "apps", Resource: "replicasets"}, schema.GroupResource{Group: "apps", Resource: "controllerrevisions"},
 	)
 	for _, role := range []rbac.Role{rbac.VirtualKubeletRemote(), rbac.RemoteNetworkPolicies(), rbac.RemoteDisruptionBudgets()} {
 		for i := range role.Rules {
@@ -130,6 +142,19 @@ var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	}
 	return known
 }()
+
+// unstored are resources that are answered and not stored, so that there is nothing to count. The limit of one would be removed and tried again for ever.
+var unstored = sets.New(
+	schema.GroupResource{Resource: "bindings"},
+	schema.GroupResource{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
+	schema.GroupResource{Group: "authorization.openshift.io", Resource: "localresourceaccessreviews"},
+	schema.GroupResource{Group: "authorization.openshift.io", Resource: "localsubjectaccessreviews"},
+	schema.GroupResource{Group: "authorization.openshift.io", Resource: "selfsubjectrulesreviews"},
+	schema.GroupResource{Group: "authorization.openshift.io", Resource: "subjectrulesreviews"},
+	schema.GroupResource{Group: "security.openshift.io", Resource: "podsecuritypolicyreviews"},
+	schema.GroupResource{Group: "security.openshift.io", Resource: "podsecuritypolicyselfsubjectreviews"},
+	schema.GroupResource{Group: "security.openshift.io", Resource: "podsecuritypolicysubjectreviews"},
+)
 
 // creatableResources returns the resources that a rule allows its subjects to create.
 func creatableResources(rule *rbacv1.PolicyRule) (resources []schema.GroupResource) {
@@ -154,7 +179,7 @@ func (c *Controller) countResources(rules []rbacv1.PolicyRule) grantedCounts {
 		for _, created := range creatableResources(&rules[i]) {
 			name := "count/" + created.String()
 			switch {
-			case countedElsewhere.Has(created):
+			case countedElsewhere.Has(created), unstored.Has(created):
 			case created.Group == rbacv1.APIGroupAll || created.Resource == rbacv1.ResourceAll, len(validation.IsQualifiedName(name)) > 0:
 				granted.uncountable = append(granted.uncountable, created.String())
 			case c.isNamespaced(created):
@@ -175,6 +200,25 @@ func (c *Controller) isNamespaced(resource schema.GroupResource) bool {
 	}
 	mapping, err := c.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 	return err != nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace
+}
+
+// spreadRegrant returns when to read the permissions of a consumer in a namespace again. The times differ, because a restart reads all namespaces at once.
+func (c *Controller) spreadRegrant() time.Duration {
+	delay := c.regrantDelay()
+	return delay*6/10 + rand.N(1+delay*3/10) //nolint:gosec // it only spreads load
+}
+
+// regrantAfter returns when a map must be reconciled to read the permissions in one of its namespaces, 0 for never. What becomes due within a tenth of
+// the delay is read together.
+func (c *Controller) regrantAfter(namespace string) time.Duration {
+	if c.options.DefaultObjectCount <= 0 {
+		return 0
+	}
+	known, ok := c.granted.Get(types.NamespacedName{Name: namespace})
+	if !ok {
+		return c.regrantDelay()
+	}
+	return max(time.Until(known.until), c.regrantDelay()/10)
 }
 
 func (c *Controller) regrantDelay() time.Duration {

@@ -48,6 +48,12 @@ func role(t *testing.T, name, group string, resources ...string) rbacv1.RoleRef 
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
+// mayReadRoles grants the controller manager the permissions to count kinds that consumers may create in addition.
+func mayReadRoles(t *testing.T) {
+	t.Helper()
+	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.GrantedKinds()...))
+}
+
 // Kinds that a provider grants to its consumers in addition are limited, whether the role applies to one namespace or
 // to all, and to the consumer's group or to its ServiceAccount. Objects are allowed up to the limit.
 func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
@@ -56,6 +62,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 		provider.Create(t, definition(t, group, plural, kind, "Namespaced"))
 	}
 	provider.Create(t, definition(t, group, "machines", "Machine", "Cluster"))
+	mayReadRoles(t)
 	provider.StartManager(t, func(o *controllers.Options) {
 		o.ObjectCounts, o.DefaultObjectCount = counts(map[string]string{"count/configmaps": "5", "count/tools." + group: "7"}), 2
 		o.RecountDelay, o.RegrantDelay = 3*time.Second, 2*time.Second

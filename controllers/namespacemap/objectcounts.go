@@ -54,12 +54,11 @@ func isCountExceeded(err error) bool {
 // recountAfter returns the delay before a map is reconciled again, because resources are not counted in its namespaces,
 // or because its consumer may have been granted others; 0 for never.
 func (c *Controller) recountAfter(nm *offloading.NamespaceMap) (wait time.Duration) {
-	if c.options.DefaultObjectCount > 0 && len(nm.Spec.DesiredMapping) > 0 {
-		wait = c.regrantDelay()
-	}
 	for _, namespace := range nm.Spec.DesiredMapping {
-		if recount := c.counts.RecountAfter(namespace); recount > 0 && (wait == 0 || recount < wait) {
-			wait = recount
+		for _, after := range []time.Duration{c.counts.RecountAfter(namespace), c.regrantAfter(namespace)} {
+			if after > 0 && (wait == 0 || after < wait) {
+				wait = after
+			}
 		}
 	}
 	return wait

@@ -122,6 +122,7 @@ func (c *Controller) forgetDeleted(_ context.Context, e event.DeleteEvent, _ wor
 	c.forget(e.Object.GetName())
 	c.counts.Forget(e.Object.GetName())
 	c.granted.Drop(types.NamespacedName{Name: e.Object.GetName()})
+	c.grants.forget(e.Object.GetName())
 }
 
 // followOwnRanges reconciles all NamespaceMaps when the ranges of this cluster have changed.

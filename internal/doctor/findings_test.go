@@ -371,4 +371,7 @@ func TestRightsOfTheControllerManager(t *testing.T) {
 	assert.Contains(t, texts("--approve-serving-certificates"), approve)
 	assert.NotContains(t, texts("--approve-serving-certificates=false"), approve)
 	assert.NotContains(t, texts("--enable-scheduling-webhook=false"), webhook)
+	const bindings = "list clusterrolebindings.rbac.authorization.k8s.io"
+	assert.Contains(t, texts("--tenant-default-object-count=1000"), bindings)
+	assert.NotContains(t, texts("--tenant-default-object-count=0"), bindings)
 }

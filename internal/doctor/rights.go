@@ -41,6 +41,7 @@ var optional = map[string]func(rbac.Manager) []rbac.Object{
 	"--vk-options-default-template":    rbac.Manager.VirtualNodes,
 	"--approve-serving-certificates":   rbac.Manager.ServingCertificates,
 	"--enable-node-failure-controller": rbac.Manager.NodeFailure,
+	"--tenant-default-object-count":    rbac.Manager.GrantedKinds,
 }
 
 // managerRights reviews each permission of the controller manager, because its roles may be incomplete or not bound.
@@ -82,7 +83,7 @@ func rightsOf(manager rbac.Manager, arguments []string) []authorizationv1.Resour
 	for flag, roles := range optional {
 		if slices.ContainsFunc(arguments, func(given string) bool {
 			name, value, _ := strings.Cut(given, "=")
-			return name == flag && value != "false"
+			return name == flag && value != "false" && value != "0"
 		}) {
 			objects = append(objects, roles(manager)...)
 		}

@@ -146,7 +146,7 @@ func (l *Lab) grant(ctx context.Context) error {
 		return err
 	}
 	consumer := rbac.Peer("", ConsumerID)
-	objects = append(slices.Concat(consumer.Objects(), manager.Objects()), consumer.TenantNamespace(ProviderTenantNamespace))
+	objects = append(slices.Concat(consumer.Objects(), manager.Objects(), manager.GrantedKinds()), consumer.TenantNamespace(ProviderTenantNamespace))
 	return rbac.Install(ctx, l.Provider.Client, objects...)
 }
 

@@ -78,10 +78,6 @@ func providerRules() []Rule {
 			"networking.k8s.io", on("networkpolicies"), do("get", "list", "watch")),
 		grant("to grant a consumer access to its namespaces",
 			"rbac.authorization.k8s.io", on("rolebindings"), do("get", "list", "watch", "create", "patch")),
-		grant("to limit the number of objects of each kind that it may create there",
-			"rbac.authorization.k8s.io", on("roles", "clusterroles"), do("get")),
-		grant("to find such permissions that it has in all namespaces",
-			"rbac.authorization.k8s.io", on("clusterrolebindings"), do("list")),
 		grant("to grant this role and no other",
 			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), RemoteRolePlaceholder),
 	}
@@ -306,6 +302,22 @@ func ControllerManagerTenantAccess() Role {
 				"offloading.liqo.io", on("namespacemaps"), do("delete")),
 			grant("to restore the access to its tenant namespace of a consumer that was drained, with these roles and no others",
 				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), ControlPlaneRolePlaceholder, RenewalRolePlaceholder),
+		},
+	}
+}
+
+// ControllerManagerGrantedKinds is what the controller manager of a provider needs in addition to limit the objects of kinds that consumers may create
+// besides those of their role in the chart.
+func ControllerManagerGrantedKinds() Role {
+	return Role{
+		Name:    "controller-manager-granted-kinds",
+		Purpose: "the controller manager, where objects of kinds that are granted to consumers in addition are limited",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to find the permissions that a consumer has in all namespaces",
+				"rbac.authorization.k8s.io", on("clusterrolebindings"), do("list")),
+			grant("to know which kinds these, and those in its namespaces, let it create",
+				"rbac.authorization.k8s.io", on("roles", "clusterroles"), do("get")),
 		},
 	}
 }

@@ -220,6 +220,11 @@ func (m Manager) TenantAccess() []Object {
 	return m.everywhere(ControllerManagerTenantAccess())
 }
 
+// GrantedKinds returns the role and the binding with which the controller manager of a provider limits kinds that consumers may create in addition.
+func (m Manager) GrantedKinds() []Object {
+	return m.everywhere(ControllerManagerGrantedKinds())
+}
+
 // ResourceRequests returns the role and the binding that allow the controller manager of a consumer to deny
 // ResourceSlices that no controller sends to their provider.
 func (m Manager) ResourceRequests() []Object {

@@ -73,7 +73,7 @@ func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
-		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 	}
 }
 

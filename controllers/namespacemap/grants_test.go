@@ -1,0 +1,132 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/namespacemap"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// requests counts the requests to the API server.
+type requests struct {
+	client.Reader
+
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (r *requests) count(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts[what]++
+}
+
+func (r *requests) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	r.count(fmt.Sprintf("%T", list))
+	return r.Reader.List(ctx, list, options...)
+}
+
+func (r *requests) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	r.count(fmt.Sprintf("%T %s", object, key.Name))
+	return r.Reader.Get(ctx, key, object, options...)
+}
+
+func bindEverywhere(t *testing.T, name string, ref rbacv1.RoleRef, subjects ...rbacv1.Subject) {
+	t.Helper()
+	provider.Create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref, Subjects: subjects})
+}
+
+// What is the same in all namespaces of a consumer is read once for all of them, however many there are and whoever asks at the same time.
+func TestGrantedKindsCostOneRequestForEachNamespace(t *testing.T) {
+	const namespaces = 200
+	home := tenant(t, "sparing")
+	bindEverywhere(t, home, role(t, home, "apps", "deployments"), rbac.Group("sparing"))
+	live := &requests{Reader: provider.Client, counts: map[string]int{}}
+	read := namespacemap.GrantedReader(provider.Client, live, namespacemap.Options{DefaultObjectCount: 2, RemoteClusterRole: "remote"})
+	nm := replicated(home, "sparing", nil)
+	var (
+		group errgroup.Group
+		mu    sync.Mutex
+		times []time.Time
+	)
+	for i := range namespaces {
+		group.Go(func() error {
+			granted, until, err := read(t.Context(), nm, fmt.Sprintf("sparing-%d", i))
+			mu.Lock()
+			defer mu.Unlock()
+			times = append(times, until)
+			assert.Contains(t, granted, "count/deployments.apps")
+			return err
+		})
+	}
+	require.NoError(t, group.Wait())
+	assert.Equal(t, map[string]int{
+		"*v1.ClusterRoleBindingList": 1, "*v1.ClusterRole remote": 1, "*v1.ClusterRole " + home: 1, "*v1.RoleBindingList": namespaces,
+	}, onlyOf(live.counts, "*v1.ClusterRoleBindingList", "*v1.ClusterRole remote", "*v1.ClusterRole "+home, "*v1.RoleBindingList"))
+
+	first, last := slices.MinFunc(times, time.Time.Compare), slices.MaxFunc(times, time.Time.Compare)
+	assert.Greater(t, last.Sub(first), time.Minute, "the next reads are spread")
+	assert.Less(t, time.Until(last), 10*time.Minute)
+
+	// Another consumer has its own grants.
+	other := tenant(t, "lavish")
+	granted, _, err := read(t.Context(), replicated(other, "lavish", nil), "lavish-1")
+	require.NoError(t, err)
+	assert.NotContains(t, granted, "count/deployments.apps")
+	assert.Equal(t, 2, live.counts["*v1.ClusterRoleBindingList"])
+}
+
+// onlyOf leaves out roles that the API server binds to all users.
+func onlyOf(counts map[string]int, names ...string) map[string]int {
+	counts = maps.Clone(counts)
+	maps.DeleteFunc(counts, func(name string, _ int) bool { return !slices.Contains(names, name) })
+	return counts
+}
+
+// A consumer has several identities, and RBAC several names for one of them. What is granted to any is counted, except what needs no limit, or has none.
+func TestGrantedKindsOfEachIdentityAreCounted(t *testing.T) {
+	home, remote := tenant(t, "identities"), provider.Namespace(t)
+	for resource, granted := range map[string]struct {
+		group   string
+		subject rbacv1.Subject
+	}{
+		"deployments":     {"apps", rbac.User("system:serviceaccount:" + home + ":" + wire.ConsumerServiceAccount)},
+		"statefulsets":    {"apps", rbac.User(auth.ResourceSliceUser("gpu", "identities"))},
+		"podtemplates":    {"", rbac.ServiceAccount(home, wire.ConsumerServiceAccount)},
+		"serviceaccounts": {"", rbac.User("identities")},
+		// These are others.
+		"daemonsets": {"apps", rbac.User(auth.ResourceSliceUser("gpu", "stranger"))},
+		"jobs":       {"batch", rbac.User("system:serviceaccount:elsewhere:" + wire.ConsumerServiceAccount)},
+		"cronjobs":   {"batch", rbac.Group("stranger")},
+	} {
+		ref := role(t, home+"-"+resource, granted.group, resource)
+		provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: resource}, RoleRef: ref, Subjects: []rbacv1.Subject{granted.subject}})
+	}
+	// What controllers of the cluster derive from other objects, and what is not stored.
+	bindEverywhere(t, home+"-core", role(t, home+"-core", "", "endpoints", "bindings", "limitranges"), rbac.Group("identities"))
+	bindEverywhere(t, home+"-apps", role(t, home+"-apps", "apps", "replicasets", "controllerrevisions"), rbac.User(auth.ResourceSliceUser("cpu", "identities")))
+	bindEverywhere(t, home+"-reviews", role(t, home+"-reviews", "authorization.k8s.io", "localsubjectaccessreviews"), rbac.Group("identities"))
+
+	read := namespacemap.GrantedReader(provider.Client, provider.Client, namespacemap.Options{DefaultObjectCount: 2, RemoteClusterRole: "remote"})
+	granted, _, err := read(t.Context(), replicated(home, "identities", nil), remote)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"count/deployments.apps", "count/limitranges", "count/podtemplates", "count/serviceaccounts", "count/statefulsets.apps"}, slices.Sorted(slices.Values(granted)))
+}
