@@ -5,9 +5,11 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +24,7 @@ import (
 )
 
 // Drain revokes the access of a consumer that refractctl has admitted, and deletes its remote namespaces: with the data of their claims if
-// DeleteData is set. If the consumer has a Tenant, which the caller has drained, the controllers do so, and Drain waits for them. Its tenant namespace, its account and its Quota stay, so that Activate admits it again. Only its ID need be known.
+// DeleteData is set. If the consumer has a Tenant, which the caller has drained, the controllers do so, and Drain waits for them, unless they do not. Its tenant namespace, its account and its Quota stay, so that Activate admits it again. Only its ID need be known.
 func (o *Options) Drain(ctx context.Context) error { return progress.Ended(ctx, o.drain(ctx)) }
 
 func (o *Options) drain(ctx context.Context) error {
@@ -37,11 +39,16 @@ func (o *Options) drain(ctx context.Context) error {
 	if tenant == nil {
 		return c.notPeered(ctx, consumer)
 	}
-	if enforced, err := o.tenantOfConsumer(ctx); err != nil || enforced != nil {
-		if err != nil {
+	enforced, err := o.tenantOfConsumer(ctx)
+	if err != nil {
+		return err
+	}
+	if enforced != nil && enforced.Spec.TenantCondition == auth.TenantDrained {
+		err := o.awaitRevoked(ctx, tenant)
+		if !errors.Is(err, errNotRevoked) {
 			return err
 		}
-		return o.awaitRevoked(ctx, tenant)
+		o.say("the controller manager of cluster %s does not revoke the access of %s: removing its bindings", c.Name, consumer)
 	}
 	// The record comes first: an interrupted drain must not look like a consumer without a peering.
 	if err := o.recordDrain(ctx, tenant, "true"); err != nil {
@@ -79,12 +86,18 @@ func (o *Options) tenantOfConsumer(ctx context.Context) (*auth.Tenant, error) {
 	return nil, nil //nolint:nilnil // as documented
 }
 
+// controllerPatience is how long the controllers may take to revoke an access, which takes them less than a second.
+const controllerPatience = 10 * time.Second
+
+// errNotRevoked is that nothing enforces the Tenant of a consumer: the controller manager is down, or has no such controller (tenants.objects).
+var errNotRevoked = errors.New("the controller manager does not revoke the access")
+
 // awaitRevoked waits until the controllers have removed the access of a consumer to its tenant namespace, and its remote namespaces. It may still ask
-// whether the API server is alive.
+// whether the API server is alive. It fails with errNotRevoked if they do not begin.
 func (o *Options) awaitRevoked(ctx context.Context, tenant *metav1.PartialObjectMetadata) error {
 	c := o.Provider
 	o.beginRemoval()
-	bindings := o.bindings(tenant)
+	bindings, begun := o.bindings(tenant), time.Now()
 	var access []*metav1.PartialObjectMetadata
 	err := o.await(ctx, "the access of "+o.Consumer.ID(), func(ctx context.Context) (string, error) {
 		all, err := c.accessOf(ctx, o.Consumer.ID())
@@ -96,6 +109,9 @@ func (o *Options) awaitRevoked(ctx context.Context, tenant *metav1.PartialObject
 		})
 		for _, binding := range access {
 			if binding.Namespace == tenant.Name && slices.ContainsFunc(bindings, func(own client.Object) bool { return own.GetName() == binding.Name && IsOurs(binding) }) {
+				if time.Since(begun) > controllerPatience {
+					return "", errNotRevoked
+				}
 				return "waiting for the controller manager to revoke " + describe(binding), nil
 			}
 		}
