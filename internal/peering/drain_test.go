@@ -92,7 +92,7 @@ func TestConsumersAreDrainedAndActivated(t *testing.T) {
 }
 
 // The access of a consumer with a Tenant is revoked by the controllers (tested in controllers/tenantaccess): Drain removes none of its bindings, and returns
-// when the controllers have emptied them. It cannot be admitted again as long as its Tenant is drained.
+// when the controllers have emptied them, unless they do not, or the Tenant is not drained. The consumer cannot be admitted again as long as its Tenant is drained.
 func TestAConsumerWithATenantIsDrainedByTheControllers(t *testing.T) {
 	milan := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0])
 	installed(t, milan, "milan")
@@ -130,4 +130,21 @@ func TestAConsumerWithATenantIsDrainedByTheControllers(t *testing.T) {
 	shared, err = milan.stillPeered(t.Context(), "rome")
 	require.NoError(t, err)
 	assert.False(t, shared, "the Tenant of a consumer without access is no reason to keep its namespace")
+
+	for _, condition := range []auth.TenantCondition{auth.TenantDrained, auth.TenantActive} {
+		tenant.Spec.TenantCondition = condition
+		require.NoError(t, milan.Client.Update(t.Context(), tenant))
+		require.NoError(t, milan.applyAll(t.Context(), o.access()))
+		mapping := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Namespace, Name: "milan", Labels: map[string]string{wire.ReplicatedLabel: "true"}}}
+		require.NoError(t, milan.Client.Create(t.Context(), mapping))
+		require.NoError(t, options().Drain(t.Context()), condition)
+		left, err := milan.accessOf(t.Context(), "rome")
+		require.NoError(t, err)
+		assert.Empty(t, left, condition)
+		require.Error(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(mapping), mapping))
+		namespace := &corev1.Namespace{}
+		require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKey{Name: tenant.Namespace}, namespace))
+		assert.True(t, IsDrained(namespace), condition)
+		require.NoError(t, options().Activate(t.Context()))
+	}
 }
