@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// A peering user writes the Tenant of its consumer, and not what an administrator has decided about it. Administrators are those who may bind the role
-// of consumers, of which "*" is one.
+// A peering user writes the Tenant of its consumer, but cannot change the decisions of an administrator in it. Administrators are those who may bind the
+// role of consumers, such as cluster-admin.
 func TestPeeringUsersDecideNothing(t *testing.T) {
 	h := hold(t)
 	bind := func(name, namespace, role string) {

@@ -74,7 +74,7 @@ type Controller struct {
 	shares map[types.NamespacedName]*share
 }
 
-// share is what is known of the ResourceSlice of a VirtualNode.
+// share is the state of the ResourceSlice of a VirtualNode.
 type share struct {
 	// missing is since when there is none, and created when it was last created.
 	missing, created time.Time

@@ -151,8 +151,8 @@ func TestAShareComesBackAfterADrain(t *testing.T) {
 	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "ResourceSliceDenied").Note, "no room")
 }
 
-// A virtual node that has no ResourceSlice of refractctl is restored none. A provider that deletes it at once is asked after a longer pause each time, and
-// one Event tells of it.
+// Only ResourceSlices of refractctl are restored. If a provider deletes one at once, the next one follows after a longer pause each time, with a single
+// Event.
 func TestSharesThatAreNotRestored(t *testing.T) {
 	p := peer(t)
 	const pause = 2 * time.Second

@@ -101,7 +101,7 @@ func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
 }
 
 // setSubjects restores the subjects of a RoleBinding that has none, or removes all of them, and has it deleted with its Tenant if it is owned. A Tenant
-// that goes releases the RoleBinding, and after that no longer concerns it: refractctl peer may have admitted the consumer again.
+// that is deleted releases the RoleBinding, and does not affect it afterwards, because refractctl peer may have admitted the consumer again.
 func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, present *rbacv1.RoleBinding, subjects []rbacv1.Subject, admitted, owned bool) error {
 	leaving := tenant.DeletionTimestamp != nil
 	isOwner := func(owner metav1.OwnerReference) bool { return owner.UID == tenant.UID }

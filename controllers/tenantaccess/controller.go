@@ -137,7 +137,7 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	}
 	condition := auth.TenantActive
 	if quota != nil && ptr.Deref(quota.Spec.Cordoned, false) {
-		// From now on the Tenant says so: when it is Active again, so is the Quota.
+		// The Quota is uncordoned when the Tenant becomes Active.
 		if err := c.patchQuota(ctx, quota, true); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	return nil
 }
 
-// isDrained reports whether refractctl drain tenant has revoked the access of the consumer of a tenant namespace, and gives it back at this moment.
+// isDrained reports whether refractctl drain tenant has revoked the access to a tenant namespace, and activate tenant has not yet restored all of it.
 func (c *Controller) isDrained(ctx context.Context, namespace string) (bool, error) {
 	found := &corev1.Namespace{}
 	if err := c.live.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {

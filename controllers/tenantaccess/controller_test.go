@@ -241,8 +241,7 @@ func denyDeletions(t *testing.T, binding *rbacv1.RoleBinding) (admit func()) {
 	return admit
 }
 
-// A Tenant that is being deleted takes the access once: what refractctl peer grants meanwhile is not taken, nor is what it grants anew after
-// refractctl unpeer.
+// A Tenant that is being deleted revokes the access once. Access that refractctl peer grants in the meantime stays, also after refractctl unpeer.
 func TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain(t *testing.T) {
 	for id, again := range map[string]func(*testing.T, consumer){
 		"novara": func(t *testing.T, c consumer) { c.awaitAccess(t, false) },
@@ -305,8 +304,8 @@ func TestAFormerTenantOwnsNothing(t *testing.T) {
 	assert.Empty(t, binding.OwnerReferences)
 }
 
-// Of several Tenants with the label only the one that has the name of the consumer says what it may do. One that liqoctl peer has filled in is
-// enforced as before, and an Event says why nobody answers.
+// Of several Tenants with the label only the one with the name of the consumer is enforced. It remains enforced after liqoctl peer has written a request
+// to it, and an Event explains why there is no answer.
 func TestOneTenantIsEnforced(t *testing.T) {
 	parma := admit(t, "parma", wire.ManagedByRefractctl, nil)
 	provider.Create(t, &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: parma.namespace, Name: "aaa", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}}, Spec: auth.TenantSpec{ClusterID: "parma"}})

@@ -199,7 +199,7 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 	return nil
 }
 
-// cordonOf returns the fields of a Quota that is cordoned or no longer is. If the controllers are to take the cordon back with the Tenant, it says so.
+// cordonOf returns the patch that cordons or uncordons a Quota. The annotation has the controllers uncordon it when the Tenant becomes Active.
 func cordonOf(quota *offloading.Quota, tenants []auth.Tenant, cordoned bool) map[string]any {
 	fields := map[string]any{"spec": map[string]any{"cordoned": cordoned}}
 	enforced := slices.ContainsFunc(tenants, func(tenant auth.Tenant) bool { return tenant.IsOfRefractctl() })
