@@ -118,7 +118,7 @@ func (o *Options) awaitRevoked(ctx context.Context, tenant *metav1.PartialObject
 		return "", nil
 	})
 	if err == nil {
-		err = o.awaitMapsGone(ctx)
+		err = o.deleteMaps(ctx) // as the controllers do, which may have ended meanwhile
 	}
 	if err != nil {
 		return err

@@ -120,8 +120,11 @@ func TestAConsumerWithATenantIsDrainedByTheControllers(t *testing.T) {
 	require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(rbac.Peer("", "rome").TenantNamespace(tenant.Namespace)), binding))
 	binding.Subjects = nil
 	require.NoError(t, milan.Client.Update(t.Context(), binding))
+	left := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Namespace, Name: "milan", Labels: map[string]string{wire.ReplicatedLabel: "true"}}}
+	require.NoError(t, milan.Client.Create(t.Context(), left), "the controllers have ended before they deleted it")
 	require.NoError(t, options().Drain(t.Context()))
 	require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+	require.Error(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(left), left))
 
 	shared, err := milan.stillPeered(t.Context(), "rome")
 	require.NoError(t, err)
