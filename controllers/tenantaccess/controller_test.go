@@ -325,8 +325,9 @@ func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: udine.namespace}}
 	provider.Patch(t, namespace, `{"metadata":{"annotations":{"`+wire.DrainedTenantAnnotation+`":"true"}}}`)
 	start(t)
+	admit(t, "trento", wire.ManagedByRefractctl, nil).awaitTenant(t)
 	provider.Patch(t, udine.quota(t), `{"metadata":{"labels":{"seen":"true"}}}`)
-	admit(t, "trento", wire.ManagedByRefractctl, nil).awaitTenant(t) // by the same worker, afterwards
+	admit(t, "rovereto", wire.ManagedByRefractctl, nil).awaitTenant(t) // by the same worker, afterwards
 	assert.True(t, apierrors.IsNotFound(provider.Client.Get(t.Context(), client.ObjectKeyFromObject(udine.tenant()), udine.tenant())))
 	provider.Patch(t, namespace, `{"metadata":{"annotations":null}}`)
 	assert.Equal(t, auth.TenantCordoned, udine.awaitTenant(t).Spec.TenantCondition)
