@@ -40,6 +40,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
@@ -64,16 +65,44 @@ type Options struct {
 // Controller restores ResourceSlices.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // reads Secrets by name
+	live    client.Reader
 	report  *report.Reporter
 	options Options
 	// remotes holds the ResourceSlice of each VirtualNode.
 	remotes *remote.Pool
 
-	mu sync.Mutex
-	// created holds the time when the ResourceSlice of each VirtualNode was last created.
-	created map[types.NamespacedName]time.Time
+	mu     sync.Mutex
+	shares map[types.NamespacedName]*share
 }
+
+// share is the state of the ResourceSlice of a VirtualNode.
+type share struct {
+	// missing is since when there is none, and created when it was last created.
+	missing, created time.Time
+	pause            time.Duration
+	// repeated is whether the provider has deleted the last one within the pause.
+	repeated bool
+}
+
+// maxPause limits the pause before a ResourceSlice is created again.
+const maxPause = 10 * time.Minute
+
+// wait notices that there is no ResourceSlice, and returns how long the next one has to wait.
+func (s *share) wait(now time.Time, pause time.Duration) time.Duration {
+	if s.missing.IsZero() {
+		s.missing = now
+		s.repeated = !s.created.IsZero() && now.Sub(s.created) < s.pause
+		if s.repeated {
+			s.pause = min(2*s.pause, max(maxPause, pause))
+		} else {
+			s.pause = pause
+		}
+	}
+	return s.pause - now.Sub(s.missing)
+}
+
+// isSettled reports whether the ResourceSlice has existed for as long as the next one would have to wait.
+func (s *share) isSettled(now time.Time) bool { return now.Sub(s.created) >= s.pause }
 
 // NewController returns a controller that works through c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
@@ -83,7 +112,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options,
 		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.ResourceSliceKind), SameName: true}),
-		created: map[types.NamespacedName]time.Time{},
+		shares:  map[types.NamespacedName]*share{},
 	}
 }
 
@@ -147,6 +176,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // tellDenial reports a ResourceSlice that the provider has denied.
 func (c *Controller) tellDenial(vn *offloading.VirtualNode, slice *auth.ResourceSlice) {
+	settled := c.notice(client.ObjectKeyFromObject(vn))
 	for _, what := range []auth.ResourceSliceConditionType{auth.AuthenticationCondition, auth.ResourcesCondition} {
 		if slice.Status.Decision(what) == auth.ResourceSliceDenied {
 			c.report.Warn(vn, deniedReason, restoreAction, fmt.Sprintf("provider %s denied ResourceSlice %s (%s), so it takes no new pods: %s", vn.Spec.ClusterID, slice.Name, what,
@@ -154,14 +184,17 @@ func (c *Controller) tellDenial(vn *offloading.VirtualNode, slice *auth.Resource
 			return
 		}
 	}
-	c.report.Clear(client.ObjectKeyFromObject(vn))
+	if settled {
+		c.report.Clear(client.ObjectKeyFromObject(vn))
+	}
 }
 
 // restore recreates the ResourceSlice of a virtual node.
 func (c *Controller) restore(ctx context.Context, vn *offloading.VirtualNode, provider *remote.Remote, access remote.Access) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(vn)
-	if wait := c.pause(key); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
+	wait, repeated := c.pause(key)
+	if wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, provider.Watch()
 	}
 	config, err := connection.Parse(access.Kubeconfig)
 	if err != nil {
@@ -175,12 +208,16 @@ func (c *Controller) restore(ctx context.Context, vn *offloading.VirtualNode, pr
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if err := fresh.Check(ctx, c.client, c.live, vn); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
 	if err := provider.Create(ctx, slice); err != nil {
 		return reconcile.Result{}, report.Errorf(report.Provider, "creating ResourceSlice %s at provider %s, %w", slice.Name, vn.Spec.ClusterID, err)
 	}
-	c.mu.Lock()
-	c.created[key] = c.options.Clock.Now()
-	c.mu.Unlock()
+	c.record(key)
+	if repeated {
+		return reconcile.Result{RequeueAfter: refresh}, provider.Watch()
+	}
 	c.report.Clear(key)
 	c.report.Tell(vn, nil, restoredReason, restoreAction, fmt.Sprintf("provider %s no longer had ResourceSlice %s, which was created again: %s may have deleted it by draining this cluster", vn.Spec.ClusterID, slice.Name, vn.Spec.ClusterID))
 	return reconcile.Result{RequeueAfter: refresh}, provider.Watch()
@@ -216,15 +253,36 @@ func (c *Controller) slice(vn *offloading.VirtualNode, namespace string, signer 
 	}, nil
 }
 
-// pause returns the time before the next ResourceSlice of a virtual node may be created.
-func (c *Controller) pause(key types.NamespacedName) time.Duration {
+// pause returns how long the next ResourceSlice of a virtual node has to wait, and whether the provider has deleted the last one at once.
+func (c *Controller) pause(key types.NamespacedName) (wait time.Duration, repeated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, ok := c.created[key]
-	if !ok {
-		return 0
+	if c.shares[key] == nil {
+		c.shares[key] = &share{}
 	}
-	return c.options.Pause - c.options.Clock.Since(last)
+	wait = c.shares[key].wait(c.options.Clock.Now(), c.options.Pause)
+	return wait, c.shares[key].repeated
+}
+
+// record that the ResourceSlice of a virtual node was created.
+func (c *Controller) record(key types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.shares[key]; s != nil {
+		s.missing, s.created = time.Time{}, c.options.Clock.Now()
+	}
+}
+
+// notice that a virtual node has its ResourceSlice, and report whether that is settled.
+func (c *Controller) notice(key types.NamespacedName) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.shares[key]
+	if s == nil {
+		return true
+	}
+	s.missing = time.Time{}
+	return s.isSettled(c.options.Clock.Now())
 }
 
 func (c *Controller) forget(key types.NamespacedName) {
@@ -232,7 +290,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.report.Clear(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.created, key)
+	delete(c.shares, key)
 }
 
 // Enforces returns the objects that the controller enforces, for metrics.

@@ -155,18 +155,28 @@ func TestAShareComesBackAfterADrain(t *testing.T) {
 // provider deletes the ResourceSlice at once, the next one follows after a pause.
 func TestSharesThatAreNotRestored(t *testing.T) {
 	p := peer(t)
-	start(t, time.Hour)
+	const pause = 2 * time.Second
+	start(t, pause)
 	p.node("token", "kubeconfig-controlplane-milan", wire.ManagedByRefractctl)
 	p.node("declared", "kubeconfig-resourceslice-declared", "Helm")
-	vn := p.node("milan", "kubeconfig-resourceslice-milan", wire.ManagedByRefractctl)
+	begun := time.Now()
+	p.node("milan", "kubeconfig-resourceslice-milan", wire.ManagedByRefractctl)
 	slice := p.await("milan", nil)
+	assert.GreaterOrEqual(t, time.Since(begun), pause)
+	begun = time.Now()
 	provider.Delete(t, slice)
+	again := p.await("milan", slice)
+	assert.GreaterOrEqual(t, time.Since(begun), 2*pause)
+	begun = time.Now()
+	provider.Delete(t, again)
+	p.await("milan", again)
+	assert.GreaterOrEqual(t, time.Since(begun), 4*pause)
 	p.node("last", "kubeconfig-resourceslice-last", wire.ManagedByRefractctl)
-	p.await("last", nil)
-	consumer.Patch(t, vn, `{"metadata":{"annotations":{"seen":"true"}}}`)
-	p.node("later", "kubeconfig-resourceslice-later", wire.ManagedByRefractctl)
-	p.await("later", nil)
-	for _, name := range []string{"token", "declared", "milan"} {
+	consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "last", "ResourceSliceRestored")
+	events := consumer.Events(t, p.here, offloading.VirtualNodeKind, "milan")
+	assert.Len(t, events, 1)
+	assert.Nil(t, events[0].Series)
+	for _, name := range []string{"token", "declared"} {
 		err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(p.slice(name)), p.slice(name))
 		assert.True(t, apierrors.IsNotFound(err), fmt.Sprintf("ResourceSlice %s: %v", name, err))
 	}

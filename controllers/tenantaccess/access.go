@@ -6,16 +6,19 @@ package tenantaccess
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
@@ -59,7 +62,7 @@ func (c *Controller) revokeOrphans(ctx context.Context, namespace, consumer stri
 	if len(tenants.Items) > 0 {
 		return nil // the cache does not have the Tenant yet
 	}
-	gone := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: owner.Name, UID: owner.UID}, Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer)}}
+	gone := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: owner.Name, UID: owner.UID, DeletionTimestamp: ptr.To(metav1.Now())}, Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer)}}
 	_, err := c.setAccess(ctx, gone, false)
 	return err
 }
@@ -101,14 +104,25 @@ func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
 // setSubjects restores the subjects of a RoleBinding that has none, or removes all of them, and makes the Tenant its
 // owner if owned is true.
 func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, present *rbacv1.RoleBinding, subjects []rbacv1.Subject, admitted, owned bool) error {
+	leaving := tenant.DeletionTimestamp != nil
+	isOwner := func(owner metav1.OwnerReference) bool { return owner.UID == tenant.UID }
+	if leaving && !slices.ContainsFunc(present.OwnerReferences, isOwner) {
+		return nil
+	}
 	changed, reason, note := present.DeepCopy(), "", ""
 	switch {
 	case admitted && len(present.Subjects) == 0:
+		if err := fresh.Check(ctx, c.client, c.live, tenant); err != nil {
+			return err
+		}
 		changed.Subjects, reason, note = subjects, restoredReason, fmt.Sprintf("RoleBinding %s grants consumer %s access again", present.Name, tenant.Spec.ClusterID)
 	case !admitted && len(present.Subjects) > 0:
 		changed.Subjects, reason, note = nil, revokedReason, fmt.Sprintf("removed the subjects of RoleBinding %s, so consumer %s has no access by it", present.Name, tenant.Spec.ClusterID)
 	}
-	if owned {
+	switch {
+	case leaving:
+		changed.OwnerReferences = slices.DeleteFunc(changed.OwnerReferences, isOwner)
+	case owned:
 		changed.OwnerReferences = withOwner(changed.OwnerReferences, metav1.OwnerReference{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: tenant.Name, UID: tenant.UID})
 	}
 	if equality.Semantic.DeepEqual(present, changed) {

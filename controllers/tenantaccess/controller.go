@@ -74,13 +74,14 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 func (c *Controller) Name() string { return "tenantaccess" }
 
 const (
-	createdReason       = "TenantCreated"
-	revokedReason       = "AccessRevoked"
-	restoredReason      = "AccessRestored"
-	notAdmittedReason   = "NotAdmitted"
-	quotaNotFoundReason = "QuotaNotFound"
-	drainedReason       = "TenantDrained"
-	admitAction         = "Admit"
+	createdReason         = "TenantCreated"
+	revokedReason         = "AccessRevoked"
+	restoredReason        = "AccessRestored"
+	notAdmittedReason     = "NotAdmitted"
+	alreadyAdmittedReason = "AlreadyAdmitted"
+	quotaNotFoundReason   = "QuotaNotFound"
+	drainedReason         = "TenantDrained"
+	admitAction           = "Admit"
 )
 
 // Reconcile enforces the Tenant of the consumer of one tenant namespace, or creates it.
@@ -98,11 +99,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("listing the Tenants in namespace %s, %w", namespace.Name, err)
 	}
 	at := slices.IndexFunc(tenants.Items, func(tenant auth.Tenant) bool { return string(tenant.Spec.ClusterID) == consumer && isEnforced(&tenant) })
-	switch {
-	case at >= 0:
+	if at >= 0 {
 		return reconcile.Result{}, c.enforce(ctx, &tenants.Items[at])
-	case len(tenants.Items) > 0:
-		return reconcile.Result{}, nil // the consumer peers with Liqo's protocol
+	}
+	c.report.Clear(client.ObjectKey{Namespace: namespace.Name, Name: consumer})
+	if len(tenants.Items) > 0 {
+		return reconcile.Result{}, nil // it peers with Liqo's protocol
 	}
 	return reconcile.Result{}, c.create(ctx, namespace.Name, consumer)
 }
@@ -128,12 +130,19 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	if owner := ownerOf(binding); owner != nil {
 		return c.revokeOrphans(ctx, namespace, consumer, owner)
 	}
-	quota, err := c.quotaOf(ctx, namespace, consumer)
+	if drained, err := c.isDrained(ctx, namespace); err != nil || drained {
+		return err
+	}
+	quota, err := quotaOf(ctx, c.live, namespace, consumer)
 	if err != nil {
 		return err
 	}
 	condition := auth.TenantActive
 	if quota != nil && ptr.Deref(quota.Spec.Cordoned, false) {
+		// The Quota is uncordoned when the Tenant becomes Active.
+		if err := c.patchQuota(ctx, quota, true); err != nil {
+			return err
+		}
 		condition = auth.TenantCordoned
 	}
 	tenant := &auth.Tenant{
@@ -141,8 +150,8 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 			Namespace: namespace, Name: consumer, Labels: map[string]string{wire.RemoteClusterIDLabel: consumer, wire.AdmittedByLabel: wire.AdmittedByRefractctl},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding", Name: binding.Name, UID: binding.UID}},
 		},
-		// The consumer has no key to prove.
-		Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer), AuthzPolicy: ptr.To(auth.TolerateNoHandshake), TenantCondition: condition},
+		// It has no key, so that it admits nobody if somebody removes the label.
+		Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer), AuthzPolicy: ptr.To(auth.KeysExchange), TenantCondition: condition},
 	}
 	if err := c.client.Create(ctx, tenant); err != nil {
 		if apierrors.IsAlreadyExists(err) {
@@ -152,6 +161,15 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	}
 	c.report.Tell(tenant, binding, createdReason, admitAction, fmt.Sprintf("refractctl has admitted consumer %s: set spec.tenantCondition to Cordoned or Drained to limit what it may do", consumer))
 	return nil
+}
+
+// isDrained reports whether refractctl drain tenant has revoked the access to a tenant namespace, and activate tenant has not yet restored all of it.
+func (c *Controller) isDrained(ctx context.Context, namespace string) (bool, error) {
+	found := &corev1.Namespace{}
+	if err := c.live.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
+		return false, fmt.Errorf("getting Namespace %s, %w", namespace, err)
+	}
+	return found.Annotations[wire.DrainedTenantAnnotation] == "true", nil
 }
 
 // enforce enforces the condition of a Tenant.
@@ -167,7 +185,8 @@ func (c *Controller) enforce(ctx context.Context, tenant *auth.Tenant) error {
 		return err
 	}
 	// The Quota is cordoned first, so that a consumer whose access cannot be revoked creates nothing more.
-	if err := c.setCordon(ctx, tenant, drained || tenant.Spec.TenantCondition == auth.TenantCordoned); err != nil {
+	limited, err := c.setCordon(ctx, tenant, drained || tenant.Spec.TenantCondition == auth.TenantCordoned)
+	if err != nil {
 		return err
 	}
 	bound, err := c.setAccess(ctx, tenant, !drained)
@@ -183,6 +202,12 @@ func (c *Controller) enforce(ctx context.Context, tenant *auth.Tenant) error {
 		if err := c.deleteMaps(ctx, tenant); err != nil {
 			return err
 		}
+	}
+	switch {
+	case len(tenant.Spec.CSR) > 0 || len(tenant.Spec.PublicKey) > 0:
+		c.report.Warn(tenant, alreadyAdmittedReason, admitAction, fmt.Sprintf("consumer %s was admitted by refractctl, so the request of liqoctl peer in spec.csr is not answered: run refractctl unpeer first", tenant.Spec.ClusterID))
+	case limited:
+		c.report.Clear(client.ObjectKeyFromObject(tenant))
 	}
 	return c.writeStatus(ctx, tenant)
 }
@@ -214,6 +239,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
 		Watches(&auth.Tenant{}, toNamespace, builder.WithPredicates(changed)).
+		// refractctl activate tenant admits a consumer, and then removes the annotation.
+		Watches(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&rbacv1.RoleBinding{}, toNamespace, builder.WithPredicates(predicate.NewPredicateFuncs(isOfRefractctl))).
 		Watches(&offloading.Quota{}, toNamespace, builder.WithPredicates(changed)).
 		// A consumer that is being drained may still have created a NamespaceMap.

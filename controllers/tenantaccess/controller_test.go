@@ -4,6 +4,7 @@
 package tenantaccess_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,11 +12,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,6 +27,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -167,7 +171,13 @@ func TestTenantsAreObeyed(t *testing.T) {
 	rome.awaitAccess(t, true)
 	rome.awaitCordon(t, false)
 	renewal := &rbacv1.RoleBinding{}
-	provider.Get(t, renewal, rome.namespace, rbac.Peer("", "rome").Renewal(rome.namespace).GetName())
+	controllertest.Eventually(t, "the RoleBinding of renewals to be restored", func() error {
+		provider.Get(t, renewal, rome.namespace, rbac.Peer("", "rome").Renewal(rome.namespace).GetName())
+		if len(renewal.Subjects) == 0 {
+			return errors.New("it has no subjects")
+		}
+		return nil
+	})
 	assert.Equal(t, []rbacv1.Subject{rbac.Group("rome")}, renewal.Subjects)
 }
 
@@ -184,16 +194,158 @@ func TestADeletedTenantEndsTheAccess(t *testing.T) {
 		}
 		return nil
 	})
+	// The controller does it, not the garbage collector, which is denied.
+	admitDeletions := denyDeletions(t, binding)
 	provider.Delete(t, turin.tenant())
 	turin.awaitAccess(t, false)
-	provider.AwaitGone(t, binding)
+	provider.Get(t, binding, turin.namespace, binding.Name)
+	assert.Empty(t, binding.OwnerReferences, "the garbage collector would delete what refractctl peer grants from now on")
+	admitDeletions()
 	assert.True(t, apierrors.IsNotFound(provider.Client.Get(t.Context(), client.ObjectKeyFromObject(turin.tenant()), turin.tenant())), "nobody has admitted it again")
 
 	turin.bind(t, wire.ManagedByRefractctl)
 	turin.awaitTenant(t)
 	turin.awaitAccess(t, true)
-	provider.Delete(t, rbac.Peer("", "turin").TenantNamespace(turin.namespace).(*rbacv1.RoleBinding))
+	controllertest.Eventually(t, "the RoleBinding to be deleted", func() error {
+		return client.IgnoreNotFound(provider.Client.Delete(t.Context(), rbac.Peer("", "turin").TenantNamespace(turin.namespace).(*rbacv1.RoleBinding)))
+	})
 	provider.AwaitGone(t, turin.tenant())
+}
+
+// denyDeletions of RoleBindings in the namespace of one, until the test ends or the result is called.
+func denyDeletions(t *testing.T, binding *rbacv1.RoleBinding) (admit func()) {
+	t.Helper()
+	const name = "no-deletions"
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Delete}, Rule: admissionv1.Rule{APIGroups: []string{rbacv1.GroupName}, APIVersions: []string{"*"}, Resources: []string{"rolebindings"}},
+		}}}},
+		Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("request.namespace != %q", binding.Namespace)}},
+	}}
+	inForce := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
+	provider.Create(t, policy)
+	provider.Create(t, inForce)
+	admit = func() {
+		for _, object := range []client.Object{inForce, policy} {
+			assert.NoError(t, client.IgnoreNotFound(provider.Client.Delete(context.WithoutCancel(t.Context()), object)))
+		}
+	}
+	t.Cleanup(admit)
+	controllertest.Eventually(t, "policy "+name+" to be in force", func() error {
+		if err := provider.Client.Delete(t.Context(), binding.DeepCopy(), client.DryRunAll); admission.DenyingPolicy(err) != name {
+			return fmt.Errorf("the attempt ends with %v", err)
+		}
+		return nil
+	})
+	return admit
+}
+
+// A Tenant that is being deleted revokes the access once. Access that refractctl peer grants in the meantime stays, also after refractctl unpeer.
+func TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain(t *testing.T) {
+	for id, again := range map[string]func(*testing.T, consumer){
+		"novara": func(t *testing.T, c consumer) { c.awaitAccess(t, false) },
+		"alba": func(t *testing.T, c consumer) {
+			provider.Delete(t, rbac.Peer("", c.id).TenantNamespace(c.namespace).(*rbacv1.RoleBinding))
+			provider.Delete(t, rbac.Peer("", c.id).Renewal(c.namespace).(*rbacv1.RoleBinding))
+		},
+	} {
+		t.Run(id, func(t *testing.T) {
+			c := admit(t, id, wire.ManagedByRefractctl, nil)
+			start(t)
+			former := c.awaitTenant(t)
+			provider.Patch(t, former, `{"metadata":{"finalizers":["test.example/stays"]}}`)
+			provider.Delete(t, former)
+			again(t, c)
+			c.bind(t, wire.ManagedByRefractctl)
+			c.awaitAccess(t, true)
+			binding := rbac.Peer("", c.id).TenantNamespace(c.namespace).(*rbacv1.RoleBinding)
+			provider.Get(t, binding, c.namespace, binding.Name)
+			before := binding.ResourceVersion
+			provider.Patch(t, c.tenant(), `{"metadata":{"labels":{"seen":"true"}}}`)
+			witness := admit(t, id+"-witness", wire.ManagedByRefractctl, nil)
+			witness.awaitTenant(t) // one worker has seen the label by then
+			provider.Get(t, binding, c.namespace, binding.Name)
+			assert.Equal(t, before, binding.ResourceVersion)
+			provider.Patch(t, c.tenant(), `{"metadata":{"finalizers":null}}`)
+			controllertest.Eventually(t, "a Tenant of the new access", func() error {
+				next := c.tenant()
+				if err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(next), next); err != nil {
+					return err
+				}
+				if next.UID == former.UID {
+					return errors.New("it is the former one")
+				}
+				return nil
+			})
+			c.awaitAccess(t, true)
+		})
+	}
+}
+
+// A former Tenant, which belongs to a RoleBinding that is gone, does not become the owner of the present one.
+func TestAFormerTenantOwnsNothing(t *testing.T) {
+	imola := admit(t, "imola", wire.ManagedByRefractctl, nil)
+	// As long as the RoleBinding of renewals exists, the garbage collector keeps the Tenant.
+	renewal := rbac.Peer("", "imola").Renewal(imola.namespace).(*rbacv1.RoleBinding)
+	provider.Get(t, renewal, imola.namespace, renewal.Name)
+	owner := func(name string, uid types.UID) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding", Name: name, UID: uid}
+	}
+	former := imola.tenant()
+	former.Labels = map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}
+	former.Spec.ClusterID = "imola"
+	former.OwnerReferences = []metav1.OwnerReference{owner(renewal.Name, renewal.UID), owner("former", "00000000-0000-0000-0000-000000000000")}
+	provider.Create(t, former)
+	start(t)
+	imola.awaitTenant(t)
+	binding := rbac.Peer("", "imola").TenantNamespace(imola.namespace).(*rbacv1.RoleBinding)
+	provider.Get(t, binding, imola.namespace, binding.Name)
+	assert.Empty(t, binding.OwnerReferences)
+}
+
+// Of several Tenants with the label only the one with the name of the consumer is enforced. It remains enforced after liqoctl peer has written a request
+// to it, and an Event explains why there is no answer.
+func TestOneTenantIsEnforced(t *testing.T) {
+	parma := admit(t, "parma", wire.ManagedByRefractctl, nil)
+	provider.Create(t, &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: parma.namespace, Name: "aaa", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}}, Spec: auth.TenantSpec{ClusterID: "parma"}})
+	provider.Create(t, &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: parma.namespace, Name: "parma", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}},
+		Spec: auth.TenantSpec{ClusterID: "parma", TenantCondition: auth.TenantDrained}})
+	start(t)
+	parma.awaitAccess(t, false)
+	parma.awaitCordon(t, true)
+	assert.Equal(t, auth.KeysExchange, parma.awaitTenant(t).Spec.Policy())
+	provider.Patch(t, parma.tenant(), `{"spec":{"csr":"YQ=="}}`)
+	assert.Contains(t, provider.AwaitEvent(t, parma.namespace, auth.TenantKind, "parma", "AlreadyAdmitted").Note, "run refractctl unpeer first")
+}
+
+// A consumer that refractctl is about to activate has no Tenant yet; then it has one that is as its Quota is.
+func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
+	udine := admit(t, "udine", wire.ManagedByRefractctl, ptr.To(true))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: udine.namespace}}
+	provider.Patch(t, namespace, `{"metadata":{"annotations":{"`+wire.DrainedTenantAnnotation+`":"true"}}}`)
+	start(t)
+	admit(t, "trento", wire.ManagedByRefractctl, nil).awaitTenant(t)
+	provider.Patch(t, udine.quota(t), `{"metadata":{"labels":{"seen":"true"}}}`)
+	admit(t, "rovereto", wire.ManagedByRefractctl, nil).awaitTenant(t) // by the same worker, afterwards
+	assert.True(t, apierrors.IsNotFound(provider.Client.Get(t.Context(), client.ObjectKeyFromObject(udine.tenant()), udine.tenant())))
+	provider.Patch(t, namespace, `{"metadata":{"annotations":null}}`)
+	assert.Equal(t, auth.TenantCordoned, udine.awaitTenant(t).Spec.TenantCondition)
+	udine.set(t, auth.TenantActive)
+	udine.awaitCordon(t, false)
+}
+
+// A cordon of an administrator outlives one of the Tenant.
+func TestTheCordonOfAnAdministratorStays(t *testing.T) {
+	prato := admit(t, "prato", wire.ManagedByRefractctl, nil)
+	start(t)
+	prato.awaitTenant(t)
+	provider.Patch(t, prato.quota(t), `{"spec":{"cordoned":true}}`)
+	prato.set(t, auth.TenantDrained)
+	prato.awaitAccess(t, false)
+	prato.set(t, auth.TenantActive)
+	prato.awaitAccess(t, true)
+	assert.True(t, ptr.Deref(prato.quota(t).Spec.Cordoned, false))
 }
 
 // A consumer that is admitted again before the garbage collector has deleted the Tenant of its former access keeps the
@@ -273,6 +425,15 @@ func TestTheManagerRestoresOnlyWhatRefractctlHasGranted(t *testing.T) {
 	}
 	present := &rbacv1.RoleBinding{}
 	provider.Get(t, present, siena.namespace, rbac.Peer("", "siena").TenantNamespace(siena.namespace).GetName())
+	without := present.DeepCopy()
+	without.Subjects, without.Name, without.UID, without.ResourceVersion = nil, "in-two-steps", "", ""
+	assert.ErrorContains(t, manager.Create(t.Context(), without), "only in RoleBindings of refractctl", "without subjects, at first")
+	declared := without.DeepCopy()
+	declared.Labels = nil
+	provider.Create(t, declared)
+	labelled := declared.DeepCopy()
+	labelled.Labels = present.Labels
+	assert.ErrorContains(t, manager.Patch(t.Context(), labelled, client.MergeFrom(declared)), "only in RoleBindings of refractctl", "the label, at first")
 	more := present.DeepCopy()
 	more.Subjects = append(more.Subjects, rbac.User("eve"))
 	assert.ErrorContains(t, manager.Patch(t.Context(), more, client.MergeFrom(present)), "only to its consumer")

@@ -15,13 +15,14 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// quotaOf returns the Quota that refractctl has created for a consumer, or nil if it does not exist.
-func (c *Controller) quotaOf(ctx context.Context, namespace, consumer string) (*offloading.Quota, error) {
+// quotaOf returns the Quota that refractctl has created for a consumer, nil if there is none.
+func quotaOf(ctx context.Context, reader client.Reader, namespace, consumer string) (*offloading.Quota, error) {
 	quotas := &offloading.QuotaList{}
-	if err := c.client.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
+	if err := reader.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing the Quotas in namespace %s, %w", namespace, err)
 	}
 	for i := range quotas.Items {
@@ -32,27 +33,40 @@ func (c *Controller) quotaOf(ctx context.Context, namespace, consumer string) (*
 	return nil, nil //nolint:nilnil // as documented
 }
 
-// setCordon cordons the Quota of a consumer, or reverts its own cordon: a Quota that an administrator has cordoned
-// stays cordoned.
-func (c *Controller) setCordon(ctx context.Context, tenant *auth.Tenant, cordoned bool) error {
+// setCordon cordons the Quota of a consumer, or takes back that it did: a Quota that an administrator has cordoned stays so. It reports whether the Quota
+// is as it should be.
+func (c *Controller) setCordon(ctx context.Context, tenant *auth.Tenant, cordoned bool) (done bool, err error) {
 	consumer := string(tenant.Spec.ClusterID)
-	quota, err := c.quotaOf(ctx, tenant.Namespace, consumer)
+	quota, err := quotaOf(ctx, c.client, tenant.Namespace, consumer)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if quota == nil {
 		if cordoned {
 			c.report.Warn(tenant, quotaNotFoundReason, admitAction, fmt.Sprintf("consumer %s has no Quota that could be cordoned, so it may create pods as long as it has access: enable Quotas (controllerManager.config.enableResourceEnforcement) and run refractctl peer again",
 				consumer))
 		}
-		return nil
+		return !cordoned, nil
 	}
+	_, byTenant := quota.Annotations[wire.CordonTenantAnnotation]
+	if cordoned && ptr.Deref(quota.Spec.Cordoned, false) || !cordoned && !byTenant {
+		return true, nil
+	}
+	if !cordoned {
+		if err := fresh.Check(ctx, c.client, c.live, tenant); err != nil {
+			return false, err
+		}
+	}
+	return true, c.patchQuota(ctx, quota, cordoned)
+}
+
+// patchQuota cordons a Quota and records that the Tenant has, or takes both back.
+func (c *Controller) patchQuota(ctx context.Context, quota *offloading.Quota, cordoned bool) error {
 	desired := quota.DeepCopy()
-	switch _, byTenant := quota.Annotations[wire.CordonTenantAnnotation]; {
-	case cordoned:
+	if cordoned {
 		desired.Spec.Cordoned = ptr.To(true)
 		metav1.SetMetaDataAnnotation(&desired.ObjectMeta, wire.CordonTenantAnnotation, "true")
-	case byTenant:
+	} else {
 		desired.Spec.Cordoned = nil
 		delete(desired.Annotations, wire.CordonTenantAnnotation)
 	}

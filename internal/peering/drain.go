@@ -5,9 +5,11 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,11 +41,16 @@ func (o *Options) drain(ctx context.Context) error {
 	if tenant == nil {
 		return c.notPeered(ctx, consumer)
 	}
-	if enforced, err := o.tenantOfConsumer(ctx); err != nil || enforced != nil {
-		if err != nil {
+	enforced, err := o.tenantOfConsumer(ctx)
+	if err != nil {
+		return err
+	}
+	if enforced != nil && enforced.Spec.TenantCondition == auth.TenantDrained {
+		err := o.awaitRevoked(ctx, tenant)
+		if !errors.Is(err, errNotRevoked) {
 			return err
 		}
-		return o.awaitRevoked(ctx, tenant)
+		o.say("the controller manager of cluster %s does not revoke the access of %s: removing its bindings", c.Name, consumer)
 	}
 	// The annotation is set first: an interrupted drain must not look like a consumer without a peering.
 	if err := o.recordDrain(ctx, tenant, "true"); err != nil {
@@ -82,12 +89,18 @@ func (o *Options) tenantOfConsumer(ctx context.Context) (*auth.Tenant, error) {
 	return nil, nil //nolint:nilnil // as documented
 }
 
+// controllerPatience is how long the controllers may take to revoke an access, which takes them less than a second.
+const controllerPatience = 10 * time.Second
+
+// errNotRevoked is that nothing enforces the Tenant of a consumer: the controller manager is down, or has no such controller (tenants.objects).
+var errNotRevoked = errors.New("the controller manager does not revoke the access")
+
 // awaitRevoked waits until the controllers have removed the remote namespaces of a consumer and its access to its
 // tenant namespace. The consumer may still read the health of the API server.
 func (o *Options) awaitRevoked(ctx context.Context, tenant *metav1.PartialObjectMetadata) error {
 	c := o.Provider
 	o.beginRemoval()
-	bindings := o.bindings(tenant)
+	bindings, begun := o.bindings(tenant), time.Now()
 	var access []*metav1.PartialObjectMetadata
 	err := o.await(ctx, "the access of "+o.Consumer.ID(), func(ctx context.Context) (string, error) {
 		all, err := c.accessOf(ctx, o.Consumer.ID())
@@ -99,13 +112,16 @@ func (o *Options) awaitRevoked(ctx context.Context, tenant *metav1.PartialObject
 		})
 		for _, binding := range access {
 			if binding.Namespace == tenant.Name && slices.ContainsFunc(bindings, func(own client.Object) bool { return own.GetName() == binding.Name && IsOurs(binding) }) {
+				if time.Since(begun) > controllerPatience {
+					return "", errNotRevoked
+				}
 				return "waiting for the controller manager to revoke " + describe(binding), nil
 			}
 		}
 		return "", nil
 	})
 	if err == nil {
-		err = o.awaitMapsGone(ctx)
+		err = o.deleteMaps(ctx) // as the controllers do, which may have ended meanwhile
 	}
 	if err != nil {
 		return err

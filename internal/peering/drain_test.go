@@ -122,8 +122,11 @@ func TestAConsumerWithATenantIsDrainedByTheControllers(t *testing.T) {
 	require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(rbac.Peer("", "rome").TenantNamespace(tenant.Namespace)), binding))
 	binding.Subjects = nil
 	require.NoError(t, milan.Client.Update(t.Context(), binding))
+	left := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Namespace, Name: "milan", Labels: map[string]string{wire.ReplicatedLabel: "true"}}}
+	require.NoError(t, milan.Client.Create(t.Context(), left), "the controllers have ended before they deleted it")
 	require.NoError(t, options().Drain(t.Context()))
 	require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+	require.Error(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(left), left))
 
 	shared, err := milan.stillPeered(t.Context(), "rome")
 	require.NoError(t, err)
@@ -132,4 +135,21 @@ func TestAConsumerWithATenantIsDrainedByTheControllers(t *testing.T) {
 	shared, err = milan.stillPeered(t.Context(), "rome")
 	require.NoError(t, err)
 	assert.False(t, shared, "the Tenant of a consumer without access is no reason to keep its namespace")
+
+	for _, condition := range []auth.TenantCondition{auth.TenantDrained, auth.TenantActive} {
+		tenant.Spec.TenantCondition = condition
+		require.NoError(t, milan.Client.Update(t.Context(), tenant))
+		require.NoError(t, milan.applyAll(t.Context(), o.access()))
+		mapping := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Namespace, Name: "milan", Labels: map[string]string{wire.ReplicatedLabel: "true"}}}
+		require.NoError(t, milan.Client.Create(t.Context(), mapping))
+		require.NoError(t, options().Drain(t.Context()), condition)
+		left, err := milan.accessOf(t.Context(), "rome")
+		require.NoError(t, err)
+		assert.Empty(t, left, condition)
+		require.Error(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(mapping), mapping))
+		namespace := &corev1.Namespace{}
+		require.NoError(t, milan.Client.Get(t.Context(), client.ObjectKey{Name: tenant.Namespace}, namespace))
+		assert.True(t, IsDrained(namespace), condition)
+		require.NoError(t, options().Activate(t.Context()))
+	}
 }

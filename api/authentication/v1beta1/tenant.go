@@ -118,9 +118,10 @@ type TenantStatus struct {
 	AuthParams *AuthParams `json:"authParams,omitempty"`
 }
 
-// IsOfRefractctl reports whether refractctl has admitted the consumer. The Tenant then only limits the access of the consumer.
+// IsOfRefractctl reports whether refractctl has admitted the consumer. The Tenant then only limits the access of the consumer. There is one for each
+// consumer, which has its name.
 func (t *Tenant) IsOfRefractctl() bool {
-	return t.Labels[wire.AdmittedByLabel] == wire.AdmittedByRefractctl
+	return t.Labels[wire.AdmittedByLabel] == wire.AdmittedByRefractctl && t.Name == string(t.Spec.ClusterID)
 }
 
 // Policy returns the required authentication, KeysExchange if it is not set.

@@ -78,10 +78,11 @@ func newUncordonTenantCommand(access *clusterAccess) *cobra.Command {
 		Example:           "  refractctl uncordon tenant rome --context=milan",
 		ValidArgsFunction: access.completePeers,
 	}, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
-		if err := restoreAccess(ctx, access, c, name, cmd); err != nil {
+		// The limit goes first: a Tenant that the controllers create for restored access takes it from the Quota.
+		if err := limitTenant(ctx, c, name, auth.TenantActive, cmd); err != nil {
 			return err
 		}
-		return limitTenant(ctx, c, name, auth.TenantActive, cmd)
+		return restoreAccess(ctx, access, c, name, cmd)
 	})
 }
 
@@ -111,9 +112,10 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		namespaces := sets.New[string]()
+		namespaces, admitted := sets.New[string](), len(quotas) > 0
 		for i := range tenants {
 			namespaces.Insert(tenants[i].Namespace)
+			admitted = admitted || tenants[i].IsOfRefractctl()
 		}
 		if len(quotas) > 0 {
 			namespaces.Insert(quotas[0].Namespace)
@@ -126,8 +128,8 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		// The Quotas are cordoned first, so that a consumer whose access cannot be revoked creates no more pods.
-		if err := limitTenant(ctx, c, name, auth.TenantDrained, cmd); err != nil || len(quotas) == 0 {
+		// The Quotas are cordoned first, so that a consumer whose access cannot be revoked creates nothing more.
+		if err := limitTenant(ctx, c, name, auth.TenantDrained, cmd); err != nil || !admitted {
 			return err
 		}
 		return revokeAccess(ctx, access, name, deleteData, cmd)
@@ -174,7 +176,7 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 		return fmt.Errorf("consumer %s has neither a Tenant nor a Quota of its own in this cluster: check its cluster id (refractctl info), and that Quotas are enforced (controllerManager.config.enableResourceEnforcement)", consumer)
 	}
 	for i := range quotas {
-		if err := patchTo(ctx, c, &quotas[i], map[string]any{"spec": map[string]any{"cordoned": limit != auth.TenantActive}}); err != nil {
+		if err := patchTo(ctx, c, &quotas[i], cordonOf(&quotas[i], tenants, limit != auth.TenantActive)); err != nil {
 			return err
 		}
 		resultOf(cmd).addObject("", "Quota", quotas[i].Namespace, quotas[i].Name)
@@ -185,13 +187,29 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 		}
 	}
 	for i := range tenants {
-		if err := awaitTenant(ctx, c, &tenants[i], limit, cmd); err != nil {
-			return err
+		// Without a controller that revokes the access of those that refractctl has admitted, revokeAccess does.
+		if !tenants[i].IsOfRefractctl() || limit != auth.TenantDrained {
+			if err := awaitTenant(ctx, c, &tenants[i], limit, cmd); err != nil {
+				return err
+			}
 		}
 		resultOf(cmd).addObject("", auth.TenantKind, tenants[i].Namespace, tenants[i].Name)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", consumer, map[auth.TenantCondition]string{auth.TenantCordoned: "cordoned", auth.TenantActive: "uncordoned", auth.TenantDrained: "drained"}[limit])
 	return nil
+}
+
+// cordonOf returns the patch that cordons or uncordons a Quota. The annotation has the controllers uncordon it when the Tenant becomes Active.
+func cordonOf(quota *offloading.Quota, tenants []auth.Tenant, cordoned bool) map[string]any {
+	fields := map[string]any{"spec": map[string]any{"cordoned": cordoned}}
+	enforced := slices.ContainsFunc(tenants, func(tenant auth.Tenant) bool { return tenant.IsOfRefractctl() })
+	switch {
+	case !cordoned:
+		fields["metadata"] = map[string]any{"annotations": map[string]any{wire.CordonTenantAnnotation: nil}}
+	case enforced && !ptr.Deref(quota.Spec.Cordoned, false):
+		fields["metadata"] = map[string]any{"annotations": map[string]any{wire.CordonTenantAnnotation: "true"}}
+	}
+	return fields
 }
 
 // tenantsOf returns the Tenants of a consumer.

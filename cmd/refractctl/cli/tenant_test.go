@@ -148,6 +148,7 @@ func TestTenantsOfAdmittedConsumers(t *testing.T) {
 	_, _, err := refractctl(t, onCluster("cordon", "tenant", "imola", "--timeout=3s")...)
 	require.ErrorContains(t, err, "waiting for the controller manager of this cluster", "a RoleBinding without subjects is not the access of a cordoned consumer")
 	assert.True(t, isCordoned(t, quota))
+	assert.Contains(t, quota.Annotations, wire.CordonTenantAnnotation, "liqoctl activate tenant takes it back")
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant))
 	assert.Equal(t, auth.TenantCordoned, tenant.Spec.TenantCondition)
 	patch(t, binding, `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"imola"}]}`)
@@ -155,11 +156,14 @@ func TestTenantsOfAdmittedConsumers(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, progress, "imola: cordoned\n")
 	_, _, err = refractctl(t, onCluster("drain", "tenant", "imola", "--timeout=3s")...)
-	require.ErrorContains(t, err, "waiting for the controller manager of this cluster", "its access is not revoked")
+	require.ErrorContains(t, err, "found no installation of Refract", "nothing is waited for before its access is revoked")
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant))
+	assert.Equal(t, auth.TenantDrained, tenant.Spec.TenantCondition)
 	_, progress, err = refractctl(t, onCluster("activate", "tenant", "imola")...)
 	require.NoError(t, err)
 	assert.Contains(t, progress, "imola: uncordoned\n")
 	assert.False(t, isCordoned(t, quota))
+	assert.NotContains(t, quota.Annotations, wire.CordonTenantAnnotation)
 }
 
 func TestResourceSlicesThatAreNotCordoned(t *testing.T) {
