@@ -35,19 +35,6 @@ type OCI struct {
 	Authorities []byte
 }
 
-// ParseImage parses an image. The host of the result is in lower case, without a default port, so that it can be compared with a policy.
-func ParseImage(image string) (name.Reference, error) {
-	host, rest, found := strings.Cut(image, "/")
-	if found {
-		image = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(host), ":443"), ".") + "/" + rest
-	}
-	reference, err := name.ParseReference(image)
-	if err != nil {
-		return nil, Errorf(InvalidSource, "spec.source.oci.image: %w", err)
-	}
-	return reference, nil
-}
-
 // Open returns access to the image. Credentials are sent to the registry that they are for, and to the server of tokens that it names.
 func (o OCI) Open(options Options) (*Registry, error) {
 	reference, err := ParseImage(o.Image)

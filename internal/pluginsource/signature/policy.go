@@ -11,8 +11,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/internal/pluginsource"
 )
 
 // Mode is the treatment of modules without a signature by one of the keys.
@@ -152,10 +153,7 @@ func normalizePrefix(prefix string) string {
 	}
 	host, path, _ := strings.Cut(rest, "/")
 	if strings.ContainsAny(host, ".:") || host == "localhost" {
-		host = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(host), ":443"), ".")
-	}
-	if host == "docker.io" {
-		host = name.DefaultRegistry
+		host = pluginsource.NormalizeHost(host)
 	}
 	rest = strings.TrimSuffix(host+"/"+path, "/")
 	if isURL {

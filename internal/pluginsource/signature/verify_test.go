@@ -135,9 +135,18 @@ prefixes:
 		"https://plugins.example.com/trusted/a.wasm": Warn,
 		"https://plugins.example.com/other/a.wasm":   Off,
 		"index.docker.io/library/a":                  Warn,
+		"registry-1.docker.io/library/a":             Warn,
 		"configMap/a":                                Off,
 	} {
 		assert.Equal(t, want, policy.For(source).Mode, source)
+	}
+	// Other spellings of a repository that requires signatures are refused.
+	for _, image := range []string{
+		"registry.example.com/other/../plugins/strip", "registry.example.com/./plugins/strip", "registry.example.com//plugins/strip", "registry.example.com/plugins/./strip",
+		"registry.example.com:/plugins/strip", "registry.example.com:0443/plugins/strip", "registry.example.com../plugins/strip", "ｒegistry.example.com/plugins/strip",
+	} {
+		_, err := pluginsource.ParseImage(image)
+		assert.ErrorContains(t, err, "spec.source.oci.image", image)
 	}
 	assert.Len(t, policy.For("registry.example.com/plugins/strip").Keys, 1)
 	assert.NotEqual(t, policy.For("registry.example.com/plugins/a").Fingerprint(), policy.For("registry.example.com/a").Fingerprint())
