@@ -25,7 +25,7 @@ type HTTP struct {
 
 // Fetch returns the module, whose sha256 is the expected one.
 func (h HTTP) Fetch(ctx context.Context, options Options) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, options.budget())
 	defer cancel()
 	wasm, err := h.get(ctx, options)
 	if err != nil {
@@ -43,12 +43,12 @@ func (h HTTP) get(ctx context.Context, options Options) ([]byte, error) {
 		return nil, err
 	}
 	client := &http.Client{Transport: &guard{next: base, options: Options{StallTimeout: options.StallTimeout}}, CheckRedirect: checkRedirect}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL, nil)
+	request, err := http.NewRequestWithContext(withLimit(ctx, maxArchiveBytes), http.MethodGet, h.URL, nil)
 	if err != nil {
 		return nil, Errorf(InvalidSource, "spec.source.http.url: %w", err)
 	}
 	request.Header.Set("User-Agent", userAgent)
-	response, err := client.Do(withBlobLimit(request))
+	response, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (h HTTP) get(ctx context.Context, options Options) ([]byte, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, Errorf(reasonOf(response.StatusCode), "GET %s: %s", redacted(request.URL), response.Status)
 	}
-	return readAll(response.Body, MaxModuleBytes, "the module")
+	return readAll(response.Body, response.ContentLength, MaxModuleBytes, "the module")
 }
 
 const userAgent = "refract-controller-manager"
