@@ -6,8 +6,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"path"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +76,7 @@ func (c *Controller) fetchHTTP(ctx context.Context, from *plugins.HTTPSource, ac
 	if err != nil {
 		return nil, err
 	}
-	return &module{digest: from.SHA256, resolved: from.URL, wasm: wasm}, nil
+	return &module{digest: from.SHA256, resolved: pluginsource.RedactURL(from.URL), wasm: wasm}, nil
 }
 
 // fetchOCI resolves an image, and fetches it unless it is the one of before.
@@ -155,11 +153,11 @@ func sourceName(from plugins.PluginSource) (string, error) {
 		}
 		return reference.Context().Name(), nil
 	case from.HTTP != nil:
-		u, err := url.Parse(from.HTTP.URL)
+		u, err := pluginsource.ParseURL(from.HTTP.URL)
 		if err != nil {
-			return "", pluginsource.Errorf(pluginsource.InvalidSource, "spec.source.http.url: %w", err)
+			return "", err
 		}
-		return "https://" + u.Host + path.Clean("/"+u.Path), nil
+		return "https://" + u.Host + u.Path, nil
 	case from.ConfigMap != nil:
 		return "configMap/" + from.ConfigMap.Name, nil
 	}

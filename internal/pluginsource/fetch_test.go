@@ -77,6 +77,15 @@ func TestHTTP(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
+	mux.HandleFunc("/folder/moved", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/folder/below/good", http.StatusFound)
+	})
+	mux.HandleFunc("/folder/below/good", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wasm) })
+	mux.HandleFunc("/folder/out", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/good", http.StatusFound) })
+	mux.HandleFunc("/folder/encoded", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/folder/below%2Fgood")
+		w.WriteHeader(http.StatusFound)
+	})
 	mux.HandleFunc("/dribbling", dribble)
 	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", strconv.Itoa(200<<20)) })
 	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) {
@@ -96,7 +105,9 @@ func TestHTTP(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	for path, want := range map[string]Reason{
 		"/good": "", "/moved": "", "/circle": ForbiddenRedirect, "/plain": ForbiddenRedirect, "/other": ForbiddenRedirect, "/secret": Unauthorized, "/absent": NotFound,
-		"/truncated": Truncated, "/stalled": Stalled, "/dribbling": Stalled, "/large": TooLarge, "/endless": TooLarge, "/bomb": DigestMismatch,
+		"/truncated": Truncated, "/folder/moved": "", "/folder/out": ForbiddenRedirect, "/folder/encoded": ForbiddenRedirect,
+		"/folder/below%2Fgood": InvalidSource, "/folder/%2e%2e/good": InvalidSource, "/folder/../good": InvalidSource, "//good": InvalidSource, "/folder/..;/good": InvalidSource,
+		"/stalled": Stalled, "/dribbling": Stalled, "/large": TooLarge, "/endless": TooLarge, "/bomb": DigestMismatch,
 	} {
 		t.Run(path, func(t *testing.T) {
 			got, err := HTTP{URL: server.URL + path, SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{StallTimeout: stall})
@@ -106,6 +117,16 @@ func TestHTTP(t *testing.T) {
 			}
 		})
 	}
+	t.Run("secrets in the URL", func(t *testing.T) {
+		for _, text := range []string{
+			server.URL + "/circle?token=secret", "https://127.0.0.1:1/a?token=secret", strings.Replace(server.URL, "://", "://user:secret@", 1) + "/good", "https://user:secret@[a", "https://a b/?secret",
+		} {
+			_, err := HTTP{URL: text, SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{})
+			require.Error(t, err)
+			assert.NotContains(t, err.Error(), "secret")
+		}
+		assert.Equal(t, "https://a.example.com/b", RedactURL("https://user:secret@a.example.com/b?token=secret#secret"))
+	})
 	t.Run("another digest", func(t *testing.T) {
 		_, err := HTTP{URL: server.URL + "/good", SHA256: Digest([]byte("other")), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{})
 		assert.Equal(t, DigestMismatch, reasonOfError(err))
@@ -120,7 +141,7 @@ func TestHTTP(t *testing.T) {
 	})
 	t.Run("not encrypted", func(t *testing.T) {
 		_, err := HTTP{URL: "http://127.0.0.1:1/good", SHA256: Digest(wasm)}.Fetch(t.Context(), Options{InsecureRegistries: []string{"127.0.0.1:1"}})
-		assert.ErrorContains(t, err, "is not https")
+		assert.Equal(t, InvalidSource, reasonOfError(err), "%v", err)
 	})
 }
 
@@ -354,6 +375,28 @@ func TestFaultsOfRegistries(t *testing.T) {
 				_, err := fetch(t, OCI{Image: f.host() + "/plugins/" + image, Authorities: authoritiesOf(f.Server)}, Options{})
 				require.Equal(t, c.want, reasonOfError(err), "%s: %v", image, err)
 			}
+		})
+	}
+	for title, manifest := range map[string]string{
+		"another media type":   `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","layers":[]}`,
+		"layers and manifests": `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","layers":[],"manifests":[]}`,
+		"an index":             `{"schemaVersion":2,"manifests":[]}`,
+	} {
+		t.Run(title, func(t *testing.T) {
+			f := newRegistry(t, true)
+			var ambiguous fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if strings.Contains(r.URL.Path, "/manifests/") {
+					w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+					_, _ = w.Write([]byte(manifest))
+					return
+				}
+				next.ServeHTTP(w, r)
+			}
+			f.fault.Store(&ambiguous)
+			access, err := OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}.Open(Options{})
+			require.NoError(t, err)
+			_, err = access.Resolve(t.Context())
+			require.Equal(t, WrongMediaType, reasonOfError(err), "%v", err)
 		})
 	}
 	t.Run("another authority", func(t *testing.T) {

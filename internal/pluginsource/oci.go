@@ -6,6 +6,8 @@ package pluginsource
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -94,12 +96,36 @@ func (r *Registry) Resolve(ctx context.Context) (*Image, error) {
 func (r *Registry) resolve(ctx context.Context, reference name.Reference) (*Image, error) {
 	found, err := r.puller.Get(ctx, reference)
 	if err != nil {
-		return nil, classify(fmt.Errorf("resolving %s, %w", reference, err))
+		return nil, classify(fmt.Errorf("resolving %s, %w", reference, redactError(err)))
 	}
 	if len(found.Manifest) > maxManifestBytes {
 		return nil, Errorf(TooLarge, "the manifest of %s has more than %d bytes, the maximum", reference, maxManifestBytes)
 	}
+	if err := checkKind(found.Manifest, found.MediaType); err != nil {
+		return nil, Errorf(WrongMediaType, "%s %w", reference, err)
+	}
 	return &Image{Digest: reference.Context().Digest(found.Digest.String()), manifest: found.Manifest, mediaType: found.MediaType, registry: r}, nil
+}
+
+// checkKind returns an error if a manifest can be read as an image and as an index. The media type that the registry says is not signed.
+func checkKind(manifest []byte, mediaType types.MediaType) error {
+	var kind struct {
+		MediaType types.MediaType `json:"mediaType"`
+		Layers    json.RawMessage `json:"layers"`
+		Manifests json.RawMessage `json:"manifests"`
+	}
+	if err := json.Unmarshal(manifest, &kind); err != nil {
+		return fmt.Errorf("has a manifest that cannot be parsed, %w", err)
+	}
+	switch {
+	case kind.Layers != nil && kind.Manifests != nil:
+		return errors.New("has a manifest with layers and manifests: push it again, as an image or an index")
+	case kind.MediaType != "" && kind.MediaType != mediaType:
+		return fmt.Errorf("is of the media type %q, and the registry says %q", kind.MediaType, mediaType)
+	case kind.Layers != nil && mediaType.IsIndex(), kind.Manifests != nil && mediaType.IsImage():
+		return fmt.Errorf("is not what the registry says, %q", mediaType)
+	}
+	return nil
 }
 
 // Module returns the module in the image.
@@ -177,7 +203,7 @@ func (r *Registry) blob(ctx context.Context, repository name.Repository, blob v1
 	}
 	content, err := layer.Compressed()
 	if err != nil {
-		return nil, err
+		return nil, redactError(err)
 	}
 	defer func() { _ = content.Close() }()
 	reader := limit(content, most, "the blob "+blob.Digest.String())
@@ -264,7 +290,7 @@ func (i *Image) referring(ctx context.Context) (attachments []Attachment) {
 func (i *Image) referrers(ctx context.Context) (*v1.IndexManifest, error) {
 	index, err := remote.Referrers(i.Digest, remote.WithContext(ctx), remote.Reuse(i.registry.puller))
 	if err != nil {
-		return nil, err
+		return nil, redactError(err)
 	}
 	return index.IndexManifest()
 }
@@ -272,7 +298,7 @@ func (i *Image) referrers(ctx context.Context) (*v1.IndexManifest, error) {
 func (i *Image) layersOf(ctx context.Context, reference name.Reference) (attachments []Attachment, err error) {
 	found, err := i.registry.puller.Get(withLimit(ctx, maxSignatureManifestBytes), reference)
 	if err != nil {
-		return nil, classify(fmt.Errorf("getting the signatures %s, %w", reference, err))
+		return nil, classify(fmt.Errorf("getting the signatures %s, %w", reference, redactError(err)))
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	if err != nil {
