@@ -39,6 +39,13 @@ func refusePlugins(t *testing.T, c client.Client) {
 		{declaredFrom("a", `{configMap: {name: a, key: b}, oci: {image: a}}`, ""), "set exactly one of oci, http and configMap"},
 		{declaredFrom("a", `{configMap: {name: a}}`, ""), "spec.source.configMap.key: Required"},
 		{declaredFrom("a", `{oci: {image: ""}}`, ""), "spec.source.oci.image in body should be at least 1"},
+		{declaredFrom("a", `{oci: {image: "registry.example.com/plugins/../a:1"}}`, ""), "spec.source.oci.image: Invalid value"},
+		{declaredFrom("a", `{oci: {image: "registry.example.com/./plugins/a:1"}}`, ""), "use HOST/PATH:TAG"},
+		{declaredFrom("a", `{oci: {image: "registry.example.com//plugins/a:1"}}`, ""), "use HOST/PATH:TAG"},
+		{declaredFrom("a", `{oci: {image: "registry.example.com:/plugins/a:1"}}`, ""), "use HOST/PATH:TAG"},
+		{declaredFrom("a", `{oci: {image: "registry.example.com:0443/plugins/a:1"}}`, ""), "use HOST/PATH:TAG"},
+		{declaredFrom("a", `{oci: {image: "registry.example.com/plugins/a:.."}}`, ""), "use HOST/PATH:TAG"},
+		{declaredFrom("a", `{oci: {image: "ｒegistry.example.com/plugins/a:1"}}`, ""), "use HOST/PATH:TAG"},
 		{declaredFrom("a", `{oci: {image: a, interval: 5s}}`, ""), "spec.source.oci.interval: Invalid value"},
 		{declaredFrom("a", `{oci: {image: a, interval: often}}`, ""), "spec.source.oci.interval"},
 		{declaredFrom("a", `{oci: {image: a, pullSecret: {}}}`, ""), "spec.source.oci.pullSecret.name: Required"},
@@ -46,6 +53,7 @@ func refusePlugins(t *testing.T, c client.Client) {
 		{declaredFrom("a", `{http: {url: "https://a.example.com/m.wasm", sha256: ABC}}`, ""), "spec.source.http.sha256 in body should match"},
 		{declaredFrom("a", `{http: {url: "http://a.example.com/m.wasm", sha256: "`+sum+`"}}`, ""), "spec.source.http.url: Invalid value"},
 		{declaredFrom("a", `{http: {url: "m.wasm", sha256: "`+sum+`"}}`, ""), "use an https URL"},
+		{declaredFrom("a", `{http: {url: "https://user:secret@a.example.com/m.wasm", sha256: "`+sum+`"}}`, ""), "remove the user name and password"},
 		{declared("a", "kinds: []"), "spec.kinds in body should have at least 1"},
 		{declared("a", "kinds: [pods]"), "spec.kinds[0] in body should match"},
 		{declared("a", `kinds: ["Service.v1.Example"]`), "spec.kinds[0] in body should match"},
@@ -71,6 +79,11 @@ func refusePlugins(t *testing.T, c client.Client) {
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: got %v, want an error with %q", tc.object, err, tc.says)
 		}
+	}
+	for _, image := range []string{
+		"a", "a/b", "a/b:1", "localhost:5000/a", "Registry.Example.com:443/a/b.c_d__e---f:v1.0_x-Y", "registry.example.com./a@sha256:" + sum, "[::1]:5000/a:1@sha256:" + sum, "registry:5000/a:1",
+	} {
+		require.NoError(t, c.Create(t.Context(), parse(t, declaredFrom("a", fmt.Sprintf("{oci: {image: %q}}", image), "")), client.DryRunAll), image)
 	}
 	// What is left out gets its default, and the least is enough.
 	plugin := &pluginsv1alpha1.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: "least"}}

@@ -70,6 +70,7 @@ const (
 	parallel = 4
 	// deadline limits a reconciliation, including its fetch and the compilation of a large module.
 	deadline       = 8 * time.Minute
+	statusTimeout  = 30 * time.Second
 	defaultRecheck = 5 * time.Minute
 )
 
@@ -84,6 +85,8 @@ type Controller struct {
 	// resolved holds the times when tags were last resolved, refused the modules that were not accepted, both by plugin
 	// name.
 	resolved, refused sync.Map
+	// fetching is held from the fetch of a module until it is stored or refused: several of the maximum size would take much memory.
+	fetching semaphore
 	// storing is locked while a module is stored, until its revision exists, and while unused modules are deleted.
 	storing sync.Mutex
 	// unused is set if modules may exist that no revision refers to.
@@ -95,7 +98,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	if options.Recheck == 0 {
 		options.Recheck = defaultRecheck
 	}
-	controller := &Controller{client: c, live: live, report: report.New(recorder), options: options}
+	controller := &Controller{client: c, live: live, report: report.New(recorder), options: options, fetching: make(semaphore, 1)}
 	controller.unused.Store(true)
 	return controller
 }
@@ -197,11 +200,13 @@ func (c *Controller) advance(ctx context.Context, p *plugins.ReflectionPlugin) (
 	return again, errors.Join(err, promoteErr)
 }
 
-// writeStatus patches the status if it has changed.
+// writeStatus patches the status if it has changed, also when the time of the reconciliation is over: the status says when to try again.
 func (c *Controller) writeStatus(ctx context.Context, before, after *plugins.ReflectionPlugin) error {
 	if equality.Semantic.DeepEqual(before.Status, after.Status) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
+	defer cancel()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := c.client.Status().Patch(ctx, after, patch); err != nil {
 		return fmt.Errorf("patching the status of ReflectionPlugin %s, %w", before.Name, err)

@@ -6,8 +6,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"path"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +28,8 @@ type module struct {
 // isFresh reports whether the module was fetched in this reconciliation.
 func (m *module) isFresh() bool { return m.wasm != nil }
 
-// obtain fetches the module, unless it was fetched before and cannot have changed.
-func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus) (*module, error) {
+// obtain fetches the module, unless it was fetched before and cannot have changed. It calls acquire before it fetches one from a server.
+func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus, acquire func(context.Context) error) (*module, error) {
 	before := &module{digest: known.SHA256, resolved: known.Resolved, signer: known.Signer}
 	switch from := p.Spec.Source; {
 	case from.ConfigMap != nil:
@@ -39,11 +37,11 @@ func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, kn
 	case from.HTTP != nil && known.SHA256 != "":
 		return before, nil
 	case from.HTTP != nil:
-		return c.fetchHTTP(ctx, from.HTTP)
+		return c.fetchHTTP(ctx, from.HTTP, acquire)
 	case from.OCI != nil && known.SHA256 != "" && !c.isResolutionDue(p):
 		return before, nil
 	case from.OCI != nil:
-		return c.fetchOCI(ctx, p, before)
+		return c.fetchOCI(ctx, p, before, acquire)
 	}
 	return nil, pluginsource.Errorf(pluginsource.InvalidSource, "spec.source: set exactly one of oci, http and configMap")
 }
@@ -66,20 +64,23 @@ func (c *Controller) readConfigMap(ctx context.Context, from *plugins.ConfigMapS
 	return &module{digest: pluginsource.Digest(wasm), resolved: "configMap " + name + "/" + from.Key, wasm: wasm}, nil
 }
 
-func (c *Controller) fetchHTTP(ctx context.Context, from *plugins.HTTPSource) (*module, error) {
+func (c *Controller) fetchHTTP(ctx context.Context, from *plugins.HTTPSource, acquire func(context.Context) error) (*module, error) {
 	authorities, err := c.readSecret(ctx, "caSecret", from.CASecret, "", "ca.crt")
 	if err != nil {
+		return nil, err
+	}
+	if err := acquire(ctx); err != nil {
 		return nil, err
 	}
 	wasm, err := pluginsource.HTTP{URL: from.URL, SHA256: from.SHA256, Authorities: authorities}.Fetch(ctx, c.options.Sources)
 	if err != nil {
 		return nil, err
 	}
-	return &module{digest: from.SHA256, resolved: from.URL, wasm: wasm}, nil
+	return &module{digest: from.SHA256, resolved: pluginsource.RedactURL(from.URL), wasm: wasm}, nil
 }
 
-// fetchOCI resolves an image, and fetches it if its digest has changed.
-func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, before *module) (*module, error) {
+// fetchOCI resolves an image, and fetches it unless it is the one of before.
+func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, before *module, acquire func(context.Context) error) (*module, error) {
 	from := p.Spec.Source.OCI
 	credentials, err := c.readSecret(ctx, "pullSecret", from.PullSecret, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey)
 	if err != nil {
@@ -98,6 +99,9 @@ func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, 
 		return nil, err
 	}
 	if before.digest == "" || before.resolved != image.Digest.Name() {
+		if err := acquire(ctx); err != nil {
+			return nil, err
+		}
 		wasm, err := image.Module(ctx)
 		if err != nil {
 			return nil, err
@@ -150,11 +154,11 @@ func sourceName(from plugins.PluginSource) (string, error) {
 		}
 		return reference.Context().Name(), nil
 	case from.HTTP != nil:
-		u, err := url.Parse(from.HTTP.URL)
+		u, err := pluginsource.ParseURL(from.HTTP.URL)
 		if err != nil {
-			return "", pluginsource.Errorf(pluginsource.InvalidSource, "spec.source.http.url: %w", err)
+			return "", err
 		}
-		return "https://" + u.Host + path.Clean("/"+u.Path), nil
+		return "https://" + u.Host + u.Path, nil
 	case from.ConfigMap != nil:
 		return "configMap/" + from.ConfigMap.Name, nil
 	}

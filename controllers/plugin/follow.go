@@ -84,7 +84,9 @@ func (c *Controller) untilNextTry(p *plugins.ReflectionPlugin, known *plugins.Pl
 
 // candidate returns the revision of the module in the source.
 func (c *Controller) candidate(ctx context.Context, p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus, decision signature.Decision) (*plugins.PluginRevision, error) {
-	m, err := c.obtain(ctx, p, known)
+	acquire, release := c.fetching.hold()
+	defer release()
+	m, err := c.obtain(ctx, p, known, acquire)
 	if err != nil {
 		return nil, &stepError{plugins.FetchedCondition, err}
 	}

@@ -63,11 +63,7 @@ func (c *Controller) check(ctx context.Context, m *module, decision signature.De
 	case len(decision.Keys) == 0:
 		return signature.Result{}, refusef(unsignedReason, "no key is configured for this image: list its public key in the values of the chart (plugins.trust)")
 	}
-	attachments, err := m.image.Attachments(ctx)
-	if err != nil {
-		return signature.Result{}, refusef(notVerifiableReason, "reading the signatures of %s, %v", m.resolved, err)
-	}
-	result, err := signature.Verify(m.image.Digest.DigestStr(), attachments, decision.Keys)
+	result, err := signature.Verify(ctx, m.image.Digest.DigestStr(), m.image.Attachments(ctx), decision.Keys)
 	switch {
 	case err != nil:
 		return result, refusef(notVerifiableReason, "reading the signatures of %s, %v", m.resolved, err)

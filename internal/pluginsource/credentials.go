@@ -46,9 +46,7 @@ func normalizeServer(key string) string {
 		key = strings.TrimSuffix(key, suffix)
 	}
 	host, path, found := strings.Cut(key, "/")
-	if host = strings.TrimSuffix(strings.ToLower(host), ":443"); host == "docker.io" || host == "registry-1.docker.io" {
-		host = name.DefaultRegistry
-	}
+	host = NormalizeHost(host)
 	if !found {
 		return host
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -68,6 +69,15 @@ func Errorf(reason Reason, format string, args ...any) error {
 	return &Error{Reason: reason, Err: fmt.Errorf(format, args...)}
 }
 
+// IsOf reports whether err is an Error with one of the reasons.
+func IsOf(err error, reasons ...Reason) bool {
+	var known *Error
+	return errors.As(err, &known) && slices.Contains(reasons, known.Reason)
+}
+
+// IsDamage reports whether what was asked for is the cause of err, rather than the server, which may have other content.
+func IsDamage(err error) bool { return IsOf(err, TooLarge, NotFound, DigestMismatch, Truncated) }
+
 // classify returns err as an Error.
 func classify(err error) error {
 	var (
@@ -95,8 +105,8 @@ func classify(err error) error {
 		return &Error{Truncated, err}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return &Error{Stalled, err}
-	// go-containerregistry has no type for this error.
-	case strings.Contains(err.Error(), "error verifying"):
+	// go-containerregistry has no types for these errors, of blobs and of manifests.
+	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
 		return &Error{DigestMismatch, err}
 	}
 	return &Error{Unavailable, err}

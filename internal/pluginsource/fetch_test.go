@@ -9,6 +9,7 @@ import (
 	"compress/gzip"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -76,6 +77,16 @@ func TestHTTP(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
+	mux.HandleFunc("/folder/moved", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/folder/below/good", http.StatusFound)
+	})
+	mux.HandleFunc("/folder/below/good", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wasm) })
+	mux.HandleFunc("/folder/out", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/good", http.StatusFound) })
+	mux.HandleFunc("/folder/encoded", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/folder/below%2Fgood")
+		w.WriteHeader(http.StatusFound)
+	})
+	mux.HandleFunc("/dribbling", dribble)
 	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", strconv.Itoa(200<<20)) })
 	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) {
 		for block := make([]byte, 1<<20); ; {
@@ -94,7 +105,9 @@ func TestHTTP(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	for path, want := range map[string]Reason{
 		"/good": "", "/moved": "", "/circle": ForbiddenRedirect, "/plain": ForbiddenRedirect, "/other": ForbiddenRedirect, "/secret": Unauthorized, "/absent": NotFound,
-		"/truncated": Truncated, "/stalled": Stalled, "/large": TooLarge, "/endless": TooLarge, "/bomb": DigestMismatch,
+		"/truncated": Truncated, "/folder/moved": "", "/folder/out": ForbiddenRedirect, "/folder/encoded": ForbiddenRedirect,
+		"/folder/below%2Fgood": InvalidSource, "/folder/%2e%2e/good": InvalidSource, "/folder/../good": InvalidSource, "//good": InvalidSource, "/folder/..;/good": InvalidSource,
+		"/stalled": Stalled, "/dribbling": Stalled, "/large": TooLarge, "/endless": TooLarge, "/bomb": DigestMismatch,
 	} {
 		t.Run(path, func(t *testing.T) {
 			got, err := HTTP{URL: server.URL + path, SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{StallTimeout: stall})
@@ -104,6 +117,16 @@ func TestHTTP(t *testing.T) {
 			}
 		})
 	}
+	t.Run("secrets in the URL", func(t *testing.T) {
+		for _, text := range []string{
+			server.URL + "/circle?token=secret", "https://127.0.0.1:1/a?token=secret", strings.Replace(server.URL, "://", "://user:secret@", 1) + "/good", "https://user:secret@[a", "https://a b/?secret",
+		} {
+			_, err := HTTP{URL: text, SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{})
+			require.Error(t, err)
+			assert.NotContains(t, err.Error(), "secret")
+		}
+		assert.Equal(t, "https://a.example.com/b", RedactURL("https://user:secret@a.example.com/b?token=secret#secret"))
+	})
 	t.Run("another digest", func(t *testing.T) {
 		_, err := HTTP{URL: server.URL + "/good", SHA256: Digest([]byte("other")), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{})
 		assert.Equal(t, DigestMismatch, reasonOfError(err))
@@ -118,8 +141,21 @@ func TestHTTP(t *testing.T) {
 	})
 	t.Run("not encrypted", func(t *testing.T) {
 		_, err := HTTP{URL: "http://127.0.0.1:1/good", SHA256: Digest(wasm)}.Fetch(t.Context(), Options{InsecureRegistries: []string{"127.0.0.1:1"}})
-		assert.ErrorContains(t, err, "is not https")
+		assert.Equal(t, InvalidSource, reasonOfError(err), "%v", err)
 	})
+}
+
+// dribble sends little at a time, without end.
+func dribble(w http.ResponseWriter, r *http.Request) {
+	for tick := time.NewTicker(50 * time.Millisecond); ; {
+		_, _ = w.Write(wasm[:10])
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 func gzipped(data []byte) []byte {
@@ -180,6 +216,16 @@ func (f *faulty) push(t *testing.T, image string, img v1.Image) {
 	reference, err := name.ParseReference(f.host() + "/" + image)
 	require.NoError(t, err)
 	require.NoError(t, remote.Write(reference, img, f.trusting()))
+}
+
+// pushIndex stores an index with an image.
+func (f *faulty) pushIndex(t *testing.T, index string, img v1.Image, architecture string) {
+	t.Helper()
+	reference, err := name.ParseReference(f.host() + "/" + index)
+	require.NoError(t, err)
+	require.NoError(t, remote.WriteIndex(reference, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+		Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "wasip1", Architecture: architecture}},
+	}), f.trusting()))
 }
 
 func (f *faulty) trusting() remote.Option {
@@ -244,13 +290,8 @@ func TestLayouts(t *testing.T) {
 	}
 	for title, architecture := range map[string]string{"index": "wasm", "index without wasm": "amd64"} {
 		t.Run(title, func(t *testing.T) {
-			index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
-				Add: imageOf(t, layerOf(wasm, "application/wasm")), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "wasip1", Architecture: architecture}},
-			})
-			reference, err := name.ParseReference(f.host() + "/plugins/index:1")
-			require.NoError(t, err)
-			require.NoError(t, remote.WriteIndex(reference, index))
-			_, err = fetch(t, OCI{Image: f.host() + "/plugins/index:1"}, insecure)
+			f.pushIndex(t, "plugins/index:1", imageOf(t, layerOf(wasm, "application/wasm")), architecture)
+			_, err := fetch(t, OCI{Image: f.host() + "/plugins/index:1"}, insecure)
 			if architecture == "wasm" {
 				require.NoError(t, err)
 			} else {
@@ -309,16 +350,53 @@ func TestFaultsOfRegistries(t *testing.T) {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		})},
+		"dribbling": {want: Stalled, fault: onBlobs(dribble)},
+		"altered manifest": {want: DigestMismatch, fault: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if !strings.Contains(r.URL.Path, "/manifests/sha256:") {
+				next.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+			_, _ = w.Write([]byte("{}"))
+		}},
 		"silent": {want: Stalled, fault: onBlobs(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := newRegistry(t, true)
-			f.push(t, "plugins/a:1", imageOf(t, layerOf(wasm, "application/wasm")))
+			image := imageOf(t, layerOf(wasm, "application/wasm"))
+			f.push(t, "plugins/a:1", image)
+			digest, err := image.Digest()
+			require.NoError(t, err)
+			f.pushIndex(t, "plugins/index:1", image, "wasm")
 			if c.fault != nil {
 				f.fault.Store(&c.fault)
 			}
-			_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}, Options{})
-			require.Equal(t, c.want, reasonOfError(err), "%v", err)
+			for _, image := range []string{"a@" + digest.String(), "index:1"} {
+				_, err := fetch(t, OCI{Image: f.host() + "/plugins/" + image, Authorities: authoritiesOf(f.Server)}, Options{})
+				require.Equal(t, c.want, reasonOfError(err), "%s: %v", image, err)
+			}
+		})
+	}
+	for title, manifest := range map[string]string{
+		"another media type":   `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","layers":[]}`,
+		"layers and manifests": `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","layers":[],"manifests":[]}`,
+		"an index":             `{"schemaVersion":2,"manifests":[]}`,
+	} {
+		t.Run(title, func(t *testing.T) {
+			f := newRegistry(t, true)
+			var ambiguous fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if strings.Contains(r.URL.Path, "/manifests/") {
+					w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+					_, _ = w.Write([]byte(manifest))
+					return
+				}
+				next.ServeHTTP(w, r)
+			}
+			f.fault.Store(&ambiguous)
+			access, err := OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}.Open(Options{})
+			require.NoError(t, err)
+			_, err = access.Resolve(t.Context())
+			require.Equal(t, WrongMediaType, reasonOfError(err), "%v", err)
 		})
 	}
 	t.Run("another authority", func(t *testing.T) {
@@ -340,6 +418,77 @@ func TestFaultsOfRegistries(t *testing.T) {
 		_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}, Options{})
 		require.Equal(t, TooLarge, reasonOfError(err), "%v", err)
 	})
+}
+
+// The requests of an attempt share a budget.
+func TestBudget(t *testing.T) {
+	f := newRegistry(t, true)
+	f.push(t, "plugins/a:1", imageOf(t, layerOf(wasm, "application/wasm")))
+	access, err := OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}.Open(Options{Budget: time.Second})
+	require.NoError(t, err)
+	image, err := access.Resolve(t.Context())
+	require.NoError(t, err)
+	var slow fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		select {
+		case <-r.Context().Done():
+		case <-time.After(700 * time.Millisecond):
+			next.ServeHTTP(w, r)
+		}
+	}
+	f.fault.Store(&slow)
+	started := time.Now()
+	_, err = image.Module(t.Context())
+	require.NoError(t, err)
+	attachments := image.Attachments(t.Context())
+	require.NotEmpty(t, attachments)
+	assert.Equal(t, Stalled, reasonOfError(attachments[0].Err()))
+	_, err = image.Module(t.Context())
+	assert.Equal(t, Stalled, reasonOfError(err))
+	assert.Less(t, time.Since(started), 2*time.Second)
+}
+
+// Of the manifests that refer to an image, a limited number is opened, with one token.
+func TestReferrersAreLimited(t *testing.T) {
+	f := newRegistry(t, true)
+	f.push(t, "plugins/a:1", imageOf(t, layerOf(wasm, "application/wasm")))
+	var manifests, pings, foreign atomic.Int32
+	var many fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		switch {
+		case r.URL.Path == "/v2/":
+			pings.Add(1)
+		case strings.Contains(r.URL.Path, "/referrers/"):
+			w.Header().Set("Content-Type", string(types.OCIImageIndex))
+			index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
+			for n := range 1000 {
+				digest, _, _ := v1.SHA256(strings.NewReader(strconv.Itoa(n)))
+				kind := types.OCIManifestSchema1
+				if n%2 == 0 {
+					kind = "application/json"
+				}
+				index.Manifests = append(index.Manifests, v1.Descriptor{MediaType: kind, Size: 2, Digest: digest})
+			}
+			_ = json.NewEncoder(w).Encode(index)
+			return
+		case strings.Contains(r.URL.Path, "/manifests/sha256:"):
+			manifests.Add(1)
+			digest, _, _ := v1.SHA256(strings.NewReader("0"))
+			if strings.HasSuffix(r.URL.Path, digest.String()) {
+				foreign.Add(1)
+			}
+		}
+		next.ServeHTTP(w, r)
+	}
+	f.fault.Store(&many)
+	access, err := OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}.Open(Options{})
+	require.NoError(t, err)
+	image, err := access.Resolve(t.Context())
+	require.NoError(t, err)
+	for _, a := range image.Attachments(t.Context()) {
+		assert.Equal(t, NotFound, reasonOfError(a.Err()))
+	}
+	assert.EqualValues(t, maxAttachments, manifests.Load())
+	assert.EqualValues(t, 1, pings.Load())
+	assert.Zero(t, foreign.Load())
 }
 
 // Credentials are sent only to their registry, even if it redirects to another host.

@@ -7,8 +7,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"net/url"
+	"path"
+	"strings"
 )
 
 // maxRedirects is the maximum number of redirects of a web server.
@@ -23,9 +26,43 @@ type HTTP struct {
 	Authorities []byte
 }
 
+// ParseURL parses the URL of a source. The result has one spelling for each file, as that of ParseImage has: parts of its path that servers
+// resolve or decode into others are refused.
+func ParseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		// Not err itself, which quotes the URL.
+		return nil, Errorf(InvalidSource, "spec.source.http.url is not a URL")
+	}
+	if u.Scheme != "https" || u.User != nil {
+		return nil, Errorf(InvalidSource, "spec.source.http.url: use an https URL without a user name and password")
+	}
+	if u.Host = NormalizeHost(u.Host); !isCanonicalHost(u.Host) {
+		return nil, Errorf(InvalidSource, "spec.source.http.url: %q is not a host in its usual spelling, with or without a port", u.Host)
+	}
+	parts := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
+	for n, part := range parts {
+		decoded, err := url.PathUnescape(part)
+		plain, _, _ := strings.Cut(decoded, ";") // some servers ignore what follows
+		if err != nil || plain == "." || plain == ".." || plain == "" && n < len(parts)-1 || strings.ContainsAny(decoded, `/\%`) {
+			return nil, Errorf(InvalidSource, "spec.source.http.url: the part %q of the path has another meaning for servers: remove it, or write it without percent signs", part)
+		}
+	}
+	return u, nil
+}
+
+// RedactURL returns a URL without user name, password and query, which may be secrets.
+func RedactURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "a URL"
+	}
+	return redacted(u)
+}
+
 // Fetch returns the module. It fails if the sha256 is not the expected one.
 func (h HTTP) Fetch(ctx context.Context, options Options) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, options.budget())
 	defer cancel()
 	wasm, err := h.get(ctx, options)
 	if err != nil {
@@ -43,39 +80,62 @@ func (h HTTP) get(ctx context.Context, options Options) ([]byte, error) {
 		return nil, err
 	}
 	client := &http.Client{Transport: &guard{next: base, options: Options{StallTimeout: options.StallTimeout}}, CheckRedirect: checkRedirect}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL, nil)
+	if _, err := ParseURL(h.URL); err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(withLimit(ctx, maxArchiveBytes), http.MethodGet, h.URL, nil)
 	if err != nil {
-		return nil, Errorf(InvalidSource, "spec.source.http.url: %w", err)
+		return nil, Errorf(InvalidSource, "spec.source.http.url is not a URL")
 	}
 	request.Header.Set("User-Agent", userAgent)
-	response, err := client.Do(withBlobLimit(request))
+	response, err := client.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, redactError(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		return nil, Errorf(reasonOf(response.StatusCode), "GET %s: %s", redacted(request.URL), response.Status)
 	}
-	return readAll(response.Body, MaxModuleBytes, "the module")
+	return readAll(response.Body, response.ContentLength, MaxModuleBytes, "the module")
 }
 
 const userAgent = "refract-controller-manager"
 
-// checkRedirect allows a few redirects to the same host; guard checks that they lead to https.
+// checkRedirect allows a few redirects to the same host, in or below the folder of the first URL: a policy may know that folder. guard checks that
+// they lead to https.
 func checkRedirect(request *http.Request, via []*http.Request) error {
+	first := via[0].URL
 	if len(via) > maxRedirects {
-		return Errorf(ForbiddenRedirect, "%s redirects more than %d times", via[0].URL.Host, maxRedirects)
+		return Errorf(ForbiddenRedirect, "%s redirects more than %d times", first.Host, maxRedirects)
 	}
-	if request.URL.Host != via[0].URL.Host {
-		return Errorf(ForbiddenRedirect, "%s redirects to another host, %s", via[0].URL.Host, request.URL.Host)
+	if request.URL.Host != first.Host {
+		return Errorf(ForbiddenRedirect, "%s redirects to another host, %s", first.Host, request.URL.Host)
+	}
+	if request.URL.Scheme != "https" {
+		return nil // guard has the better error
+	}
+	if _, err := ParseURL(request.URL.String()); err != nil {
+		return Errorf(ForbiddenRedirect, "%s redirects to %s, which cannot be a source", first.Host, redacted(request.URL))
+	}
+	if folder := strings.TrimSuffix(path.Dir("/"+strings.TrimPrefix(first.Path, "/")), "/") + "/"; !strings.HasPrefix(request.URL.Path, folder) {
+		return Errorf(ForbiddenRedirect, "%s redirects to %s, out of the folder %s", first.Host, redacted(request.URL), folder)
 	}
 	return nil
+}
+
+// redactError removes secrets from the URL that an error of net/http quotes.
+func redactError(err error) error {
+	var quoting *url.Error
+	if errors.As(err, &quoting) {
+		quoting.URL = RedactURL(quoting.URL)
+	}
+	return err
 }
 
 // redacted returns the URL without a password or a query, which may have a token.
 func redacted(u *url.URL) string {
 	short := *u
-	short.User, short.RawQuery = nil, ""
+	short.User, short.RawQuery, short.Fragment, short.RawFragment = nil, "", "", ""
 	return short.String()
 }
 

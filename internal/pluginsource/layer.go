@@ -5,7 +5,6 @@ package pluginsource
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -15,9 +14,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// unpackers return the module in a layer, by the layer's media type. The layer is the module itself, or an archive
-// that contains it.
-var unpackers = map[types.MediaType]func([]byte) ([]byte, error){
+// unpackers return the module in a layer, by the layer's media type: the module itself, or an archive with one. They read as much of the layer as
+// they need. size is that of the layer.
+var unpackers = map[types.MediaType]func(layer io.Reader, size int64) ([]byte, error){
 	"application/wasm":                                  moduleItself, // CNCF: Wasm OCI artifact layout
 	"application/vnd.wasm.content.layer.v1+wasm":        moduleItself, // wasm-to-oci
 	"application/vnd.module.wasm.content.layer.v1+wasm": moduleItself, // Istio, Solo
@@ -27,35 +26,40 @@ var unpackers = map[types.MediaType]func([]byte) ([]byte, error){
 	types.DockerLayer:                                   fromTarGzip,
 }
 
-func moduleItself(data []byte) ([]byte, error) {
-	if len(data) > MaxModuleBytes {
-		return nil, Errorf(TooLarge, "the module has %d bytes, more than %d, the maximum", len(data), MaxModuleBytes)
-	}
-	return data, nil
+func moduleItself(layer io.Reader, size int64) ([]byte, error) {
+	return readAll(layer, size, MaxModuleBytes, "the module")
 }
 
-func fromTarGzip(data []byte) ([]byte, error) {
-	reader, err := gzip.NewReader(bytes.NewReader(data))
+func fromTarGzip(layer io.Reader, _ int64) ([]byte, error) {
+	reader, err := gzip.NewReader(layer)
 	if err != nil {
 		return nil, Errorf(WrongMediaType, "decompressing the layer, %w", err)
 	}
-	archive, err := readAll(reader, maxArchiveBytes, "the decompressed layer")
+	archive := limit(reader, maxArchiveBytes, "the decompressed layer")
+	wasm, err := fromTar(archive, 0)
 	if err != nil {
 		return nil, err
 	}
-	return fromTar(archive)
+	// What follows the archive is limited, too, and its checksum is checked.
+	if _, err := io.Copy(io.Discard, archive); err != nil {
+		return nil, fmt.Errorf("decompressing the layer, %w", err)
+	}
+	return wasm, nil
 }
 
 // fromTar returns the only file of an archive whose name ends with .wasm.
-func fromTar(archive []byte) (wasm []byte, err error) {
+func fromTar(archive io.Reader, _ int64) (wasm []byte, err error) {
 	found := ""
-	for reader := tar.NewReader(bytes.NewReader(archive)); ; {
+	for reader := tar.NewReader(archive); ; {
 		header, err := reader.Next()
+		var known *Error
 		switch {
 		case errors.Is(err, io.EOF) && found == "":
 			return nil, Errorf(WrongMediaType, "the layer is an archive without a file *.wasm")
 		case errors.Is(err, io.EOF):
 			return wasm, nil
+		case errors.As(err, &known):
+			return nil, err
 		case err != nil:
 			return nil, Errorf(WrongMediaType, "reading the layer as an archive, %w", err)
 		case header.Typeflag != tar.TypeReg || path.Ext(header.Name) != ".wasm":
@@ -64,7 +68,7 @@ func fromTar(archive []byte) (wasm []byte, err error) {
 			return nil, Errorf(WrongMediaType, "the layer is an archive with more than one file *.wasm: %q and %q", found, header.Name)
 		}
 		found = header.Name
-		if wasm, err = readAll(reader, MaxModuleBytes, fmt.Sprintf("the file %q", header.Name)); err != nil {
+		if wasm, err = readAll(reader, header.Size, MaxModuleBytes, fmt.Sprintf("the file %q", header.Name)); err != nil {
 			return nil, err
 		}
 	}

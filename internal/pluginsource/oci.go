@@ -6,23 +6,24 @@ package pluginsource
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // Registry is an opened registry with the reference of one image.
 type Registry struct {
 	reference name.Reference
-	options   []remote.Option
+	puller    *remote.Puller // has a token
+	budget    time.Duration  // that is left
 }
 
 // OCI is an image with one layer, which is the module.
@@ -35,22 +36,7 @@ type OCI struct {
 	Authorities []byte
 }
 
-// ParseImage parses an image. The host of the result is in lower case, without a default port, so that it can be
-// compared with a policy.
-func ParseImage(image string) (name.Reference, error) {
-	host, rest, found := strings.Cut(image, "/")
-	if found {
-		image = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(host), ":443"), ".") + "/" + rest
-	}
-	reference, err := name.ParseReference(image)
-	if err != nil {
-		return nil, Errorf(InvalidSource, "spec.source.oci.image: %w", err)
-	}
-	return reference, nil
-}
-
-// Open returns access to the image. Credentials are sent only to their registry, and to the token server that it
-// names.
+// Open returns access to the image. Credentials are sent to the registry that they are for, and to the server of tokens that it names.
 func (o OCI) Open(options Options) (*Registry, error) {
 	reference, err := ParseImage(o.Image)
 	if err != nil {
@@ -70,10 +56,24 @@ func (o OCI) Open(options Options) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Registry{reference: reference, options: []remote.Option{
+	puller, err := remote.NewPuller(
 		remote.WithAuth(credentials), remote.WithTransport(&guard{next: base, options: options}), remote.WithUserAgent(userAgent),
 		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryStatusCodes(),
-	}}, nil
+	)
+	if err != nil {
+		return nil, classify(err)
+	}
+	return &Registry{reference: reference, puller: puller, budget: options.budget()}, nil
+}
+
+// spend returns a context that ends with the budget. done takes from the budget what was spent.
+func (r *Registry) spend(ctx context.Context) (_ context.Context, done func()) {
+	started := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, r.budget)
+	return ctx, func() {
+		cancel()
+		r.budget -= time.Since(started)
+	}
 }
 
 // Image is a resolved image.
@@ -88,30 +88,50 @@ type Image struct {
 
 // Resolve resolves the image to its digest.
 func (r *Registry) Resolve(ctx context.Context) (*Image, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
+	ctx, done := r.spend(ctx)
+	defer done()
 	return r.resolve(ctx, r.reference)
 }
 
 func (r *Registry) resolve(ctx context.Context, reference name.Reference) (*Image, error) {
-	found, err := remote.Get(reference, r.with(ctx)...)
+	found, err := r.puller.Get(ctx, reference)
 	if err != nil {
-		return nil, classify(fmt.Errorf("resolving %s, %w", reference, err))
+		return nil, classify(fmt.Errorf("resolving %s, %w", reference, redactError(err)))
 	}
 	if len(found.Manifest) > maxManifestBytes {
 		return nil, Errorf(TooLarge, "the manifest of %s has more than %d bytes, the maximum", reference, maxManifestBytes)
 	}
+	if err := checkKind(found.Manifest, found.MediaType); err != nil {
+		return nil, Errorf(WrongMediaType, "%s %w", reference, err)
+	}
 	return &Image{Digest: reference.Context().Digest(found.Digest.String()), manifest: found.Manifest, mediaType: found.MediaType, registry: r}, nil
 }
 
-func (r *Registry) with(ctx context.Context) []remote.Option {
-	return append([]remote.Option{remote.WithContext(ctx)}, r.options...)
+// checkKind returns an error if a manifest can be read as an image and as an index. The media type that the registry says is not signed.
+func checkKind(manifest []byte, mediaType types.MediaType) error {
+	var kind struct {
+		MediaType types.MediaType `json:"mediaType"`
+		Layers    json.RawMessage `json:"layers"`
+		Manifests json.RawMessage `json:"manifests"`
+	}
+	if err := json.Unmarshal(manifest, &kind); err != nil {
+		return fmt.Errorf("has a manifest that cannot be parsed, %w", err)
+	}
+	switch {
+	case kind.Layers != nil && kind.Manifests != nil:
+		return errors.New("has a manifest with layers and manifests: push it again, as an image or an index")
+	case kind.MediaType != "" && kind.MediaType != mediaType:
+		return fmt.Errorf("is of the media type %q, and the registry says %q", kind.MediaType, mediaType)
+	case kind.Layers != nil && mediaType.IsIndex(), kind.Manifests != nil && mediaType.IsImage():
+		return fmt.Errorf("is not what the registry says, %q", mediaType)
+	}
+	return nil
 }
 
 // Module returns the module in the image.
 func (i *Image) Module(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
+	ctx, done := i.registry.spend(ctx)
+	defer done()
 	wasm, err := i.module(ctx)
 	return wasm, classify(err)
 }
@@ -169,110 +189,133 @@ func (i *Image) layer(ctx context.Context, layer v1.Descriptor) ([]byte, error) 
 	if !known {
 		return nil, Errorf(WrongMediaType, "the layer of %s is of the media type %q: push the module as application/wasm", i.Digest, layer.MediaType)
 	}
-	data, err := i.registry.blob(ctx, i.Digest.Context(), layer, maxArchiveBytes)
-	if err != nil {
-		return nil, err
-	}
-	return unpack(data)
+	return i.registry.blob(ctx, i.Digest.Context(), layer, maxArchiveBytes, unpack)
 }
 
-// blob reads a blob and checks its digest.
-func (r *Registry) blob(ctx context.Context, repository name.Repository, blob v1.Descriptor, most int64) ([]byte, error) {
+// blob returns what read returns for a blob, whose digest is checked.
+func (r *Registry) blob(ctx context.Context, repository name.Repository, blob v1.Descriptor, most int64, read func(io.Reader, int64) ([]byte, error)) ([]byte, error) {
 	if blob.Size > most {
 		return nil, Errorf(TooLarge, "the blob %s has %d bytes, more than %d, the maximum", blob.Digest, blob.Size, most)
 	}
-	layer, err := remote.Layer(repository.Digest(blob.Digest.String()), r.with(ctx)...)
+	layer, err := r.puller.Layer(ctx, repository.Digest(blob.Digest.String()))
 	if err != nil {
 		return nil, err
 	}
-	reader, err := layer.Compressed()
+	content, err := layer.Compressed()
 	if err != nil {
-		return nil, err
+		return nil, redactError(err)
 	}
-	defer func() { _ = reader.Close() }()
-	data, err := readAll(reader, most, "the blob "+blob.Digest.String())
-	if err == nil && int64(len(data)) != blob.Size {
-		err = Errorf(Truncated, "the blob %s has %d bytes, its manifest says %d", blob.Digest, len(data), blob.Size)
+	defer func() { _ = content.Close() }()
+	reader := limit(content, most, "the blob "+blob.Digest.String())
+	data, err := read(reader, blob.Size)
+	// The digest is known at the end. If it is wrong, that is the cause of whatever read complains about.
+	if _, wrong := io.Copy(io.Discard, reader); wrong != nil {
+		return nil, fmt.Errorf("reading %s, %w", reader.what, wrong)
+	}
+	if err == nil && reader.read != blob.Size {
+		err = Errorf(Truncated, "the blob %s has %d bytes, its manifest says %d", blob.Digest, reader.read, blob.Size)
 	}
 	return data, err
 }
 
 // Attachment is a layer of a manifest that is attached to an image, such as a signature.
 type Attachment struct {
-	Layer v1.Descriptor
-	read  func() ([]byte, error)
+	MediaType types.MediaType
+	// Signature is the annotation of a layer with a signature of cosign 2.
+	Signature string
+	read      func(context.Context) ([]byte, error)
+	err       error
 }
 
+// Err returns why it is not known what is attached, nil if it is known.
+func (a Attachment) Err() error { return a.err }
+
 // Read returns the content of the layer.
-func (a Attachment) Read() ([]byte, error) { return a.read() }
+func (a Attachment) Read(ctx context.Context) ([]byte, error) { return a.read(ctx) }
 
 const (
-	// maxAttachments is the number of attachments of an image that are read. Each has at most maxAttachmentBytes.
-	maxAttachments     = 64
-	maxAttachmentBytes = 1 << 20
+	// maxAttachments with a tag, and as many that are referrers, are read, each of at most maxAttachmentBytes.
+	maxAttachments      = 64
+	maxAttachmentBytes  = 1 << 20
+	signatureAnnotation = "dev.cosignproject.cosign/signature"
 )
 
-// Attachments returns the layers that are attached to the image: first with a tag of cosign 2, then as referrers.
-func (i *Image) Attachments(ctx context.Context) ([]Attachment, error) {
-	tagged, err := i.tagged(ctx)
-	if err != nil {
-		return nil, classify(err)
-	}
-	referring, err := i.referring(ctx)
-	return append(tagged, referring...), classify(err)
+// Attachments returns the layers that are attached to the image with a tag of cosign 2, or as referrers, in this order. What could not be read is
+// an Attachment with an Err, because another one may be what is looked for.
+func (i *Image) Attachments(ctx context.Context) []Attachment {
+	ctx, done := i.registry.spend(ctx)
+	defer done()
+	return append(i.tagged(ctx), i.referring(ctx)...)
 }
 
 // tagged returns the layers of the image with the tag sha256-<digest>.sig.
-func (i *Image) tagged(ctx context.Context) ([]Attachment, error) {
-	tag := i.Digest.Context().Tag(strings.Replace(i.Digest.DigestStr(), ":", "-", 1) + ".sig")
-	return i.layersOf(ctx, tag)
+func (i *Image) tagged(ctx context.Context) []Attachment {
+	attached, err := i.layersOf(ctx, i.Digest.Context().Tag(strings.Replace(i.Digest.DigestStr(), ":", "-", 1)+".sig"))
+	switch {
+	case err == nil:
+		return attached
+	case IsOf(err, NotFound):
+		return nil
+	}
+	return []Attachment{{err: err}}
 }
 
 // referring returns the layers of the manifests that refer to the image.
-func (i *Image) referring(ctx context.Context) (attachments []Attachment, err error) {
-	index, err := remote.Referrers(i.Digest, i.registry.with(ctx)...)
+func (i *Image) referring(ctx context.Context) (attachments []Attachment) {
+	manifest, err := i.referrers(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing the referrers of %s, %w", i.Digest, err)
+		return []Attachment{{err: classify(fmt.Errorf("listing the referrers of %s, %w", i.Digest, err))}}
 	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, fmt.Errorf("listing the referrers of %s, %w", i.Digest, err)
-	}
-	for n, m := range manifest.Manifests {
-		if n == maxAttachments || !m.MediaType.IsImage() {
+	opened := 0
+	for _, m := range manifest.Manifests {
+		if !m.MediaType.IsImage() {
 			continue
+		}
+		if opened++; opened > maxAttachments || len(attachments) >= maxAttachments {
+			break
 		}
 		// Each manifest is opened, because some registries list the type of its config as its artifact type.
 		layers, err := i.layersOf(ctx, i.Digest.Context().Digest(m.Digest.String()))
 		if err != nil {
-			return nil, err
+			layers = []Attachment{{err: err}}
 		}
 		attachments = append(attachments, layers...)
-		if len(attachments) >= maxAttachments {
-			break
+		if err != nil && !IsDamage(err) {
+			break // The next would not do better.
 		}
 	}
-	return attachments, nil
+	return attachments
+}
+
+func (i *Image) referrers(ctx context.Context) (*v1.IndexManifest, error) {
+	index, err := remote.Referrers(i.Digest, remote.WithContext(ctx), remote.Reuse(i.registry.puller))
+	if err != nil {
+		return nil, redactError(err)
+	}
+	return index.IndexManifest()
 }
 
 func (i *Image) layersOf(ctx context.Context, reference name.Reference) (attachments []Attachment, err error) {
-	found, err := remote.Get(reference, i.registry.with(ctx)...)
-	var response *transport.Error
-	if errors.As(err, &response) && response.StatusCode == http.StatusNotFound {
-		return nil, nil
-	}
+	found, err := i.registry.puller.Get(withLimit(ctx, maxSignatureManifestBytes), reference)
 	if err != nil {
-		return nil, fmt.Errorf("getting the signatures %s, %w", reference, err)
+		return nil, classify(fmt.Errorf("getting the signatures %s, %w", reference, redactError(err)))
 	}
-	manifest, err := v1.ParseManifest(io.LimitReader(bytes.NewReader(found.Manifest), maxManifestBytes))
+	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	if err != nil {
 		return nil, nil //nolint:nilerr // no signature
 	}
 	for _, layer := range manifest.Layers[:min(len(manifest.Layers), maxAttachments)] {
-		attachments = append(attachments, Attachment{Layer: layer, read: func() ([]byte, error) {
-			data, err := i.registry.blob(ctx, i.Digest.Context(), layer, maxAttachmentBytes)
+		blob := v1.Descriptor{MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size}
+		attachments = append(attachments, Attachment{MediaType: layer.MediaType, Signature: layer.Annotations[signatureAnnotation], read: func(ctx context.Context) ([]byte, error) {
+			ctx, done := i.registry.spend(ctx)
+			defer done()
+			data, err := i.registry.blob(ctx, i.Digest.Context(), blob, maxAttachmentBytes, readAttachment)
 			return data, classify(err)
 		}})
 	}
 	return attachments, nil
+}
+
+func readAttachment(layer io.Reader, size int64) ([]byte, error) {
+	return readAll(layer, size, maxAttachmentBytes, "the attachment")
 }

@@ -4,6 +4,8 @@
 package pluginsource
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,27 +24,42 @@ const (
 	MaxModuleBytes = 32 << 20
 	// maxManifestBytes limits responses other than blobs: manifests, indices, lists of referrers, tokens.
 	maxManifestBytes = 4 << 20
+	// maxSignatureManifestBytes limits the manifests of signatures, of which there are many.
+	maxSignatureManifestBytes = 256 << 10
 	// maxArchiveBytes limits a layer, which may be a little larger than the module in it.
 	maxArchiveBytes = MaxModuleBytes + 1<<20
+<<<<<<< HEAD
 	// fetchTimeout limits a fetch with all its requests.
 	fetchTimeout = 5 * time.Minute
 	// defaultStallTimeout is shorter than the timeout of common proxies.
+=======
+	// defaultBudget is enough for the largest module at 1 Mbit/s.
+	defaultBudget = 5 * time.Minute
+	// defaultStallTimeout is shorter than what proxies wait.
+>>>>>>> fd
 	defaultStallTimeout = 30 * time.Second
+	// minBytesPerSecond of a server, on average over a StallTimeout.
+	minBytesPerSecond = 32 << 10
 )
 
 // Options configure fetches.
 type Options struct {
 	// InsecureRegistries are the registries, as host or host:port, that may be accessed with HTTP without TLS.
 	InsecureRegistries []string
+<<<<<<< HEAD
 	// StallTimeout limits how long a server may send nothing. The default is 30 s.
+=======
+	// StallTimeout is how long a server may take to respond, and over which it must send 32 KiB a second on average; 0 is 30 s.
+>>>>>>> fd
 	StallTimeout time.Duration
+	// Budget is how long all requests for a module and its signatures may take together; 0 is 5 minutes.
+	Budget time.Duration
 }
 
+func (o Options) budget() time.Duration { return cmp.Or(o.Budget, defaultBudget) }
+
 func (o Options) stallTimeout() time.Duration {
-	if o.StallTimeout > 0 {
-		return o.StallTimeout
-	}
-	return defaultStallTimeout
+	return cmp.Or(o.StallTimeout, defaultStallTimeout)
 }
 
 // isInsecure reports whether HTTP without TLS is allowed for a host with its port.
@@ -102,16 +119,24 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+<<<<<<< HEAD
 // blobKey marks the context of requests for a module, independent of their path.
 type blobKey struct{}
+=======
+// limitKey has the maximum size of responses in the context of their requests.
+type limitKey struct{}
+>>>>>>> fd
 
-func withBlobLimit(request *http.Request) *http.Request {
-	return request.WithContext(context.WithValue(request.Context(), blobKey{}, true))
+func withLimit(ctx context.Context, most int64) context.Context {
+	return context.WithValue(ctx, limitKey{}, most)
 }
 
-// limitOf returns the maximum size of the response. Only requests for blobs are redirected.
+// limitOf returns the maximum size of the response. Of the requests without a limit, only those for blobs are redirected.
 func limitOf(request *http.Request) int64 {
-	if request.Response != nil || request.Context().Value(blobKey{}) != nil || strings.Contains(request.URL.Path, "/blobs/") {
+	if most, ok := request.Context().Value(limitKey{}).(int64); ok {
+		return most
+	}
+	if request.Response != nil || strings.Contains(request.URL.Path, "/blobs/") {
 		return maxArchiveBytes
 	}
 	return maxManifestBytes
@@ -121,14 +146,19 @@ func tooLarge(request *http.Request, most int64) error {
 	return Errorf(TooLarge, "the response of %s has more than %d bytes, the maximum", request.URL.Host, most)
 }
 
+<<<<<<< HEAD
 // limitedBody returns an error when the body is too large, and when no bytes arrive for a while.
+=======
+// limitedBody ends with an error when it is too large, and when too little comes for a while.
+>>>>>>> fd
 type limitedBody struct {
 	io.ReadCloser
 	request *http.Request
 	left    atomic.Int64
 	most    int64
+	seen    int64 // by watch
 	timeout time.Duration
-	stalled *time.Timer
+	timer   *time.Timer
 	cancel  context.CancelCauseFunc
 	ctx     context.Context //nolint:containedctx // of this request
 }
@@ -136,20 +166,29 @@ type limitedBody struct {
 func newLimitedBody(body io.ReadCloser, request *http.Request, most int64, timeout time.Duration, cancel context.CancelCauseFunc, ctx context.Context) *limitedBody {
 	b := &limitedBody{ReadCloser: body, request: request, most: most, timeout: timeout, cancel: cancel, ctx: ctx}
 	b.left.Store(most)
-	b.stalled = time.AfterFunc(timeout, func() {
-		cancel(Errorf(Stalled, "%s sent nothing for %s", request.URL.Host, timeout))
-	})
+	b.timer = time.AfterFunc(time.Hour, b.watch)
+	b.timer.Reset(timeout) // now that watch sees the timer
 	return b
+}
+
+// watch ends a response of which too little came since it was called last.
+func (b *limitedBody) watch() {
+	read := b.most - b.left.Load()
+	if float64(read-b.seen) < minBytesPerSecond*b.timeout.Seconds() {
+		b.cancel(Errorf(Stalled, "%s sent %d bytes in %s, less than %d per second", b.request.URL.Host, read-b.seen, b.timeout, minBytesPerSecond))
+		return
+	}
+	b.seen = read
+	b.timer.Reset(b.timeout)
 }
 
 // Read implements io.Reader.
 func (b *limitedBody) Read(p []byte) (int, error) {
-	b.stalled.Reset(b.timeout)
 	n, err := b.ReadCloser.Read(p)
 	if b.left.Add(int64(-n)) < 0 {
 		return 0, tooLarge(b.request, b.most)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil { // also at the end: a server ends a response whose connection is closed
 		if cause := context.Cause(b.ctx); cause != nil {
 			err = cause
 		}
@@ -159,20 +198,44 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (b *limitedBody) Close() error {
-	b.stalled.Stop()
+	b.timer.Stop()
 	err := b.ReadCloser.Close()
 	b.cancel(nil)
 	return err
 }
 
+<<<<<<< HEAD
 // readAll reads r, and returns an error if it has more than most bytes. The error names the content with what.
 func readAll(r io.Reader, most int64, what string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {
+=======
+// limitedReader returns an error if the content, which what names, has more than most bytes.
+type limitedReader struct {
+	io.Reader
+	read, most int64
+	what       string
+}
+
+func limit(r io.Reader, most int64, what string) *limitedReader {
+	return &limitedReader{Reader: r, most: most, what: what}
+}
+
+// Read implements io.Reader.
+func (l *limitedReader) Read(p []byte) (int, error) {
+	n, err := l.Reader.Read(p)
+	if l.read += int64(n); l.read > l.most {
+		return 0, Errorf(TooLarge, "%s has more than %d bytes, the maximum", l.what, l.most)
+	}
+	return n, err
+}
+
+// readAll returns an error if the reader has more than that many bytes. what names its content, size is what it is expected to have.
+func readAll(r io.Reader, size, most int64, what string) ([]byte, error) {
+	data := bytes.NewBuffer(make([]byte, 0, min(max(size, 0), most)+bytes.MinRead))
+	if _, err := data.ReadFrom(limit(r, most, what)); err != nil {
+>>>>>>> fd
 		return nil, fmt.Errorf("reading %s, %w", what, err)
 	}
-	if int64(len(data)) > most {
-		return nil, Errorf(TooLarge, "%s has more than %d bytes, the maximum", what, most)
-	}
-	return data, nil
+	return data.Bytes(), nil
 }

@@ -214,9 +214,11 @@ type OCISource struct {
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*[.]?|[[][0-9a-fA-F:.]+[]])(:[1-9][0-9]{0,4})?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127})?(@[a-z0-9]+:[0-9a-f]{64,128})?$')",message="use HOST/PATH:TAG or HOST/PATH@sha256:DIGEST; parts of the path have lower case letters and digits, and between them single dots, underscores or dashes"
 	Image string `json:"image"`
 
-	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson. Its credentials are sent to their registry only.
+	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson. Its credentials are sent to the registry that they are for, and to the server of
+	// tokens that this registry names.
 	//
 	// +optional
 	PullSecret *SecretReference `json:"pullSecret,omitempty"`
@@ -238,10 +240,12 @@ type OCISource struct {
 
 // HTTPSource is a file of a web server.
 type HTTPSource struct {
-	// URL of the module. It must be https, and must not redirect to another host.
+	// URL of the module. It must be https, and must not redirect to another host or out of its folder. Everybody who reads ReflectionPlugins sees it: it
+	// must have no user name and no password.
 	//
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",message="use an https URL"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[^/]*//[^/?#]*@')",message="remove the user name and password, which everybody could read"
 	URL string `json:"url"`
 
 	// SHA256 of the module, in lower case hexadecimal digits.

@@ -7,12 +7,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/internal/pluginsource"
 )
 
 // Mode is the treatment of modules without a signature by one of the keys.
@@ -101,10 +104,16 @@ func ParsePolicy(text []byte) (*Policy, error) {
 	if err := p.Default.check("default"); err != nil {
 		return nil, err
 	}
+	known := map[string]int{}
 	for i := range p.Prefixes {
-		if err := p.Prefixes[i].parse(fmt.Sprintf("prefixes[%d]", i)); err != nil {
+		field := fmt.Sprintf("prefixes[%d]", i)
+		if err := p.Prefixes[i].parse(field); err != nil {
 			return nil, err
 		}
+		if first, isKnown := known[p.Prefixes[i].Prefix]; isKnown {
+			return nil, fmt.Errorf("%s.prefix %q is also that of prefixes[%d]: list it once, with all keys", field, p.Prefixes[i].Prefix, first)
+		}
+		known[p.Prefixes[i].Prefix] = i
 	}
 	return p, nil
 }
@@ -130,6 +139,9 @@ func (p *Prefix) parse(field string) error {
 	if p.Prefix = normalizePrefix(p.Prefix); p.Prefix == "" {
 		return fmt.Errorf("%s.prefix is empty: set default instead", field)
 	}
+	if err := checkPrefix(p.Prefix); err != nil {
+		return fmt.Errorf("%s.prefix %q %w", field, p.Prefix, err)
+	}
 	if err := p.Mode.check(field + ".mode"); err != nil {
 		return err
 	}
@@ -154,16 +166,43 @@ func normalizePrefix(prefix string) string {
 	}
 	host, path, _ := strings.Cut(rest, "/")
 	if strings.ContainsAny(host, ".:") || host == "localhost" {
-		host = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(host), ":443"), ".")
-	}
-	if host == "docker.io" {
-		host = name.DefaultRegistry
+		host = pluginsource.NormalizeHost(host)
 	}
 	rest = strings.TrimSuffix(host+"/"+path, "/")
 	if isURL {
 		return strings.ToLower(scheme) + "://" + rest
 	}
 	return rest
+}
+
+// checkPrefix returns an error if a normalized prefix matches no source, which would leave sources to the default.
+func checkPrefix(prefix string) error {
+	if name, isConfigMap := strings.CutPrefix(prefix, "configMap/"); isConfigMap || prefix == "configMap" {
+		if isConfigMap && len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return errors.New("is not configMap/NAME, with the name of a ConfigMap")
+		}
+		return nil
+	}
+	if strings.Contains(prefix, "://") {
+		if _, err := pluginsource.ParseURL(prefix); err != nil || strings.ContainsAny(prefix, "*?#@") {
+			return errors.New("is not the beginning of an https URL: it has no user name, query, wildcards or parts that servers resolve")
+		}
+		return nil
+	}
+	host, path, hasPath := strings.Cut(prefix, "/")
+	if !strings.ContainsAny(host, ".:") && host != "localhost" {
+		return errors.New("has no host: use HOST/PATH, as in registry.example.com/plugins or docker.io/plugins, an https URL, or configMap/NAME")
+	}
+	if strings.ContainsAny(path, ":@") {
+		return errors.New("has a tag or a digest: a prefix is the beginning of a repository")
+	}
+	if !hasPath {
+		path = "a"
+	}
+	if _, err := pluginsource.ParseImage(host + "/" + path); err != nil {
+		return fmt.Errorf("is not the beginning of a repository, without wildcards: %w", err)
+	}
+	return nil
 }
 
 // For returns the policy of a source: a repository without a tag, an https URL, or configMap/NAME.

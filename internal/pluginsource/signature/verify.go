@@ -4,6 +4,8 @@
 package signature
 
 import (
+	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -14,15 +16,17 @@ import (
 )
 
 const (
-	simpleSigningType   = "application/vnd.dev.cosign.simplesigning.v1+json"
-	signatureAnnotation = "dev.cosignproject.cosign/signature"
-	simpleSigningKind   = "cosign container image signature"
-	bundleTypePrefix    = "application/vnd.dev.sigstore.bundle"
-	inTotoPayloadType   = "application/vnd.in-toto+json"
-	statementType       = "https://in-toto.io/Statement/v1"
-	// signPredicate distinguishes signatures from attestations, which use the same kind of bundle.
+	simpleSigningType = "application/vnd.dev.cosign.simplesigning.v1+json"
+	simpleSigningKind = "cosign container image signature"
+	bundleTypePrefix  = "application/vnd.dev.sigstore.bundle"
+	inTotoPayloadType = "application/vnd.in-toto+json"
+	statementType     = "https://in-toto.io/Statement/v1"
+	// signPredicate distinguishes signatures from attestations, which are in the same kind of bundle.
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"
 )
+
+// maxSignatures of a bundle; cosign makes one.
+const maxSignatures = 8
 
 // Result describes the signatures of an image.
 type Result struct {
@@ -34,21 +38,31 @@ type Result struct {
 	Unreadable string
 }
 
-// Verify looks for a signature of the image, with the digest sha256:<hex>, by one of the keys. It returns an error
-// only if the signatures cannot be read.
-func Verify(digest string, attachments []pluginsource.Attachment, keys []Key) (Result, error) {
-	result := Result{}
+// Verify looks for a signature of the image, with the digest sha256:<hex>, by one of the keys. An error is one of reading the signatures: it is returned
+// if no other attachment is such a signature, and unless it is certain that this one cannot be read.
+func Verify(ctx context.Context, digest string, attachments []pluginsource.Attachment, keys []Key) (Result, error) {
+	result, unread := Result{}, error(nil)
 	for _, a := range attachments {
-		verify := verifierOf(string(a.Layer.MediaType))
-		if verify == nil {
+		if err := ctx.Err(); err != nil {
+			return result, fmt.Errorf("verifying signatures, %w", err)
+		}
+		verify := verifierOf(string(a.MediaType))
+		if verify == nil && a.Err() == nil {
 			continue
 		}
-		content, err := a.Read()
-		if err != nil {
-			return result, err
-		}
 		result.Signatures++
-		signer, err := verify(content, a.Layer.Annotations, digest, keys)
+		content, err := []byte(nil), a.Err()
+		if err == nil {
+			content, err = a.Read(ctx)
+		}
+		if err != nil && !pluginsource.IsDamage(err) {
+			unread = cmp.Or(unread, err)
+			continue
+		}
+		signer := ""
+		if err == nil {
+			signer, err = verify(content, a.Signature, digest, keys)
+		}
 		if err != nil && result.Unreadable == "" {
 			result.Unreadable = err.Error()
 		}
@@ -57,10 +71,10 @@ func Verify(digest string, attachments []pluginsource.Attachment, keys []Key) (R
 			return result, nil
 		}
 	}
-	return result, nil
+	return result, unread
 }
 
-type verifier func(content []byte, annotations map[string]string, digest string, keys []Key) (signer string, err error)
+type verifier func(content []byte, signature, digest string, keys []Key) (signer string, err error)
 
 // verifierOf returns the verifier for a layer of the media type, or nil if the layer is not a signature.
 func verifierOf(mediaType string) verifier {
@@ -84,12 +98,12 @@ func signerOf(message, signature []byte, keys []Key) string {
 }
 
 // verifySimpleSigning verifies a signature in the layout of cosign 2.
-func verifySimpleSigning(content []byte, annotations map[string]string, digest string, keys []Key) (string, error) {
-	signature, err := base64.StdEncoding.DecodeString(annotations[signatureAnnotation])
+func verifySimpleSigning(content []byte, signature, digest string, keys []Key) (string, error) {
+	decoded, err := base64.StdEncoding.DecodeString(signature)
 	if err != nil {
-		return "", fmt.Errorf("the annotation %s is not in base64", signatureAnnotation)
+		return "", errors.New("the annotation with the signature is not in base64")
 	}
-	signer := signerOf(content, signature, keys)
+	signer := signerOf(content, decoded, keys)
 	if signer == "" {
 		return "", nil
 	}
@@ -122,13 +136,16 @@ type bundle struct {
 }
 
 // verifyBundle verifies a signature in the layout of cosign 3.
-func verifyBundle(content []byte, _ map[string]string, digest string, keys []Key) (string, error) {
+func verifyBundle(content []byte, _, digest string, keys []Key) (string, error) {
 	var b bundle
 	if err := json.Unmarshal(content, &b); err != nil {
 		return "", fmt.Errorf("decoding a Sigstore bundle, %w", err)
 	}
 	if b.Envelope == nil || b.Envelope.PayloadType != inTotoPayloadType {
 		return "", nil // no statement about an image
+	}
+	if n := len(b.Envelope.Signatures); n > maxSignatures {
+		return "", fmt.Errorf("a Sigstore bundle has %d signatures, more than %d, the maximum", n, maxSignatures)
 	}
 	message := preAuthenticationEncoding(b.Envelope.PayloadType, b.Envelope.Payload)
 	for _, s := range b.Envelope.Signatures {

@@ -4,8 +4,11 @@
 package signature
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -28,6 +31,12 @@ func signedRegistry(t *testing.T) string {
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
+	pushSigned(t, host)
+	return host
+}
+
+func pushSigned(t *testing.T, host string) {
+	t.Helper()
 	path, err := layout.FromPath("testdata")
 	require.NoError(t, err)
 	index, err := path.ImageIndex()
@@ -53,7 +62,6 @@ func signedRegistry(t *testing.T) string {
 		}
 		require.NoError(t, remote.Write(reference, image))
 	}
-	return host
 }
 
 func keyOf(t *testing.T, title string) Key {
@@ -89,17 +97,82 @@ func TestSignaturesOfCosign(t *testing.T) {
 			require.NoError(t, err)
 			image, err := access.Resolve(t.Context())
 			require.NoError(t, err)
-			attachments, err := image.Attachments(t.Context())
-			require.NoError(t, err)
-			result, err := Verify(image.Digest.DigestStr(), attachments, c.keys)
+			attachments := image.Attachments(t.Context())
+			result, err := Verify(t.Context(), image.Digest.DigestStr(), attachments, c.keys)
 			require.NoError(t, err)
 			assert.Equal(t, c.signer, result.Signer)
 			assert.Equal(t, c.found, result.Signatures)
+<<<<<<< HEAD
 			// The same signatures are not valid for another image.
 			result, err = Verify("sha256:"+strings.Repeat("0", 64), attachments, c.keys)
+=======
+			// The same signatures for another image.
+			result, err = Verify(t.Context(), "sha256:"+strings.Repeat("0", 64), attachments, c.keys)
+>>>>>>> fd
 			require.NoError(t, err)
 			assert.Empty(t, result.Signer)
 		})
+	}
+}
+
+// What is attached to an image and cannot be read does not hide a valid signature.
+func TestAttachmentsThatCannotBeRead(t *testing.T) {
+	trusted := keyOf(t, "trusted")
+	for title, c := range map[string]struct {
+		status    int
+		isDamaged bool
+	}{
+		"absent":      {status: http.StatusNotFound, isDamaged: true},
+		"altered":     {status: http.StatusOK, isDamaged: true},
+		"unavailable": {status: http.StatusInternalServerError},
+		"forbidden":   {status: http.StatusForbidden},
+	} {
+		t.Run(title, func(t *testing.T) {
+			images := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+			broken := ""
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if broken != "" && strings.HasSuffix(r.URL.Path, broken) {
+					w.WriteHeader(c.status)
+					return
+				}
+				images.ServeHTTP(w, r)
+			}))
+			defer server.Close()
+			host := strings.TrimPrefix(server.URL, "http://")
+			pushSigned(t, host)
+			access, err := pluginsource.OCI{Image: host + "/plugins/v3:1"}.Open(pluginsource.Options{InsecureRegistries: []string{host}})
+			require.NoError(t, err)
+			image, err := access.Resolve(t.Context())
+			require.NoError(t, err)
+			// A manifest with a signature that nobody can read is before the good one.
+			broken = "/" + strings.Replace(image.Digest.DigestStr(), ":", "-", 1) + ".sig"
+			result, err := Verify(t.Context(), image.Digest.DigestStr(), image.Attachments(t.Context()), []Key{trusted})
+			require.NoError(t, err)
+			assert.Equal(t, trusted.Fingerprint(), result.Signer)
+			// Without a good one it is an error, unless it is certain that it cannot be read.
+			result, err = Verify(t.Context(), image.Digest.DigestStr(), image.Attachments(t.Context()), []Key{keyOf(t, "other")})
+			assert.Empty(t, result.Signer)
+			assert.Equal(t, c.isDamaged, err == nil, "%v", err)
+		})
+	}
+	t.Run("the time is over", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := Verify(ctx, "", make([]pluginsource.Attachment, 1), nil)
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// A bundle may have a few signatures, each of which costs time.
+func TestSignaturesOfABundleAreLimited(t *testing.T) {
+	for n, says := range map[int]string{maxSignatures: "", maxSignatures + 1: "more than 8"} {
+		text := fmt.Sprintf(`{"dsseEnvelope":{"payloadType":%q,"payload":"","signatures":[%s]}}`, inTotoPayloadType, strings.TrimSuffix(strings.Repeat(`{"sig":"AAAA"},`, n), ","))
+		_, err := verifyBundle([]byte(text), "", "", []Key{keyOf(t, "trusted")})
+		if says == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, says)
+		}
 	}
 }
 
@@ -135,19 +208,41 @@ prefixes:
 		"https://plugins.example.com/trusted/a.wasm": Warn,
 		"https://plugins.example.com/other/a.wasm":   Off,
 		"index.docker.io/library/a":                  Warn,
+		"registry-1.docker.io/library/a":             Warn,
 		"configMap/a":                                Off,
 	} {
 		assert.Equal(t, want, policy.For(source).Mode, source)
 	}
+	// Other spellings of a repository that requires signatures are refused.
+	for _, image := range []string{
+		"registry.example.com/other/../plugins/strip", "registry.example.com/./plugins/strip", "registry.example.com//plugins/strip", "registry.example.com/plugins/./strip",
+		"registry.example.com:/plugins/strip", "registry.example.com:0443/plugins/strip", "registry.example.com../plugins/strip", "ｒegistry.example.com/plugins/strip",
+	} {
+		_, err := pluginsource.ParseImage(image)
+		assert.ErrorContains(t, err, "spec.source.oci.image", image)
+	}
 	assert.Len(t, policy.For("registry.example.com/plugins/strip").Keys, 1)
 	assert.NotEqual(t, policy.For("registry.example.com/plugins/a").Fingerprint(), policy.For("registry.example.com/a").Fingerprint())
 	for text, says := range map[string]string{
-		"default: Always":                                     "default",
-		"prefixes: [{prefix: a, mode: Maybe}]":                "prefixes[0].mode",
-		"prefixes: [{prefix: a, mode: Require}]":              "no keys",
-		"prefixes: [{prefix: '', mode: Off}]":                 "prefixes[0].prefix",
-		"prefixes: [{prefix: a, mode: Warn, keys: [text]}]":   "prefixes[0].keys[0]",
-		"prefixes: [{prefix: a, mode: Warn, publicKeys: []}]": "publicKeys",
+		"default: Always": "default",
+		"prefixes: [{prefix: a.example.com, mode: Maybe}]":                                               "prefixes[0].mode",
+		"prefixes: [{prefix: a.example.com, mode: Require}]":                                             "no keys",
+		"prefixes: [{prefix: plugins, mode: Off}]":                                                       `prefixes[0].prefix "plugins" has no host`,
+		"prefixes: [{prefix: configmap/a, mode: Off}]":                                                   "has no host",
+		"prefixes: [{prefix: configMap/A_b, mode: Off}]":                                                 "configMap/NAME",
+		"prefixes: [{prefix: a.example.com/*, mode: Off}]":                                               "wildcards",
+		"prefixes: [{prefix: '*.example.com', mode: Off}]":                                               "wildcards",
+		"prefixes: [{prefix: 'a.example.com/b:1', mode: Off}]":                                           "a tag or a digest",
+		"prefixes: [{prefix: 'a.example.com/b@sha256:00', mode: Off}]":                                   "a tag or a digest",
+		"prefixes: [{prefix: a.example.com//b, mode: Off}]":                                              "beginning of a repository",
+		"prefixes: [{prefix: a.example.com/Plugins, mode: Off}]":                                         "beginning of a repository",
+		"prefixes: [{prefix: 'http://a.example.com/b', mode: Off}]":                                      "an https URL",
+		"prefixes: [{prefix: 'https://a.example.com/*', mode: Off}]":                                     "an https URL",
+		"prefixes: [{prefix: 'https://u@a.example.com/b', mode: Off}]":                                   "an https URL",
+		"prefixes: [{prefix: a.example.com/b, mode: Off}, {prefix: 'A.example.com:443/b/', mode: Warn}]": "prefixes[1].prefix \"a.example.com/b\" is also that of prefixes[0]",
+		"prefixes: [{prefix: '', mode: Off}]":                                                            "prefixes[0].prefix",
+		"prefixes: [{prefix: a.example.com, mode: Warn, keys: [text]}]":                                  "prefixes[0].keys[0]",
+		"prefixes: [{prefix: a.example.com, mode: Warn, publicKeys: []}]":                                "publicKeys",
 	} {
 		_, err := ParsePolicy([]byte(text))
 		assert.ErrorContains(t, err, says, text)
