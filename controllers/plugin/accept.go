@@ -30,7 +30,7 @@ func (c *Controller) accept(ctx context.Context, p *plugins.ReflectionPlugin, m 
 	if err := checkSettings(p); err != nil {
 		return nil, err
 	}
-	revision, err := c.existingRevision(ctx, p, m.digest)
+	revision, err := c.existingRevision(ctx, p, m)
 	if err != nil {
 		return nil, err
 	}
@@ -154,9 +154,12 @@ func decodeConfig(config *runtime.RawExtension) (decoded map[string]any, err err
 // checkSettings checks what does not depend on the module.
 func checkSettings(p *plugins.ReflectionPlugin) error {
 	if match := p.Spec.Match; match != nil {
-		for field, selector := range map[string]*metav1.LabelSelector{"namespaceSelector": match.NamespaceSelector, "objectSelector": match.ObjectSelector} {
-			if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-				return refusef(invalidSelectorReason, "spec.match.%s: %v", field, err)
+		for _, selector := range []struct {
+			field string
+			value *metav1.LabelSelector
+		}{{"namespaceSelector", match.NamespaceSelector}, {"objectSelector", match.ObjectSelector}} {
+			if _, err := metav1.LabelSelectorAsSelector(selector.value); err != nil {
+				return refusef(invalidSelectorReason, "spec.match.%s: %v", selector.field, err)
 			}
 		}
 	}

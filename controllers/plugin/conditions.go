@@ -34,13 +34,13 @@ const (
 	kindNotDeclaredReason  = "KindNotDeclared"
 	writesNotAllowedReason = "WritesNotDeclared"
 	capabilityReason       = "CapabilityNotGranted"
+	revisionTakenReason    = "RevisionNameTaken"
 	// Ready.
-	pausedReason             = "Paused"
-	waitForRehearsalReason   = "WaitingForRehearsal"
-	notReportedReason        = "NotReported"
-	unknownRevisionReason    = "UnknownRevision"
-	noRevisionReason         = "NoRevision"
-	pluginRefusedEventReason = "PluginRefused"
+	pausedReason           = "Paused"
+	waitForRehearsalReason = "WaitingForRehearsal"
+	notReportedReason      = "NotReported"
+	unknownRevisionReason  = "UnknownRevision"
+	noRevisionReason       = "NoRevision"
 )
 
 // maxMessage of a condition: servers and modules are quoted in it.

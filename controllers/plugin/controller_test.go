@@ -19,6 +19,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -254,6 +255,14 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		p := declare(t, assemble(t, skipping, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Capabilities = []plugins.PluginCapability{"skip"} })
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 	})
+	t.Run("an empty list of capabilities", func(t *testing.T) {
+		p := declare(t, assemble(t, manifest, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Paused = true })
+		await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "Paused")
+		cluster.Patch(t, p, `{"spec":{"capabilities":[],"paused":false}}`)
+		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		cluster.Patch(t, p, `{"spec":{"priority":3}}`) // is reconciled again
+		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	})
 	t.Run("a kind without its group", func(t *testing.T) {
 		p := declare(t, assemble(t, strings.Replace(manifest, `["Service"]`, `["Ingress.networking.k8s.io"]`, 1), "", hook), func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Ingress"} })
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
@@ -354,6 +363,9 @@ func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	require.ErrorContains(t, other.Create(t.Context(), copied), says)
 	module := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: plugins.PluginModuleName(revision.Spec.SHA256, 0)}}
 	require.ErrorContains(t, other.Delete(t.Context(), module), says)
+	const promotes = `{"status":{"activeRevision":"mine"}}`
+	err = other.Status().Patch(t.Context(), now, client.RawPatch(types.MergePatchType, []byte(promotes)))
+	require.ErrorContains(t, err, "Only the controller manager of Refract changes the status of ReflectionPlugins")
 	// Not even an administrator, whom the policy of this test exempts, changes their content.
 	cluster.Get(t, module, "", module.Name)
 	module.Spec.Data = []byte("something else")

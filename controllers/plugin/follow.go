@@ -196,7 +196,7 @@ func (c *Controller) setFailed(p *plugins.ReflectionPlugin, kind string, status 
 }
 
 // actions are those of the Events about a condition.
-var actions = map[string]string{plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept"}
+var actions = map[string]string{plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept", plugins.ReadyCondition: "Promote"}
 
 // untilResolved returns after which time to look again: at the next resolution of a tag, or to recheck.
 func (c *Controller) untilResolved(p *plugins.ReflectionPlugin) time.Duration {

@@ -27,20 +27,25 @@ import (
 // maxPartBytes of a PluginModule: in base64 and with its metadata it stays below the 1.5 MiB that etcd takes.
 const maxPartBytes = 900_000
 
-// revisionSpec returns what a revision of the plugin is of that module.
-func revisionSpec(p *plugins.ReflectionPlugin, digest string) plugins.PluginRevisionSpec {
+// revisionSpec returns what a revision of the plugin is of that module, without what follows from the module.
+func revisionSpec(p *plugins.ReflectionPlugin, m *module) (plugins.PluginRevisionSpec, error) {
+	name, err := sourceName(p.Spec.Source)
 	return plugins.PluginRevisionSpec{
-		Plugin: p.Name, SHA256: digest, Config: p.Spec.Config, Writes: p.Spec.Writes, Capabilities: p.Spec.Capabilities, Limits: p.Spec.Limits,
-	}
+		Plugin: p.Name, SHA256: m.digest, PolicyName: name, Signer: m.signer, Config: p.Spec.Config, Writes: p.Spec.Writes, Capabilities: p.Spec.Capabilities, Limits: p.Spec.Limits,
+	}, err
 }
 
-// contentOf returns what identifies a revision: the module and the settings that it was loaded with. Two texts of the same configuration are equal.
+// contentOf returns what identifies a revision: the module, what the policy of signatures goes by, and the settings that it was loaded with. Two texts
+// of the same configuration are equal, and so is what the API server stores in the same way, such as an empty list of capabilities and none.
 func contentOf(spec *plugins.PluginRevisionSpec) string {
 	config, err := decodeConfig(spec.Config)
 	if err != nil {
 		config = map[string]any{"": string(spec.Config.Raw)} // it is refused
 	}
-	text, _ := json.Marshal([]any{spec.SHA256, config, spec.Writes, spec.Capabilities, spec.Limits}) // they came as JSON
+	stored := plugins.PluginRevisionSpec{
+		SHA256: spec.SHA256, PolicyName: spec.PolicyName, Signer: spec.Signer, Writes: spec.Writes, Capabilities: spec.Capabilities, Limits: spec.Limits,
+	}
+	text, _ := json.Marshal([]any{config, stored}) // they came as JSON
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
@@ -53,8 +58,11 @@ func revisionName(spec *plugins.PluginRevisionSpec) string {
 }
 
 // existingRevision returns the revision of a module with the settings of the plugin, nil if there is none.
-func (c *Controller) existingRevision(ctx context.Context, p *plugins.ReflectionPlugin, digest string) (*plugins.PluginRevision, error) {
-	spec := revisionSpec(p, digest)
+func (c *Controller) existingRevision(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
+	spec, err := revisionSpec(p, m)
+	if err != nil {
+		return nil, err
+	}
 	revision := &plugins.PluginRevision{}
 	name := revisionName(&spec)
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, revision); err != nil {
@@ -64,7 +72,7 @@ func (c *Controller) existingRevision(ctx context.Context, p *plugins.Reflection
 	case !metav1.IsControlledBy(revision, p) || revision.DeletionTimestamp != nil:
 		return nil, fmt.Errorf("PluginRevision %s is of a ReflectionPlugin that was deleted, waiting until it is deleted, too", name)
 	case contentOf(&revision.Spec) != contentOf(&spec):
-		return nil, refusef("RevisionNameTaken", "PluginRevision %s has another content: change spec.config, or rename the plugin", name)
+		return nil, refusef(revisionTakenReason, "PluginRevision %s has another content: change spec.config, or rename the plugin", name)
 	}
 	return revision, nil
 }
@@ -78,7 +86,11 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 		c.unused.Store(true)
 		return nil, err
 	}
-	revision := &plugins.PluginRevision{Spec: revisionSpec(p, m.digest)}
+	spec, err := revisionSpec(p, m)
+	if err != nil {
+		return nil, err
+	}
+	revision := &plugins.PluginRevision{Spec: spec}
 	revision.Name = revisionName(&revision.Spec)
 	isController := true
 	revision.OwnerReferences = []metav1.OwnerReference{{
@@ -88,7 +100,7 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 		return nil, err
 	}
 	revision.Spec.Size, revision.Spec.Parts = int64(len(wasm)), int32(parts)
-	revision.Spec.Source, revision.Spec.Signer = m.resolved, m.signer
+	revision.Spec.Source = m.resolved
 	revision.Spec.Manifest = plugins.PluginManifest{
 		Name: manifest.Name, Version: manifest.Version, Kinds: manifest.Kinds, Hooks: manifest.Hooks, Writes: manifest.Writes, Capabilities: manifest.Capabilities,
 	}

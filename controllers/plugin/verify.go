@@ -20,12 +20,20 @@ func (c *Controller) decide(p *plugins.ReflectionPlugin) (signature.Decision, er
 	if err != nil {
 		return signature.Decision{}, &stepError{plugins.FetchedCondition, err}
 	}
-	policy, err := signature.ReadPolicy(c.options.TrustPolicy)
+	policy, err := c.readPolicy()
 	if err != nil {
-		return signature.Decision{}, &stepError{plugins.VerifiedCondition, refusef(invalidPolicyReason,
-			"the policy of signatures (--plugin-trust-policy) cannot be used: %v. Correct plugins.trust in the values of the chart", err)}
+		return signature.Decision{}, &stepError{plugins.VerifiedCondition, err}
 	}
 	return policy.For(name), nil
+}
+
+// readPolicy returns the policy of signatures as it is now.
+func (c *Controller) readPolicy() (*signature.Policy, error) {
+	policy, err := signature.ReadPolicy(c.options.TrustPolicy)
+	if err != nil {
+		return nil, refusef(invalidPolicyReason, "the policy of signatures (--plugin-trust-policy) cannot be used: %v. Correct plugins.trust in the values of the chart", err)
+	}
+	return policy, nil
 }
 
 // verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, if any. An error means that the module is not accepted.
