@@ -34,10 +34,20 @@ func (c *Controller) accept(ctx context.Context, p *plugins.ReflectionPlugin, m 
 	if err != nil {
 		return nil, err
 	}
+	if m.isFresh() {
+		c.fetched.Store(p.Name, m) // until it is stored or refused
+	}
 	if revision == nil {
-		if revision, err = c.newRevision(ctx, p, m); err != nil {
-			return nil, err
-		}
+		revision, err = c.newRevision(ctx, p, m)
+	} else {
+		err = c.repairModule(ctx, p, m, revision)
+	}
+	var refused *refusal
+	if err == nil || errors.As(err, &refused) {
+		c.fetched.Delete(p.Name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return revision, c.checkKinds(p, &revision.Spec.Manifest)
 }
@@ -57,8 +67,9 @@ func (c *Controller) newRevision(ctx context.Context, p *plugins.ReflectionPlugi
 			return nil, v.err
 		}
 	}
-	wasm, err := m.wasm, error(nil)
+	wasm := c.lastFetched(p, m.digest)
 	if wasm == nil {
+		var err error
 		if wasm, err = c.readModule(ctx, m.digest); err != nil {
 			return nil, err
 		}

@@ -40,6 +40,7 @@ const (
 	waitForRehearsalReason = "WaitingForRehearsal"
 	notReportedReason      = "NotReported"
 	unknownRevisionReason  = "UnknownRevision"
+	notStoredReason        = "NotStored"
 	noRevisionReason       = "NoRevision"
 )
 

@@ -81,6 +81,8 @@ type Controller struct {
 	loader loader
 	// resolved has the times at which tags were resolved, refused the modules that were not accepted, both by the name of the plugin.
 	resolved, refused sync.Map
+	// fetched has the modules that are to be stored, by the name of the plugin; checked has the digests of stored modules whose content is right.
+	fetched, checked sync.Map
 	// storing is held while a module is stored, until its revision exists, and while unused modules are deleted.
 	storing sync.Mutex
 	// unused is set when there may be modules that no revision names.
@@ -166,7 +168,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil || before.DeletionTimestamp != nil {
 		c.report.Clear(request.NamespacedName)
 		c.forget(request.Name)
-		return reconcile.Result{}, c.collectModules(ctx)
+		if err != nil {
+			err = c.collectOrphans(ctx, request.Name)
+		}
+		return reconcile.Result{}, errors.Join(err, c.collectModules(ctx))
 	}
 	after := before.DeepCopy()
 	again, err := c.advance(ctx, after)
@@ -180,6 +185,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 func (c *Controller) forget(name string) {
 	c.resolved.Delete(name)
 	c.refused.Delete(name)
+	c.fetched.Delete(name)
 }
 
 // advance changes the status of a plugin, and returns after which time to look again.

@@ -25,22 +25,23 @@ type module struct {
 	signer   string
 	wasm     []byte              // nil if it was fetched before
 	image    *pluginsource.Image // nil if it was fetched before, and of other sources
+
+	isResolved bool // its tag was resolved now
 }
 
 // isFresh reports whether the module was fetched now.
 func (m *module) isFresh() bool { return m.wasm != nil }
 
-// obtain fetches the module, unless it was fetched before and cannot have changed.
-func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus) (*module, error) {
-	before := &module{digest: known.SHA256, resolved: known.Resolved, signer: known.Signer}
+// fetch fetches the module, unless it was fetched before and cannot have changed.
+func (c *Controller) fetch(ctx context.Context, p *plugins.ReflectionPlugin, before *module) (*module, error) {
 	switch from := p.Spec.Source; {
 	case from.ConfigMap != nil:
 		return c.readConfigMap(ctx, from.ConfigMap)
-	case from.HTTP != nil && known.SHA256 != "":
+	case from.HTTP != nil && before.digest != "":
 		return before, nil
 	case from.HTTP != nil:
 		return c.fetchHTTP(ctx, from.HTTP)
-	case from.OCI != nil && known.SHA256 != "" && !c.isResolutionDue(p):
+	case from.OCI != nil && before.digest != "" && !c.isResolutionDue(p):
 		return before, nil
 	case from.OCI != nil:
 		return c.fetchOCI(ctx, p, before)
@@ -97,15 +98,14 @@ func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, 
 	if err != nil {
 		return nil, err
 	}
-	if before.digest == "" || before.resolved != image.Digest.Name() {
-		wasm, err := image.Module(ctx)
-		if err != nil {
-			return nil, err
-		}
-		before = &module{digest: pluginsource.Digest(wasm), resolved: image.Digest.Name(), wasm: wasm, image: image}
+	if before.digest != "" && before.resolved == image.Digest.Name() {
+		return &module{digest: before.digest, resolved: before.resolved, signer: before.signer, isResolved: true}, nil
 	}
-	c.resolved.Store(p.Name, c.options.Clock.Now())
-	return before, nil
+	wasm, err := image.Module(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &module{digest: pluginsource.Digest(wasm), resolved: image.Digest.Name(), wasm: wasm, image: image, isResolved: true}, nil
 }
 
 // isResolutionDue reports whether the tag of an image is to be resolved again.

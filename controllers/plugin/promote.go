@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,9 @@ func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, 
 	}
 	if err := c.checkTrust(revision); err != nil {
 		return err
+	}
+	if isStored, err := c.isStored(ctx, revision); err != nil || !isStored {
+		return cmp.Or(err, refusef(notStoredReason, "the module of PluginRevision %s is lost: unset spec.revision, and have the source name sha256 %s again", name, revision.Spec.SHA256))
 	}
 	if p.Status.ActiveRevision != "" {
 		p.Status.PreviousRevision = p.Status.ActiveRevision

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -111,6 +112,54 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 	return revision, nil
 }
 
+// lastFetched returns the module with the digest if it was fetched, and neither stored nor refused yet; nil otherwise.
+func (c *Controller) lastFetched(p *plugins.ReflectionPlugin, digest string) []byte {
+	if last, ok := c.fetched.Load(p.Name); ok && last.(*module).digest == digest {
+		return last.(*module).wasm
+	}
+	return nil
+}
+
+// repairModule stores the module of a revision again if it is not there as a whole. It returns errNotStored if the module has to be fetched for that.
+func (c *Controller) repairModule(ctx context.Context, p *plugins.ReflectionPlugin, m *module, revision *plugins.PluginRevision) error {
+	isStored, err := c.isStored(ctx, revision)
+	if err != nil || isStored {
+		return err
+	}
+	wasm := c.lastFetched(p, m.digest)
+	if wasm == nil {
+		return errNotStored
+	}
+	c.storing.Lock()
+	defer c.storing.Unlock()
+	_, err = c.storeModule(ctx, m.digest, wasm)
+	return err
+}
+
+// isStored reports whether all parts of the module of a revision are there. Their content, which is never changed, is checked once.
+func (c *Controller) isStored(ctx context.Context, revision *plugins.PluginRevision) (bool, error) {
+	digest := revision.Spec.SHA256
+	if _, ok := c.checked.Load(digest); !ok {
+		_, err := c.readModule(ctx, digest)
+		if errors.Is(err, errNotStored) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	modules, err := c.listModules(ctx)
+	if err != nil {
+		return false, err
+	}
+	for part := range int(revision.Spec.Parts) {
+		name := plugins.PluginModuleName(digest, part)
+		if !slices.ContainsFunc(modules.Items, func(m metav1.PartialObjectMetadata) bool { return m.Name == name }) {
+			c.checked.Delete(digest)
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // nextNumber returns the number of the next revision of a plugin. It reads past the cache, which may not have the last one.
 func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin) (int64, error) {
 	all := &plugins.PluginRevisionList{}
@@ -183,9 +232,11 @@ func (c *Controller) readModule(ctx context.Context, digest string) ([]byte, err
 		err = pluginsource.CheckDigest(wasm, digest)
 	}
 	if err != nil {
+		c.checked.Delete(digest)
 		log.FromContext(ctx).Info("A stored module is damaged, fetching it again", "module", plugins.PluginModuleName(digest, 0), "err", err)
 		return nil, errNotStored
 	}
+	c.checked.Store(digest, true)
 	return wasm, nil
 }
 
