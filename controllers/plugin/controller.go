@@ -132,7 +132,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		WithOptions(options).
 		For(&plugins.ReflectionPlugin{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&plugins.PluginRevision{}, handler.EnqueueRequestsFromMapFunc(c.pluginOf), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+			// Those that are there at the start may be of a plugin that was deleted meanwhile.
+			CreateFunc: func(e event.CreateEvent) bool { return e.IsInInitialList }, UpdateFunc: func(event.UpdateEvent) bool { return false },
 			DeleteFunc: func(event.DeleteEvent) bool { c.unused.Store(true); return true },
 		})).
 		WatchesRawSource(source.Kind(configMaps, configMap, handler.TypedEnqueueRequestsFromMapFunc(c.pluginsFrom))).
