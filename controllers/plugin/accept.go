@@ -30,14 +30,24 @@ func (c *Controller) accept(ctx context.Context, p *plugins.ReflectionPlugin, m 
 	if err := checkSettings(p); err != nil {
 		return nil, err
 	}
-	revision, err := c.existingRevision(ctx, p, m.digest)
+	revision, err := c.existingRevision(ctx, p, m)
 	if err != nil {
 		return nil, err
 	}
+	if m.isFresh() {
+		c.fetched.Store(p.Name, m) // until it is stored or refused
+	}
 	if revision == nil {
-		if revision, err = c.newRevision(ctx, p, m); err != nil {
-			return nil, err
-		}
+		revision, err = c.newRevision(ctx, p, m)
+	} else {
+		err = c.repairModule(ctx, p, m, revision)
+	}
+	var refused *refusal
+	if err == nil || errors.As(err, &refused) {
+		c.fetched.Delete(p.Name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return revision, c.checkKinds(p, &revision.Spec.Manifest)
 }
@@ -58,8 +68,9 @@ func (c *Controller) newRevision(ctx context.Context, p *plugins.ReflectionPlugi
 			return nil, v.err
 		}
 	}
-	wasm, err := m.wasm, error(nil)
+	wasm := c.lastFetched(p, m.digest)
 	if wasm == nil {
+		var err error
 		if wasm, err = c.readModule(ctx, m.digest); err != nil {
 			return nil, err
 		}
@@ -155,9 +166,12 @@ func decodeConfig(config *runtime.RawExtension) (decoded map[string]any, err err
 // checkSettings validates the settings that do not depend on the module.
 func checkSettings(p *plugins.ReflectionPlugin) error {
 	if match := p.Spec.Match; match != nil {
-		for field, selector := range map[string]*metav1.LabelSelector{"namespaceSelector": match.NamespaceSelector, "objectSelector": match.ObjectSelector} {
-			if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-				return refusef(invalidSelectorReason, "spec.match.%s: %v", field, err)
+		for _, selector := range []struct {
+			field string
+			value *metav1.LabelSelector
+		}{{"namespaceSelector", match.NamespaceSelector}, {"objectSelector", match.ObjectSelector}} {
+			if _, err := metav1.LabelSelectorAsSelector(selector.value); err != nil {
+				return refusef(invalidSelectorReason, "spec.match.%s: %v", selector.field, err)
 			}
 		}
 	}

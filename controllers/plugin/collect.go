@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,17 +23,57 @@ func (c *Controller) collectRevisions(ctx context.Context, p *plugins.Reflection
 	if err := c.client.List(ctx, all); err != nil {
 		return fmt.Errorf("listing PluginRevisions, %w", err)
 	}
+	if len(superfluous(p, all.Items)) == 0 {
+		return nil
+	}
+	// The cache may be behind: a plugin of that name may be another one by now, or use other revisions.
+	live := &plugins.ReflectionPlugin{}
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(p), live); err != nil || live.UID != p.UID {
+		return client.IgnoreNotFound(err)
+	}
+	return c.deleteRevisions(ctx, superfluous(live, all.Items))
+}
+
+// collectOrphans deletes the revisions of a plugin that is gone, if the cache is right about that.
+func (c *Controller) collectOrphans(ctx context.Context, name string) error {
+	all := &plugins.PluginRevisionList{}
+	if err := c.client.List(ctx, all); err != nil {
+		return fmt.Errorf("listing PluginRevisions, %w", err)
+	}
+	orphans := slices.DeleteFunc(all.Items, func(r plugins.PluginRevision) bool { return r.Spec.Plugin != name })
+	if len(orphans) == 0 {
+		return nil
+	}
+	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, &plugins.ReflectionPlugin{}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	c.unused.Store(true)
+	return c.deleteRevisions(ctx, orphans)
+}
+
+// superfluous returns the revisions of a plugin that are not kept.
+func superfluous(p *plugins.ReflectionPlugin, all []plugins.PluginRevision) (revisions []plugins.PluginRevision) {
 	used := usedRevisions(p)
-	old := slices.DeleteFunc(all.Items, func(r plugins.PluginRevision) bool {
-		return !metav1.IsControlledBy(&r, p) || slices.Contains(used, r.Name)
-	})
+	var old []plugins.PluginRevision
+	for _, r := range all {
+		switch {
+		case metav1.IsControlledBy(&r, p) && !slices.Contains(used, r.Name):
+			old = append(old, r)
+		case r.Spec.Plugin == p.Name && !metav1.IsControlledBy(&r, p):
+			revisions = append(revisions, r)
+		}
+	}
 	slices.SortFunc(old, func(a, b plugins.PluginRevision) int {
 		return cmp.Compare(b.Spec.Number, a.Spec.Number)
 	})
+	return append(revisions, old[min(int(p.Spec.RevisionHistoryLimit), len(old)):]...)
+}
+
+func (c *Controller) deleteRevisions(ctx context.Context, revisions []plugins.PluginRevision) error {
 	var errs []error
-	for i := int(p.Spec.RevisionHistoryLimit); i < len(old); i++ {
-		if err := c.client.Delete(ctx, &old[i], client.Preconditions{UID: &old[i].UID}); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("deleting PluginRevision %s, %w", old[i].Name, err))
+	for i := range revisions {
+		if err := c.client.Delete(ctx, &revisions[i], client.Preconditions{UID: &revisions[i].UID}); client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("deleting PluginRevision %s, %w", revisions[i].Name, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -62,11 +103,20 @@ func (c *Controller) collectModules(ctx context.Context) error {
 	return err
 }
 
-func (c *Controller) deleteUnused(ctx context.Context) error {
+// listModules returns the names of all PluginModules.
+func (c *Controller) listModules(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 	modules := &metav1.PartialObjectMetadataList{}
 	modules.SetGroupVersionKind(plugins.GroupVersion.WithKind("PluginModuleList"))
 	if err := c.live.List(ctx, modules); err != nil {
-		return fmt.Errorf("listing PluginModules, %w", err)
+		return nil, fmt.Errorf("listing PluginModules, %w", err)
+	}
+	return modules, nil
+}
+
+func (c *Controller) deleteUnused(ctx context.Context) error {
+	modules, err := c.listModules(ctx)
+	if err != nil {
+		return err
 	}
 	revisions := &plugins.PluginRevisionList{}
 	if err := c.live.List(ctx, revisions); err != nil {

@@ -34,13 +34,14 @@ const (
 	kindNotDeclaredReason  = "KindNotDeclared"
 	writesNotAllowedReason = "WritesNotDeclared"
 	capabilityReason       = "CapabilityNotGranted"
-	// Reasons of Ready.
-	pausedReason             = "Paused"
-	waitForRehearsalReason   = "WaitingForRehearsal"
-	notReportedReason        = "NotReported"
-	unknownRevisionReason    = "UnknownRevision"
-	noRevisionReason         = "NoRevision"
-	pluginRefusedEventReason = "PluginRefused"
+	revisionTakenReason    = "RevisionNameTaken"
+	// Ready.
+	pausedReason           = "Paused"
+	waitForRehearsalReason = "WaitingForRehearsal"
+	notReportedReason      = "NotReported"
+	unknownRevisionReason  = "UnknownRevision"
+	notStoredReason        = "NotStored"
+	noRevisionReason       = "NoRevision"
 )
 
 // maxMessage limits the message of a condition, which may quote servers and modules.

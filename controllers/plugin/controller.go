@@ -85,9 +85,9 @@ type Controller struct {
 	// resolved holds the times when tags were last resolved, refused the modules that were not accepted, both by plugin
 	// name.
 	resolved, refused sync.Map
-	// fetching is held from the fetch of a module until it is stored or refused: several of the maximum size would take much memory.
-	fetching semaphore
-	// storing is locked while a module is stored, until its revision exists, and while unused modules are deleted.
+	// fetched has the modules that are to be stored, by the name of the plugin; checked has the digests of stored modules whose content is right.
+	fetched, checked sync.Map
+	// storing is held while a module is stored, until its revision exists, and while unused modules are deleted.
 	storing sync.Mutex
 	// unused is set if modules may exist that no revision refers to.
 	unused atomic.Bool
@@ -136,7 +136,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		WithOptions(options).
 		For(&plugins.ReflectionPlugin{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&plugins.PluginRevision{}, handler.EnqueueRequestsFromMapFunc(c.pluginOf), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+			// Those that are there at the start may be of a plugin that was deleted meanwhile.
+			CreateFunc: func(e event.CreateEvent) bool { return e.IsInInitialList }, UpdateFunc: func(event.UpdateEvent) bool { return false },
 			DeleteFunc: func(event.DeleteEvent) bool { c.unused.Store(true); return true },
 		})).
 		WatchesRawSource(source.Kind(configMaps, configMap, handler.TypedEnqueueRequestsFromMapFunc(c.pluginsFrom))).
@@ -172,7 +173,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil || before.DeletionTimestamp != nil {
 		c.report.Clear(request.NamespacedName)
 		c.forget(request.Name)
-		return reconcile.Result{}, c.collectModules(ctx)
+		if err != nil {
+			err = c.collectOrphans(ctx, request.Name)
+		}
+		return reconcile.Result{}, errors.Join(err, c.collectModules(ctx))
 	}
 	after := before.DeepCopy()
 	again, err := c.advance(ctx, after)
@@ -186,6 +190,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 func (c *Controller) forget(name string) {
 	c.resolved.Delete(name)
 	c.refused.Delete(name)
+	c.fetched.Delete(name)
 }
 
 // advance performs the steps, updates the status of the plugin, and returns the delay before the next reconciliation.

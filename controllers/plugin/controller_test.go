@@ -13,13 +13,16 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/controllers"
@@ -129,6 +132,24 @@ func modulesOf(t *testing.T, digest string) int {
 	return len(slices.DeleteFunc(list.Items, func(m plugins.PluginModule) bool { return m.Spec.SHA256 != digest }))
 }
 
+// reconciliations returns how often plugins were reconciled in this process.
+func reconciliations(t *testing.T) (n float64) {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		if family.GetName() != "controller_runtime_reconcile_total" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			if slices.ContainsFunc(metric.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "controller" && l.GetValue() == "plugin" }) {
+				n += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
 // A module in a ConfigMap becomes a revision with a stored module, and is replaced by the next one. Without changes
 // nothing is written.
 func TestAModuleIsStoredAndFollowed(t *testing.T) {
@@ -150,10 +171,18 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	assert.EqualValues(t, 1, revision.Spec.Parts)
 	assert.Equal(t, 1, modulesOf(t, revision.Spec.SHA256))
 
-	// It is checked repeatedly meanwhile.
-	before := len(manager.Writes.About("/plugins.refract.io/"))
-	time.Sleep(time.Second)
+	// It is looked at again and again meanwhile.
+	before, reconciled := len(manager.Writes.About("/plugins.refract.io/")), reconciliations(t)
+	controllertest.Eventually(t, "ten more reconciliations", func() error {
+		if n := reconciliations(t) - reconciled; n < 10 {
+			return fmt.Errorf("there were %v", n)
+		}
+		return nil
+	})
 	assert.Len(t, manager.Writes.About("/plugins.refract.io/"), before, "writes of an idle plugin")
+	idle := &plugins.ReflectionPlugin{}
+	cluster.Get(t, idle, "", p.Name)
+	assert.Equal(t, p.ResourceVersion, idle.ResourceVersion)
 
 	configMap(t, p.Name, assemble(t, manifest, "", hook+`(func (export "another"))`))
 	controllertest.Eventually(t, "the new module to be active", func() error {
@@ -255,6 +284,14 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		p := declare(t, assemble(t, skipping, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Capabilities = []plugins.PluginCapability{"skip"} })
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 	})
+	t.Run("an empty list of capabilities", func(t *testing.T) {
+		p := declare(t, assemble(t, manifest, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Paused = true })
+		await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "Paused")
+		cluster.Patch(t, p, `{"spec":{"capabilities":[],"paused":false}}`)
+		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		cluster.Patch(t, p, `{"spec":{"priority":3}}`) // is reconciled again
+		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	})
 	t.Run("a kind without its group", func(t *testing.T) {
 		p := declare(t, assemble(t, strings.Replace(manifest, `["Service"]`, `["Ingress.networking.k8s.io"]`, 1), "", hook), func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Ingress"} })
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
@@ -272,6 +309,42 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		})
 		assert.NotNil(t, revision.Spec.Writes, "an empty list allows nothing, no list allows what the manifest has")
 		assert.Empty(t, revision.Spec.Writes)
+	})
+}
+
+// Revisions that are left behind when a plugin is deleted do not hinder another plugin of its name, nor stay without one.
+func TestOrphanedRevisionsAreDeleted(t *testing.T) {
+	manager := start(t)
+	wasm := assemble(t, manifest, "", hook+`(func (export "orphan"))`)
+	p := declare(t, wasm, nil)
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+	left := &plugins.PluginRevision{}
+	cluster.Get(t, left, "", p.Status.ActiveRevision)
+	manager.Stop(t)
+	orphan := func() {
+		require.NoError(t, cluster.Client.Delete(t.Context(), p, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+		cluster.AwaitGone(t, p.DeepCopy())
+		cluster.Get(t, &plugins.PluginRevision{}, "", left.Name)
+	}
+	orphan()
+	another := &plugins.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: p.Spec}
+	cluster.Create(t, another)
+	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), another) })
+	manager = start(t)
+	p = await(t, another, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+	now := &plugins.PluginRevision{}
+	cluster.Get(t, now, "", p.Status.ActiveRevision)
+	assert.Equal(t, left.Name, now.Name)
+	assert.NotEqual(t, left.UID, now.UID)
+	manager.Stop(t)
+	orphan()
+	start(t)
+	cluster.AwaitGone(t, now)
+	controllertest.Eventually(t, "its module to be gone", func() error {
+		if n := modulesOf(t, now.Spec.SHA256); n > 0 {
+			return fmt.Errorf("there are %d parts", n)
+		}
+		return nil
 	})
 }
 
@@ -356,6 +429,9 @@ func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	require.ErrorContains(t, other.Create(t.Context(), copied), says)
 	module := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: plugins.PluginModuleName(revision.Spec.SHA256, 0)}}
 	require.ErrorContains(t, other.Delete(t.Context(), module), says)
+	const promotes = `{"status":{"activeRevision":"mine"}}`
+	err = other.Status().Patch(t.Context(), now, client.RawPatch(types.MergePatchType, []byte(promotes)))
+	require.ErrorContains(t, err, "Only the controller manager of Refract changes the status of ReflectionPlugins")
 	// Even an administrator, whom the policy of this test exempts, cannot change their content.
 	cluster.Get(t, module, "", module.Name)
 	module.Spec.Data = []byte("something else")

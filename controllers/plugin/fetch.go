@@ -22,23 +22,24 @@ type module struct {
 	resolved string // the source, with the digest of an image
 	signer   string
 	wasm     []byte              // nil if it was fetched before
-	image    *pluginsource.Image // nil if it was fetched before, or the source is no image
+	image    *pluginsource.Image // nil if it was fetched before, and of other sources
+
+	isResolved bool // its tag was resolved now
 }
 
 // isFresh reports whether the module was fetched in this reconciliation.
 func (m *module) isFresh() bool { return m.wasm != nil }
 
-// obtain fetches the module, unless it was fetched before and cannot have changed. It calls acquire before it fetches one from a server.
-func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus, acquire func(context.Context) error) (*module, error) {
-	before := &module{digest: known.SHA256, resolved: known.Resolved, signer: known.Signer}
+// fetch fetches the module, unless it was fetched before and cannot have changed.
+func (c *Controller) fetch(ctx context.Context, p *plugins.ReflectionPlugin, before *module) (*module, error) {
 	switch from := p.Spec.Source; {
 	case from.ConfigMap != nil:
 		return c.readConfigMap(ctx, from.ConfigMap)
-	case from.HTTP != nil && known.SHA256 != "":
+	case from.HTTP != nil && before.digest != "":
 		return before, nil
 	case from.HTTP != nil:
-		return c.fetchHTTP(ctx, from.HTTP, acquire)
-	case from.OCI != nil && known.SHA256 != "" && !c.isResolutionDue(p):
+		return c.fetchHTTP(ctx, from.HTTP)
+	case from.OCI != nil && before.digest != "" && !c.isResolutionDue(p):
 		return before, nil
 	case from.OCI != nil:
 		return c.fetchOCI(ctx, p, before, acquire)
@@ -98,18 +99,14 @@ func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, 
 	if err != nil {
 		return nil, err
 	}
-	if before.digest == "" || before.resolved != image.Digest.Name() {
-		if err := acquire(ctx); err != nil {
-			return nil, err
-		}
-		wasm, err := image.Module(ctx)
-		if err != nil {
-			return nil, err
-		}
-		before = &module{digest: pluginsource.Digest(wasm), resolved: image.Digest.Name(), wasm: wasm, image: image}
+	if before.digest != "" && before.resolved == image.Digest.Name() {
+		return &module{digest: before.digest, resolved: before.resolved, signer: before.signer, isResolved: true}, nil
 	}
-	c.resolved.Store(p.Name, c.options.Clock.Now())
-	return before, nil
+	wasm, err := image.Module(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &module{digest: pluginsource.Digest(wasm), resolved: image.Digest.Name(), wasm: wasm, image: image, isResolved: true}, nil
 }
 
 // isResolutionDue reports whether the tag of an image has to be resolved again.

@@ -4,7 +4,6 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -44,16 +43,26 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (i
 		return false, again, err
 	}
 	known := sourceStatus(p, decision)
-	if wait := c.untilNextTry(p, known); wait > 0 {
-		return false, min(wait, c.options.Recheck), nil
+	m := &module{digest: known.SHA256, resolved: known.Resolved, signer: known.Signer}
+	if again = min(c.untilNextTry(p, known), c.options.Recheck); again <= 0 {
+		obtained, err := c.obtain(ctx, p, m, decision)
+		if err == nil {
+			m, again = obtained, c.untilResolved(p)
+		} else if again, err = c.stop(p, err); err != nil {
+			return false, again, err
+		}
 	}
-	revision, err := c.candidate(ctx, p, known, decision)
+	if m.digest == "" {
+		return false, again, nil
+	}
+	// A source that fails does not keep the module that it had, which is stored, from getting other settings.
+	revision, err := c.accept(ctx, p, m)
 	if errors.Is(err, errNotStored) {
-		known.SHA256, known.Resolved = "", ""
-		revision, err = c.candidate(ctx, p, known, decision)
+		known.SHA256, known.Resolved, known.Signer = "", "", ""
+		return c.follow(ctx, p)
 	}
 	if err != nil {
-		again, err := c.stop(p, err)
+		_, err := c.stop(p, &stepError{plugins.AcceptedCondition, err})
 		return false, again, err
 	}
 	c.setPassed(p, plugins.AcceptedCondition, metav1.ConditionTrue, acceptedReason, "revision "+revision.Name+" loads with these settings")
@@ -61,7 +70,7 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (i
 	if revision.Name != p.Status.ActiveRevision {
 		p.Status.CandidateRevision = revision.Name
 	}
-	return true, c.untilResolved(p), nil
+	return true, again, nil
 }
 
 // sourceStatus returns the status of the source. It is a new one if the source or the policy has changed.
@@ -82,11 +91,9 @@ func (c *Controller) untilNextTry(p *plugins.ReflectionPlugin, known *plugins.Pl
 	return known.NextTry.Sub(c.options.Clock.Now())
 }
 
-// candidate returns the revision of the module in the source.
-func (c *Controller) candidate(ctx context.Context, p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus, decision signature.Decision) (*plugins.PluginRevision, error) {
-	acquire, release := c.fetching.hold()
-	defer release()
-	m, err := c.obtain(ctx, p, known, acquire)
+// obtain returns the module that the source has now, verified; before is what it had, without a digest if that is not known.
+func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, before *module, decision signature.Decision) (*module, error) {
+	m, err := c.fetch(ctx, p, before)
 	if err != nil {
 		return nil, &stepError{plugins.FetchedCondition, err}
 	}
@@ -98,13 +105,13 @@ func (c *Controller) candidate(ctx context.Context, p *plugins.ReflectionPlugin,
 		}
 		m.signer = signer
 	}
+	if m.isResolved {
+		c.resolved.Store(p.Name, c.options.Clock.Now())
+	}
+	known := p.Status.Source
 	known.Resolved, known.SHA256, known.Signer = m.resolved, m.digest, m.signer
 	known.Failures, known.NextTry = 0, nil
-	revision, err := c.accept(ctx, p, m)
-	if err != nil {
-		return nil, &stepError{plugins.AcceptedCondition, err}
-	}
-	return revision, nil
+	return m, nil
 }
 
 // stepError is the error of a step, which the condition of the step reports.
@@ -148,7 +155,8 @@ func (c *Controller) stop(p *plugins.ReflectionPlugin, err error) (again time.Du
 	}
 	message := err.Error()
 	again = c.options.Recheck
-	if step.condition != plugins.AcceptedCondition {
+	// The policy is read each time, and what was refused is remembered: neither asks the source again.
+	if step.condition != plugins.AcceptedCondition && reason != invalidPolicyReason {
 		again = min(c.retryLater(p), c.options.Recheck)
 		message += fmt.Sprintf("; next try at %s", p.Status.Source.NextTry.UTC().Format(time.RFC3339))
 	}
@@ -172,7 +180,8 @@ func (c *Controller) retryLater(p *plugins.ReflectionPlugin) time.Duration {
 // setUnreached sets the conditions of the steps after a failed one to Unknown, unless they apply to the previous module
 // of the source.
 func (c *Controller) setUnreached(p *plugins.ReflectionPlugin, failed string) {
-	if p.Status.Source != nil && p.Status.Source.SHA256 != "" && failed != plugins.VerifiedCondition {
+	isOfSource := apimeta.FindStatusCondition(p.Status.Conditions, failed).Reason != invalidPolicyReason
+	if isOfSource && p.Status.Source != nil && p.Status.Source.SHA256 != "" {
 		return
 	}
 	switch failed {
@@ -199,15 +208,17 @@ func (c *Controller) setFailed(p *plugins.ReflectionPlugin, kind string, status 
 	setCondition(p, kind, status, reason, message)
 }
 
-// actions are the actions of Events about a condition.
-var actions = map[string]string{plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept"}
+// actions are those of the Events about a condition.
+var actions = map[string]string{plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept", plugins.ReadyCondition: "Promote"}
 
 // untilResolved returns the delay before the next reconciliation: the resolution of a tag, or Recheck.
 func (c *Controller) untilResolved(p *plugins.ReflectionPlugin) time.Duration {
-	if interval := intervalOf(p); interval > 0 {
-		return min(cmp.Or(interval, c.options.Recheck), c.options.Recheck)
+	last, ok := c.resolved.Load(p.Name)
+	interval := intervalOf(p)
+	if interval == 0 || !ok {
+		return c.options.Recheck
 	}
-	return c.options.Recheck
+	return min(max(interval-c.options.Clock.Since(last.(time.Time)), time.Millisecond), c.options.Recheck)
 }
 
 // intervalOf returns the interval at which a tag is resolved; 0 means never again.

@@ -4,8 +4,11 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/pluginsource/signature"
 )
 
 // promote determines the active revision, and sets the condition Ready. It is the only function that sets the active
@@ -32,9 +36,15 @@ func (c *Controller) promote(ctx context.Context, p *plugins.ReflectionPlugin, i
 	}
 	if next != p.Status.ActiveRevision {
 		err := c.activate(ctx, p, next)
-		if apierrors.IsNotFound(err) {
-			reason, message = unknownRevisionReason, fmt.Sprintf("spec.revision: there is no PluginRevision %s of this plugin", next)
-		} else if err != nil {
+		var refused *refusal
+		if errors.As(err, &refused) {
+			if active := p.Status.ActiveRevision; active != "" {
+				refused = &refusal{refused.reason, fmt.Sprintf("revision %s stays active; %s", active, refused.message)}
+			}
+			c.setFailed(p, plugins.ReadyCondition, metav1.ConditionFalse, refused.reason, refused.message)
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -51,11 +61,21 @@ func isApproved(p *plugins.ReflectionPlugin, revision string) bool {
 // activate makes a revision of the plugin the active one. A NotFound error means that the revision does not exist.
 func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, name string) error {
 	revision := &plugins.PluginRevision{}
-	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, revision); err != nil {
+	err := c.live.Get(ctx, client.ObjectKey{Name: name}, revision)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && (!metav1.IsControlledBy(revision, p) || revision.DeletionTimestamp != nil):
+		if name != p.Spec.Revision {
+			return refusef(unknownRevisionReason, "PluginRevision %s, which was accepted, was deleted: it is made again from the source", name)
+		}
+		return refusef(unknownRevisionReason, "spec.revision: there is no PluginRevision %s of this plugin", name)
+	case err != nil:
+		return fmt.Errorf("getting PluginRevision %s, %w", name, err)
+	}
+	if err := c.checkTrust(revision); err != nil {
 		return err
 	}
-	if !metav1.IsControlledBy(revision, p) || revision.DeletionTimestamp != nil {
-		return apierrors.NewNotFound(plugins.GroupVersion.WithResource("pluginrevisions").GroupResource(), name)
+	if isStored, err := c.isStored(ctx, revision); err != nil || !isStored {
+		return cmp.Or(err, refusef(notStoredReason, "the module of PluginRevision %s is lost: unset spec.revision, and have the source name sha256 %s again", name, revision.Spec.SHA256))
 	}
 	if p.Status.ActiveRevision != "" {
 		p.Status.PreviousRevision = p.Status.ActiveRevision
@@ -65,6 +85,24 @@ func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, 
 		p.Status.CandidateRevision = ""
 	}
 	return nil
+}
+
+// checkTrust refuses a revision that the policy of signatures, as it is now, requires to be signed with another key than the one that has signed it.
+func (c *Controller) checkTrust(revision *plugins.PluginRevision) error {
+	policy, err := c.readPolicy()
+	if err != nil {
+		return err
+	}
+	decision := policy.For(revision.Spec.PolicyName)
+	if decision.Mode != signature.Require || slices.ContainsFunc(decision.Keys, func(k signature.Key) bool { return k.Fingerprint() == revision.Spec.Signer }) {
+		return nil
+	}
+	if revision.Spec.Signer == "" {
+		return refusef(notVerifiedReason, "PluginRevision %s does not become active: the policy of signatures requires one for %s, and none was verified when the revision was made. "+
+			"Unset spec.revision to verify the source again, or change the policy (plugins.trust)", revision.Name, revision.Spec.PolicyName)
+	}
+	return refusef(notVerifiedReason, "PluginRevision %s does not become active: it is signed with the key %s, which is not one of those for %s in the policy of signatures. "+
+		"Choose another revision, sign the module again, or list the key (plugins.trust)", revision.Name, revision.Spec.Signer, revision.Spec.PolicyName)
 }
 
 // setReady sets the condition Ready. An active revision is not Ready before virtual kubelets have reported it.

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -28,22 +29,40 @@ import (
 // limit of 1.5 MiB.
 const maxPartBytes = 900_000
 
+<<<<<<< HEAD
 // revisionSpec returns the spec of the plugin's revision for a module.
 func revisionSpec(p *plugins.ReflectionPlugin, digest string) plugins.PluginRevisionSpec {
+=======
+// revisionSpec returns what a revision of the plugin is of that module, without what follows from the module.
+func revisionSpec(p *plugins.ReflectionPlugin, m *module) (plugins.PluginRevisionSpec, error) {
+	name, err := sourceName(p.Spec.Source)
+>>>>>>> fe
 	return plugins.PluginRevisionSpec{
-		Plugin: p.Name, SHA256: digest, Config: p.Spec.Config, Writes: p.Spec.Writes, Capabilities: p.Spec.Capabilities, Limits: p.Spec.Limits,
-	}
+		Plugin: p.Name, SHA256: m.digest, PolicyName: name, Signer: m.signer, Config: p.Spec.Config, Writes: p.Spec.Writes, Capabilities: p.Spec.Capabilities, Limits: p.Spec.Limits,
+	}, err
 }
 
+<<<<<<< HEAD
 // contentOf returns a hash of the properties that identify a revision: the module and its settings. Different encodings
 // of the same configuration are equal.
+=======
+// contentOf returns what identifies a revision: the module, what the policy of signatures goes by, and the settings that it was loaded with. Two texts
+// of the same configuration are equal, and so is what the API server stores in the same way, such as an empty list of capabilities and none.
+>>>>>>> fe
 func contentOf(spec *plugins.PluginRevisionSpec) string {
 	config, err := decodeConfig(spec.Config)
 	if err != nil {
 		config = map[string]any{"": string(spec.Config.Raw)} // it is refused later
 	}
+<<<<<<< HEAD
 	// All values were decoded from JSON.
 	text, _ := json.Marshal([]any{spec.SHA256, config, spec.Writes, spec.Capabilities, spec.Limits})
+=======
+	stored := plugins.PluginRevisionSpec{
+		SHA256: spec.SHA256, PolicyName: spec.PolicyName, Signer: spec.Signer, Writes: spec.Writes, Capabilities: spec.Capabilities, Limits: spec.Limits,
+	}
+	text, _ := json.Marshal([]any{config, stored}) // they came as JSON
+>>>>>>> fe
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
@@ -55,9 +74,18 @@ func revisionName(spec *plugins.PluginRevisionSpec) string {
 	return spec.Plugin + "-" + contentOf(spec)[:revisionNameDigits]
 }
 
+<<<<<<< HEAD
 // existingRevision returns the revision of a module with the settings of the plugin, or nil if it does not exist.
 func (c *Controller) existingRevision(ctx context.Context, p *plugins.ReflectionPlugin, digest string) (*plugins.PluginRevision, error) {
 	spec := revisionSpec(p, digest)
+=======
+// existingRevision returns the revision of a module with the settings of the plugin, nil if there is none.
+func (c *Controller) existingRevision(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
+	spec, err := revisionSpec(p, m)
+	if err != nil {
+		return nil, err
+	}
+>>>>>>> fe
 	revision := &plugins.PluginRevision{}
 	name := revisionName(&spec)
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, revision); err != nil {
@@ -67,7 +95,7 @@ func (c *Controller) existingRevision(ctx context.Context, p *plugins.Reflection
 	case !metav1.IsControlledBy(revision, p) || revision.DeletionTimestamp != nil:
 		return nil, fmt.Errorf("PluginRevision %s is of a ReflectionPlugin that was deleted, waiting until it is deleted, too", name)
 	case contentOf(&revision.Spec) != contentOf(&spec):
-		return nil, refusef("RevisionNameTaken", "PluginRevision %s has another content: change spec.config, or rename the plugin", name)
+		return nil, refusef(revisionTakenReason, "PluginRevision %s has another content: change spec.config, or rename the plugin", name)
 	}
 	return revision, nil
 }
@@ -81,7 +109,11 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 		c.unused.Store(true)
 		return nil, err
 	}
-	revision := &plugins.PluginRevision{Spec: revisionSpec(p, m.digest)}
+	spec, err := revisionSpec(p, m)
+	if err != nil {
+		return nil, err
+	}
+	revision := &plugins.PluginRevision{Spec: spec}
 	revision.Name = revisionName(&revision.Spec)
 	isController := true
 	revision.OwnerReferences = []metav1.OwnerReference{{
@@ -91,7 +123,7 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 		return nil, err
 	}
 	revision.Spec.Size, revision.Spec.Parts = int64(len(wasm)), int32(parts)
-	revision.Spec.Source, revision.Spec.Signer = m.resolved, m.signer
+	revision.Spec.Source = m.resolved
 	revision.Spec.Manifest = plugins.PluginManifest{
 		Name: manifest.Name, Version: manifest.Version, Kinds: manifest.Kinds, Hooks: manifest.Hooks, Writes: manifest.Writes, Capabilities: manifest.Capabilities,
 	}
@@ -102,8 +134,60 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 	return revision, nil
 }
 
+<<<<<<< HEAD
 // nextNumber returns the number of the next revision of a plugin. It reads uncached, because the cache may not have the
 // latest revision.
+=======
+// lastFetched returns the module with the digest if it was fetched, and neither stored nor refused yet; nil otherwise.
+func (c *Controller) lastFetched(p *plugins.ReflectionPlugin, digest string) []byte {
+	if last, ok := c.fetched.Load(p.Name); ok && last.(*module).digest == digest {
+		return last.(*module).wasm
+	}
+	return nil
+}
+
+// repairModule stores the module of a revision again if it is not there as a whole. It returns errNotStored if the module has to be fetched for that.
+func (c *Controller) repairModule(ctx context.Context, p *plugins.ReflectionPlugin, m *module, revision *plugins.PluginRevision) error {
+	isStored, err := c.isStored(ctx, revision)
+	if err != nil || isStored {
+		return err
+	}
+	wasm := c.lastFetched(p, m.digest)
+	if wasm == nil {
+		return errNotStored
+	}
+	c.storing.Lock()
+	defer c.storing.Unlock()
+	_, err = c.storeModule(ctx, m.digest, wasm)
+	return err
+}
+
+// isStored reports whether all parts of the module of a revision are there. Their content, which is never changed, is checked once.
+func (c *Controller) isStored(ctx context.Context, revision *plugins.PluginRevision) (bool, error) {
+	digest := revision.Spec.SHA256
+	if _, ok := c.checked.Load(digest); !ok {
+		_, err := c.readModule(ctx, digest)
+		if errors.Is(err, errNotStored) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	modules, err := c.listModules(ctx)
+	if err != nil {
+		return false, err
+	}
+	for part := range int(revision.Spec.Parts) {
+		name := plugins.PluginModuleName(digest, part)
+		if !slices.ContainsFunc(modules.Items, func(m metav1.PartialObjectMetadata) bool { return m.Name == name }) {
+			c.checked.Delete(digest)
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// nextNumber returns the number of the next revision of a plugin. It reads past the cache, which may not have the last one.
+>>>>>>> fe
 func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin) (int64, error) {
 	all := &plugins.PluginRevisionList{}
 	if err := c.live.List(ctx, all); err != nil {
@@ -176,9 +260,11 @@ func (c *Controller) readModule(ctx context.Context, digest string) ([]byte, err
 		err = pluginsource.CheckDigest(wasm, digest)
 	}
 	if err != nil {
+		c.checked.Delete(digest)
 		log.FromContext(ctx).Info("A stored module is damaged, fetching it again", "module", plugins.PluginModuleName(digest, 0), "err", err)
 		return nil, errNotStored
 	}
+	c.checked.Store(digest, true)
 	return wasm, nil
 }
 

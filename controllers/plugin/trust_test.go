@@ -14,10 +14,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +33,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,13 +45,30 @@ import (
 )
 
 // images is a registry.
-type images struct{ host string }
+type images struct {
+	host string
+	// isDown has it refuse all requests; fetched counts the layers that were downloaded.
+	isDown  *atomic.Bool
+	fetched *atomic.Int64
+}
 
 func newImages(t *testing.T) images {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	i := images{isDown: &atomic.Bool{}, fetched: &atomic.Int64{}}
+	handler := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if i.isDown.Load() {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/sha256:") {
+			i.fetched.Add(1)
+		}
+		handler.ServeHTTP(w, r)
+	}))
 	t.Cleanup(server.Close)
-	return images{strings.TrimPrefix(server.URL, "http://")}
+	i.host = strings.TrimPrefix(server.URL, "http://")
+	return i
 }
 
 // push stores a module and returns the digest of its image.
@@ -160,6 +181,48 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		p = await(t, p, plugins.VerifiedCondition, metav1.ConditionFalse, "WronglySigned")
 		assert.Equal(t, active, p.Status.ActiveRevision, "what is active stays")
 	})
+	t.Run("a revision that the policy of today refuses", func(t *testing.T) {
+		write("Off")
+		defer write("Require")
+		p := await(t, from("required/wrong:1"), plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		cluster.Patch(t, p, `{"spec":{"config":{"size":2}}}`)
+		p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		active, previous := p.Status.ActiveRevision, p.Status.PreviousRevision
+		require.NotEmpty(t, previous)
+		write("Require")
+		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, previous))
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "NotVerified")
+		assert.Contains(t, message(p, plugins.ReadyCondition), "requires one for "+i.host+"/required/wrong")
+		assert.Equal(t, active, p.Status.ActiveRevision)
+		require.NoError(t, os.WriteFile(policy, []byte("default: Perhaps"), 0o600))
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "InvalidTrustPolicy")
+		assert.Equal(t, active, p.Status.ActiveRevision)
+		write("Off")
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		assert.Equal(t, previous, p.Status.ActiveRevision)
+	})
+	t.Run("a module that is verified later", func(t *testing.T) {
+		write("Off")
+		defer write("Require")
+		p := await(t, from("required/signed:1"), plugins.VerifiedCondition, metav1.ConditionUnknown, "NotRequired")
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		unsigned := p.Status.ActiveRevision
+		write("Require")
+		p = await(t, p, plugins.VerifiedCondition, metav1.ConditionTrue, "Signed")
+		signed := &plugins.PluginRevision{}
+		cluster.Get(t, signed, "", p.Status.ActiveRevision)
+		assert.NotEmpty(t, signed.Spec.Signer)
+		// The pin goes to the one that was verified, and not to the other.
+		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, unsigned))
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "NotVerified")
+		assert.Equal(t, signed.Name, p.Status.ActiveRevision)
+		cluster.Patch(t, p, `{"spec":{"revision":"","config":{"size":3}}}`)
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		require.NotEqual(t, signed.Name, p.Status.ActiveRevision)
+		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, signed.Name))
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		assert.Equal(t, signed.Name, p.Status.ActiveRevision)
+	})
 	t.Run("a policy that is broken", func(t *testing.T) {
 		require.NoError(t, os.WriteFile(policy, []byte("default: Perhaps"), 0o600))
 		defer write("Require")
@@ -236,6 +299,103 @@ func TestADamagedModuleIsReplaced(t *testing.T) {
 	cluster.Patch(t, now, `{"spec":{"config":{"size":2},"source":{"oci":{"image":"`+i.host+`/plugins/absent:1"}}}}`)
 	last := await(t, now, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
 	assert.Equal(t, now.Status.ActiveRevision, last.Status.ActiveRevision)
+}
+
+// A tag that cannot be resolved again, or has moved to an image that the policy refuses, does not keep what is stored from getting other settings and from becoming active.
+func TestWhatIsStoredNeedsNoRegistry(t *testing.T) {
+	i := newImages(t)
+	key, public := newKey(t)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", i.host, public), 0o600))
+	options := func(o *plugin.Options) {
+		o.TrustPolicy, o.Recheck, o.Sources.InsecureRegistries = policy, time.Second, []string{i.host}
+	}
+	manager := start(t, options)
+	sign(t, i.push(t, "a:1", assemble(t, manifest, "", hook+`(func (export "stored"))`)), key)
+	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/a:1", Interval: &metav1.Duration{Duration: time.Minute}}}
+		s.Rollout.Strategy = plugins.RehearseRollout
+	})
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "WaitingForRehearsal")
+	manager.Stop(t)
+	// A controller manager that starts resolves the tag at once.
+	i.isDown.Store(true)
+	manager = start(t, options)
+	p = await(t, p, plugins.FetchedCondition, metav1.ConditionFalse, "Unavailable")
+	assert.Contains(t, message(p, plugins.FetchedCondition), "next try at")
+	approve := func(p *plugins.ReflectionPlugin) {
+		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"rollout":{"rehearsal":{"approved":%q}}}}`, p.Status.CandidateRevision))
+		now := await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		assert.Equal(t, p.Status.CandidateRevision, now.Status.ActiveRevision)
+	}
+	approve(p)
+	cluster.Patch(t, p, `{"spec":{"config":{"size":7}}}`)
+	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "WaitingForRehearsal")
+	approve(p)
+	manager.Stop(t)
+
+	i.isDown.Store(false)
+	i.push(t, "a:1", assemble(t, manifest, "", hook+`(func (export "unsigned"))`))
+	cluster.PatchStatus(t, p, `{"status":{"source":{"nextTry":null}}}`)
+	start(t, options)
+	p = await(t, p, plugins.VerifiedCondition, metav1.ConditionFalse, "Unsigned")
+	cluster.Patch(t, p, `{"spec":{"config":{"size":8}}}`)
+	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	assert.Equal(t, metav1.ConditionFalse, apimeta.FindStatusCondition(p.Status.Conditions, plugins.VerifiedCondition).Status)
+}
+
+// A module that is lost while its revision exists is stored again, without a change of the plugin.
+func TestALostModuleIsStoredAgain(t *testing.T) {
+	i := newImages(t)
+	start(t, func(o *plugin.Options) {
+		o.Recheck, o.Sources.InsecureRegistries = 200*time.Millisecond, []string{i.host}
+	})
+	inImage := assemble(t, manifest, "", hook+`(func (export "lostImage"))`)
+	inConfigMap := assemble(t, manifest, "", hook+`(func (export "lostConfigMap"))`)
+	i.push(t, "a:1", inImage)
+	fromImage := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/a:1"}}
+	})
+	fromConfigMap := declare(t, inConfigMap, nil)
+	for wasm, p := range map[string]*plugins.ReflectionPlugin{string(inImage): fromImage, string(inConfigMap): fromConfigMap} {
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		lost := &plugins.PluginModule{}
+		cluster.Get(t, lost, "", plugins.PluginModuleName(pluginsource.Digest([]byte(wasm)), 0))
+		cluster.Delete(t, lost)
+		again := &plugins.PluginModule{}
+		controllertest.Eventually(t, "the module to be stored again", func() error {
+			return cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(lost), again)
+		})
+		assert.Equal(t, lost.Spec, again.Spec)
+	}
+}
+
+// A module that cannot be stored is not fetched again for each attempt.
+func TestAModuleIsFetchedOnceUntilItIsStored(t *testing.T) {
+	i := newImages(t)
+	manager := start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.host} })
+	const policy = "no-modules"
+	mend := cluster.Deny(t, policy, admissionv1.Create, plugins.GroupVersion.Group, "pluginmodules", "", func(c client.Client) error {
+		probe := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: plugins.PluginModuleSpec{SHA256: strings.Repeat("0", 64), Parts: 1, Data: []byte("x")}}
+		return c.Create(t.Context(), probe, client.DryRunAll)
+	})
+	i.push(t, "a:1", assemble(t, manifest, "", hook+`(func (export "denied"))`))
+	i.fetched.Store(0)
+	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/a:1"}}
+	})
+	denied := 0
+	controllertest.Eventually(t, "four attempts", func() error {
+		if denied += len(manager.Writes.Denied()); denied < 4 {
+			return fmt.Errorf("there were %d", denied)
+		}
+		return nil
+	})
+	mend()
+	await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	_ = manager.Writes.Denied()
+	assert.LessOrEqual(t, i.fetched.Load(), int64(2), "the configuration of the image and its layer")
 }
 
 // custom returns a custom section of a module, which has no effect.

@@ -20,16 +20,28 @@ func (c *Controller) decide(p *plugins.ReflectionPlugin) (signature.Decision, er
 	if err != nil {
 		return signature.Decision{}, &stepError{plugins.FetchedCondition, err}
 	}
-	policy, err := signature.ReadPolicy(c.options.TrustPolicy)
+	policy, err := c.readPolicy()
 	if err != nil {
-		return signature.Decision{}, &stepError{plugins.VerifiedCondition, refusef(invalidPolicyReason,
-			"the policy of signatures (--plugin-trust-policy) cannot be used: %v. Correct plugins.trust in the values of the chart", err)}
+		return signature.Decision{}, &stepError{plugins.VerifiedCondition, err}
 	}
 	return policy.For(name), nil
 }
 
+<<<<<<< HEAD
 // verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, if any. An
 // error means that the module is not accepted.
+=======
+// readPolicy returns the policy of signatures as it is now.
+func (c *Controller) readPolicy() (*signature.Policy, error) {
+	policy, err := signature.ReadPolicy(c.options.TrustPolicy)
+	if err != nil {
+		return nil, refusef(invalidPolicyReason, "the policy of signatures (--plugin-trust-policy) cannot be used: %v. Correct plugins.trust in the values of the chart", err)
+	}
+	return policy, nil
+}
+
+// verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, if any. An error means that the module is not accepted.
+>>>>>>> fe
 func (c *Controller) verify(ctx context.Context, p *plugins.ReflectionPlugin, m *module, decision signature.Decision) (signer string, err error) {
 	result, err := c.check(ctx, m, decision)
 	switch {

@@ -73,6 +73,11 @@ type PluginRevisionSpec struct {
 	// Source that it was fetched from, with the digest of an image.
 	Source string `json:"source"`
 
+	// PolicyName is the name by which the policy of signatures knows the source: a repository without a tag, an https URL, or configMap/NAME.
+	//
+	// +kubebuilder:validation:MinLength=1
+	PolicyName string `json:"policyName"`
+
 	// Signer is the fingerprint of the public key that has signed it, empty if the signature was not verified.
 	//
 	// +optional
