@@ -25,7 +25,7 @@ import (
 	defaults "github.com/refract-project/refract/plugins"
 )
 
-// accept returns the revision of a module with the settings of the plugin, after validating both.
+// accept returns the revision of a module with the settings of the plugin, after checking both.
 func (c *Controller) accept(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
 	if err := checkSettings(p); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (c *Controller) accept(ctx context.Context, p *plugins.ReflectionPlugin, m 
 	return revision, c.checkKinds(p, &revision.Spec.Manifest)
 }
 
-// verdict is the result of a module that was not accepted.
+// verdict is why a module was not accepted.
 type verdict struct {
 	plugin     types.UID
 	generation int64
@@ -60,8 +60,7 @@ type verdict struct {
 	err        error
 }
 
-// newRevision loads the module with the settings, and stores it. A refused module is not loaded again until the module
-// or the plugin has changed.
+// newRevision loads the module with the settings, and stores it. A module that was refused is not loaded again until it, or the plugin, has changed.
 func (c *Controller) newRevision(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
 	if last, ok := c.refused.Load(p.Name); ok {
 		if v := last.(verdict); v.plugin == p.UID && v.generation == p.Generation && v.digest == m.digest {
@@ -110,7 +109,7 @@ func (c *Controller) load(ctx context.Context, p *plugins.ReflectionPlugin, wasm
 	return manifest, nil
 }
 
-// refuseModule returns the refusal of a module that the host did not load, or err if the cause is this machine.
+// refuseModule returns the refusal of a module that the host did not load, or err if the cause is the machine.
 func refuseModule(err error) error {
 	var failed *host.LoadError
 	if host.IsTransient(err) || !errors.As(err, &failed) {
@@ -119,7 +118,7 @@ func refuseModule(err error) error {
 	return refusef(reasonsOfStages[failed.Stage], "%v", err)
 }
 
-// reasonsOfStages are the reasons of the condition Accepted, by the stage of the host's refusal.
+// reasonsOfStages are the reasons of the condition Accepted, by the stage at which the host refused the module.
 var reasonsOfStages = map[host.Stage]string{
 	host.StageSize:       "ModuleTooLarge",
 	host.StageInstrument: "InvalidModule",
@@ -132,7 +131,7 @@ var reasonsOfStages = map[host.Stage]string{
 	host.StageConfig:     invalidConfigReason,
 }
 
-// optionsOf converts the settings to the options of a module in a folder.
+// optionsOf returns the settings as those of a module in a folder.
 func optionsOf(p *plugins.ReflectionPlugin) (source.Options, error) {
 	options := source.Options{
 		Priority: int(p.Spec.Priority), Kinds: p.Spec.Kinds, Writes: p.Spec.Writes, Replaces: p.Spec.Replaces,
@@ -155,7 +154,7 @@ func optionsOf(p *plugins.ReflectionPlugin) (source.Options, error) {
 	return options, nil
 }
 
-// decodeConfig decodes the configuration and keeps integers as integers.
+// decodeConfig keeps whole numbers whole.
 func decodeConfig(config *runtime.RawExtension) (decoded map[string]any, err error) {
 	if config == nil || len(config.Raw) == 0 {
 		return nil, nil
@@ -163,7 +162,7 @@ func decodeConfig(config *runtime.RawExtension) (decoded map[string]any, err err
 	return decoded, json.UnmarshalCaseSensitivePreserveInts(config.Raw, &decoded)
 }
 
-// checkSettings validates the settings that do not depend on the module.
+// checkSettings checks what does not depend on the module.
 func checkSettings(p *plugins.ReflectionPlugin) error {
 	if match := p.Spec.Match; match != nil {
 		for _, selector := range []struct {
@@ -197,7 +196,7 @@ func defaultPlugins() []string {
 	return modules
 }
 
-// checkKinds checks that the module supports the kinds, and that this cluster serves them.
+// checkKinds checks that the module is for the kinds, and that this cluster serves them.
 func (c *Controller) checkKinds(p *plugins.ReflectionPlugin, manifest *plugins.PluginManifest) error {
 	options := source.Options{Kinds: p.Spec.Kinds}
 	declared := &host.Manifest{Kinds: manifest.Kinds, Hooks: manifest.Hooks}
@@ -219,7 +218,7 @@ func (c *Controller) checkKinds(p *plugins.ReflectionPlugin, manifest *plugins.P
 	return nil
 }
 
-// kindsMeant returns the kinds that match an entry of spec.kinds and that the module supports.
+// kindsMeant returns the kinds that an entry of spec.kinds stands for and that the module is for.
 func kindsMeant(entry string, options source.Options, manifest *host.Manifest) (meant []schema.GroupKind) {
 	for _, candidate := range append([]string{entry}, manifest.Kinds...) {
 		name, group, _ := strings.Cut(candidate, ".")

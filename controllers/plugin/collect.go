@@ -17,7 +17,7 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// collectRevisions deletes the oldest unused revisions of a plugin beyond the history limit.
+// collectRevisions deletes the oldest revisions of a plugin beyond the history limit, and never one that is used, and those of a deleted plugin of its name.
 func (c *Controller) collectRevisions(ctx context.Context, p *plugins.ReflectionPlugin) error {
 	all := &plugins.PluginRevisionList{}
 	if err := c.client.List(ctx, all); err != nil {
@@ -79,7 +79,7 @@ func (c *Controller) deleteRevisions(ctx context.Context, revisions []plugins.Pl
 	return errors.Join(errs...)
 }
 
-// usedRevisions returns the names of the revisions that are kept regardless of the history limit.
+// usedRevisions returns the names of the revisions that are kept whatever the history limit is.
 func usedRevisions(p *plugins.ReflectionPlugin) []string {
 	used := []string{p.Status.ActiveRevision, p.Status.PreviousRevision, p.Status.CandidateRevision, p.Spec.Revision}
 	if rehearsal := p.Spec.Rollout.Rehearsal; rehearsal != nil {
@@ -88,8 +88,7 @@ func usedRevisions(p *plugins.ReflectionPlugin) []string {
 	return used
 }
 
-// collectModules deletes the modules without a revision, if there may be any. It reads uncached, because the cache may
-// not have the newest revision.
+// collectModules deletes the modules that no revision names, if there may be any. It reads past the cache, which may not have the newest revision.
 func (c *Controller) collectModules(ctx context.Context) error {
 	if !c.unused.Swap(false) {
 		return nil

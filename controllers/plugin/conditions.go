@@ -11,11 +11,11 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Reasons of conditions, in addition to the reasons in package pluginsource.
+// Reasons of conditions, besides those of pluginsource.
 const (
-	// Reasons of Fetched.
+	// Fetched.
 	fetchedReason = "Fetched"
-	// Reasons of Verified.
+	// Verified.
 	signedReason           = "Signed"
 	unsignedReason         = "Unsigned"
 	wronglySignedReason    = "WronglySigned"
@@ -44,7 +44,7 @@ const (
 	noRevisionReason       = "NoRevision"
 )
 
-// maxMessage limits the message of a condition, which may quote servers and modules.
+// maxMessage of a condition: servers and modules are quoted in it.
 const maxMessage = 1024
 
 // setCondition sets a condition, with the message as one line.

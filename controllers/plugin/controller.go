@@ -3,13 +3,13 @@
 
 // Package plugin fetches, verifies, tests and stores the modules of ReflectionPlugins.
 //
-// A reconciliation has these steps, each with a condition: fetch the module from its source, verify its signature
-// according to the policy of the installation, accept it by loading it with its settings, store it. The result is a
-// PluginRevision, whose module is in PluginModules; both are immutable. A stored module is not fetched again. Only
-// promote sets the active revision, so a failed source or a refused module leaves it unchanged.
+// A reconciliation goes through these steps, each with a condition: fetch the module from its source, verify its signature by the policy of the installation,
+// accept it by loading it with its settings, store it. The result is a PluginRevision, whose module is in PluginModules; neither is ever
+// changed. A module that is stored is not fetched again. Only promote sets the active revision, so a source that fails, or a module that is not
+// accepted, leaves it as it is.
 //
-// Fetches are retried indefinitely with increasing delays; the condition has the time of the next attempt. Revisions
-// beyond the history limit are deleted, followed by the PluginModules that no revision refers to.
+// Sources are tried again for ever, with increasing delays; the condition says when. Revisions beyond the history limit are deleted, and then
+// the PluginModules that no revision names.
 package plugin
 
 import (
@@ -47,17 +47,15 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// Namespace is the namespace of the installation, with the ConfigMaps and Secrets of sources.
+	// Namespace of the installation, with the ConfigMaps and Secrets that sources name.
 	Namespace string
 	// Sources configures fetches.
 	Sources pluginsource.Options
-	// TrustPolicy is the file with the signature policy; empty is signature.DefaultPolicy. It is read before each
-	// verification.
+	// TrustPolicy is the file with the policy of signatures; empty is signature.DefaultPolicy. It is read before each verification.
 	TrustPolicy string
-	// Recheck is the period after which properties without a watch are checked: the policy, and the kinds that this
-	// cluster serves. 0 is 5 minutes.
+	// Recheck is how often what no watch reports is looked at: the policy, and the kinds that this cluster serves. 0 is 5 minutes.
 	Recheck time.Duration
-	// Mapper maps the kinds that this cluster serves.
+	// Mapper knows the kinds that this cluster serves.
 	Mapper apimeta.RESTMapper
 	// Clock returns the time.
 	Clock clock.PassiveClock
@@ -66,9 +64,9 @@ type Options struct {
 }
 
 const (
-	// parallel is the number of plugins that are reconciled concurrently: a server that stalls blocks a worker.
+	// parallel is how many plugins are reconciled at once: a slow server occupies a worker for the budget of a fetch.
 	parallel = 4
-	// deadline limits a reconciliation, including its fetch and the compilation of a large module.
+	// deadline limits a reconciliation, with its fetch and the compilation of a large module.
 	deadline       = 8 * time.Minute
 	statusTimeout  = 30 * time.Second
 	defaultRecheck = 5 * time.Minute
@@ -82,14 +80,15 @@ type Controller struct {
 	options Options
 
 	loader loader
-	// resolved holds the times when tags were last resolved, refused the modules that were not accepted, both by plugin
-	// name.
+	// resolved has the times at which tags were resolved, refused the modules that were not accepted, both by the name of the plugin.
 	resolved, refused sync.Map
 	// fetched has the modules that are to be stored, by the name of the plugin; checked has the digests of stored modules whose content is right.
 	fetched, checked sync.Map
+	// fetching is held from the fetch of a module until it is stored or refused: several of the maximum size would take much memory.
+	fetching semaphore
 	// storing is held while a module is stored, until its revision exists, and while unused modules are deleted.
 	storing sync.Mutex
-	// unused is set if modules may exist that no revision refers to.
+	// unused is set when there may be modules that no revision names.
 	unused atomic.Bool
 }
 
@@ -103,7 +102,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	return controller
 }
 
-// Name returns the name of the controller in logs, metrics and Events.
+// Name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "plugin" }
 
 // Enforces returns the objects that the controller reconciles, for metrics.
@@ -126,7 +125,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(&c.loader); err != nil {
 		return fmt.Errorf("adding the host of plugins, %w", err)
 	}
-	// The cache holds names and versions only; the content is read when it is needed.
+	// Only names and versions: the content is read when it is needed.
 	configMap := &metav1.PartialObjectMetadata{}
 	configMap.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	options := workers.Options(parallel)
@@ -149,11 +148,11 @@ func (c *Controller) pluginOf(_ context.Context, object client.Object) []reconci
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: object.(*plugins.PluginRevision).Spec.Plugin}}}
 }
 
-// pluginsFrom returns the plugins whose source is the ConfigMap.
+// pluginsFrom returns the plugins whose source is a ConfigMap.
 func (c *Controller) pluginsFrom(ctx context.Context, configMap *metav1.PartialObjectMetadata) (requests []reconcile.Request) {
 	all := &plugins.ReflectionPluginList{}
 	if err := c.client.List(ctx, all); err != nil {
-		return nil // lists from the cache do not fail
+		return nil // the cache always lists
 	}
 	for i := range all.Items {
 		if from := all.Items[i].Spec.Source.ConfigMap; from != nil && from.Name == configMap.Name {
@@ -163,7 +162,7 @@ func (c *Controller) pluginsFrom(ctx context.Context, configMap *metav1.PartialO
 	return requests
 }
 
-// Reconcile performs all steps for a plugin, until one of them fails.
+// Reconcile takes a plugin as far as it gets.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	before := &plugins.ReflectionPlugin{}
 	err := c.client.Get(ctx, request.NamespacedName, before)
@@ -186,14 +185,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, errors.Join(err, c.collectRevisions(ctx, after), c.collectModules(ctx))
 }
 
-// forget drops the state of a plugin that is gone.
+// forget drops what is remembered about a plugin that is gone.
 func (c *Controller) forget(name string) {
 	c.resolved.Delete(name)
 	c.refused.Delete(name)
 	c.fetched.Delete(name)
 }
 
-// advance performs the steps, updates the status of the plugin, and returns the delay before the next reconciliation.
+// advance changes the status of a plugin, and returns after which time to look again.
 func (c *Controller) advance(ctx context.Context, p *plugins.ReflectionPlugin) (again time.Duration, err error) {
 	p.Status.ObservedGeneration = p.Generation
 	again = c.options.Recheck

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
 
 const installation = metav1.NamespaceDefault
 
-// start starts a manager with the permissions of the chart.
+// start starts a manager that may do what the chart allows it to.
 func start(t *testing.T, change ...func(*plugin.Options)) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: installation, Subject: rbac.User(controllertest.ManagerUser)}
@@ -54,7 +54,7 @@ func start(t *testing.T, change ...func(*plugin.Options)) *controllertest.Manage
 	})
 }
 
-// manifest is the manifest of a module for Services.
+// manifest of a module for Services.
 const manifest = `{"name":"m","version":"1.2.3","kinds":["Service"],"hooks":["outgoing"],"writes":["metadata.labels"],` +
 	`"configSchema":{"type":"object","properties":{"size":{"type":"integer"}},"additionalProperties":false}}`
 
@@ -64,7 +64,7 @@ const (
 	trapping  = `(func (export "_initialize") unreachable)`
 )
 
-// assemble returns a module with a manifest and further fields.
+// assemble returns a module with a manifest and further fields. comment makes its bytes different.
 func assemble(t *testing.T, manifest, imports, fields string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(manifest, imports, fields))
@@ -81,7 +81,7 @@ func configMap(t *testing.T, name string, wasm []byte) {
 	}
 }
 
-// declare creates a plugin whose module is in the ConfigMap of the same name.
+// declare creates a plugin whose module is in the ConfigMap of its name.
 func declare(t *testing.T, wasm []byte, change func(*plugins.ReflectionPluginSpec)) *plugins.ReflectionPlugin {
 	t.Helper()
 	name := fmt.Sprintf("p%d", rand.Uint32())
@@ -150,8 +150,7 @@ func reconciliations(t *testing.T) (n float64) {
 	return n
 }
 
-// A module in a ConfigMap becomes a revision with a stored module, and is replaced by the next one. Without changes
-// nothing is written.
+// A module in a ConfigMap becomes a revision with a stored module, and the next one replaces it; nothing is written when nothing changes.
 func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	manager := start(t, func(o *plugin.Options) { o.Recheck = 100 * time.Millisecond })
 	first := assemble(t, manifest, "", hook)
@@ -194,7 +193,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 		return nil
 	})
 
-	// A failed source does not change the active revision.
+	// A source that fails leaves the active revision as it is.
 	require.NoError(t, cluster.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: installation, Name: p.Name}}))
 	now := await(t, p, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
 	assert.Contains(t, message(now, plugins.FetchedCondition), "next try at")
@@ -202,7 +201,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	assert.Equal(t, "1.2.3", now.Status.Version)
 	cluster.AwaitEvent(t, installation, plugins.ReflectionPluginKind, p.Name, "NotFound")
 
-	// The pin works without the source.
+	// The pin works with the source away.
 	cluster.Patch(t, now, fmt.Sprintf(`{"spec":{"revision":%q}}`, now.Status.PreviousRevision))
 	controllertest.Eventually(t, "the rollback", func() error {
 		rolledBack := &plugins.ReflectionPlugin{}
@@ -213,7 +212,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 		return nil
 	})
 
-	// Revisions and modules are deleted with the plugin.
+	// Everything goes with the plugin.
 	cluster.Delete(t, now)
 	controllertest.Eventually(t, "the modules to be gone", func() error {
 		if n := modulesOf(t, revision.Spec.SHA256); n > 0 {
@@ -223,7 +222,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	})
 }
 
-// Problems of a module or its settings are in the condition Accepted, with the path or the name.
+// What is wrong with a module or its settings is in the condition Accepted, with the path or the name.
 func TestWhatIsNotAccepted(t *testing.T) {
 	start(t)
 	skipping := strings.Replace(manifest, `"writes"`, `"capabilities":["skip"],"writes"`, 1)
@@ -348,8 +347,7 @@ func TestOrphanedRevisionsAreDeleted(t *testing.T) {
 	})
 }
 
-// Old revisions are deleted with their modules, but never the active, the previous and the pinned one. A paused plugin
-// does not adopt a new module.
+// Old revisions are deleted with their modules, but never the active, the previous and the pinned one. A paused plugin takes no new module.
 func TestHistoryAndPause(t *testing.T) {
 	start(t)
 	version := func(n int) []byte {
@@ -407,7 +405,7 @@ func TestHistoryAndPause(t *testing.T) {
 	active(5)
 }
 
-// Only the controller manager may create, change or delete revisions and modules.
+// Nobody but the controller manager creates, changes or deletes revisions and modules.
 func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	start(t)
 	p := declare(t, assemble(t, manifest, "", hook), nil)
@@ -432,7 +430,7 @@ func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	const promotes = `{"status":{"activeRevision":"mine"}}`
 	err = other.Status().Patch(t.Context(), now, client.RawPatch(types.MergePatchType, []byte(promotes)))
 	require.ErrorContains(t, err, "Only the controller manager of Refract changes the status of ReflectionPlugins")
-	// Even an administrator, whom the policy of this test exempts, cannot change their content.
+	// Not even an administrator, whom the policy of this test exempts, changes their content.
 	cluster.Get(t, module, "", module.Name)
 	module.Spec.Data = []byte("something else")
 	require.ErrorContains(t, cluster.Client.Update(t.Context(), module), "a module is never changed")

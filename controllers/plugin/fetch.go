@@ -16,9 +16,9 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// module is a module from a source.
+// module is what a source has.
 type module struct {
-	digest   string // SHA-256 in hexadecimal
+	digest   string // sha256, in hexadecimal digits
 	resolved string // the source, with the digest of an image
 	signer   string
 	wasm     []byte              // nil if it was fetched before
@@ -27,18 +27,18 @@ type module struct {
 	isResolved bool // its tag was resolved now
 }
 
-// isFresh reports whether the module was fetched in this reconciliation.
+// isFresh reports whether the module was fetched now.
 func (m *module) isFresh() bool { return m.wasm != nil }
 
-// fetch fetches the module, unless it was fetched before and cannot have changed.
-func (c *Controller) fetch(ctx context.Context, p *plugins.ReflectionPlugin, before *module) (*module, error) {
+// fetch fetches the module, unless it was fetched before and cannot have changed. It calls acquire before it fetches one from a server.
+func (c *Controller) fetch(ctx context.Context, p *plugins.ReflectionPlugin, before *module, acquire func(context.Context) error) (*module, error) {
 	switch from := p.Spec.Source; {
 	case from.ConfigMap != nil:
 		return c.readConfigMap(ctx, from.ConfigMap)
 	case from.HTTP != nil && before.digest != "":
 		return before, nil
 	case from.HTTP != nil:
-		return c.fetchHTTP(ctx, from.HTTP)
+		return c.fetchHTTP(ctx, from.HTTP, acquire)
 	case from.OCI != nil && before.digest != "" && !c.isResolutionDue(p):
 		return before, nil
 	case from.OCI != nil:
@@ -102,6 +102,9 @@ func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, 
 	if before.digest != "" && before.resolved == image.Digest.Name() {
 		return &module{digest: before.digest, resolved: before.resolved, signer: before.signer, isResolved: true}, nil
 	}
+	if err := acquire(ctx); err != nil {
+		return nil, err
+	}
 	wasm, err := image.Module(ctx)
 	if err != nil {
 		return nil, err
@@ -109,7 +112,7 @@ func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, 
 	return &module{digest: pluginsource.Digest(wasm), resolved: image.Digest.Name(), wasm: wasm, image: image, isResolved: true}, nil
 }
 
-// isResolutionDue reports whether the tag of an image has to be resolved again.
+// isResolutionDue reports whether the tag of an image is to be resolved again.
 func (c *Controller) isResolutionDue(p *plugins.ReflectionPlugin) bool {
 	interval := intervalOf(p)
 	if interval == 0 {
@@ -119,8 +122,7 @@ func (c *Controller) isResolutionDue(p *plugins.ReflectionPlugin) bool {
 	return !ok || c.options.Clock.Since(last.(time.Time)) >= interval
 }
 
-// readSecret returns the value of a key in the Secret that a field of the source refers to. It returns nil if reference
-// is nil.
+// readSecret returns the value of a key of a Secret that a field of the source names, nil if it names none.
 func (c *Controller) readSecret(ctx context.Context, field string, reference *plugins.SecretReference, kind corev1.SecretType, key string) ([]byte, error) {
 	if reference == nil {
 		return nil, nil
@@ -141,7 +143,7 @@ func (c *Controller) readSecret(ctx context.Context, field string, reference *pl
 	return secret.Data[key], nil
 }
 
-// sourceName returns the name of a source in the signature policy.
+// sourceName returns the name by which the policy of signatures knows a source.
 func sourceName(from plugins.PluginSource) (string, error) {
 	switch {
 	case from.OCI != nil:

@@ -27,12 +27,12 @@ const (
 	maxRetryDelay = 10 * time.Minute
 )
 
-// retryDelay returns the delay after the given number of failures, without its random part.
+// retryDelay returns the delay after so many failures, without its random part.
 func retryDelay(failures int32) time.Duration {
 	return min(minRetryDelay<<min(max(failures-1, 0), 10), maxRetryDelay)
 }
 
-// errNotStored means that a module that was fetched before is not stored.
+// errNotStored is returned if a module is needed that was fetched before, and is not stored.
 var errNotStored = errors.New("the module is not stored")
 
 // follow makes the module of the source the candidate revision, and reports whether it is accepted now.
@@ -44,8 +44,10 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (i
 	}
 	known := sourceStatus(p, decision)
 	m := &module{digest: known.SHA256, resolved: known.Resolved, signer: known.Signer}
+	acquire, release := c.fetching.hold()
+	defer release()
 	if again = min(c.untilNextTry(p, known), c.options.Recheck); again <= 0 {
-		obtained, err := c.obtain(ctx, p, m, decision)
+		obtained, err := c.obtain(ctx, p, m, decision, acquire)
 		if err == nil {
 			m, again = obtained, c.untilResolved(p)
 		} else if again, err = c.stop(p, err); err != nil {
@@ -59,6 +61,7 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (i
 	revision, err := c.accept(ctx, p, m)
 	if errors.Is(err, errNotStored) {
 		known.SHA256, known.Resolved, known.Signer = "", "", ""
+		release()
 		return c.follow(ctx, p)
 	}
 	if err != nil {
@@ -73,9 +76,9 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (i
 	return true, again, nil
 }
 
-// sourceStatus returns the status of the source. It is a new one if the source or the policy has changed.
+// sourceStatus returns the status of the source, a new one if the source or the policy has changed.
 func sourceStatus(p *plugins.ReflectionPlugin, decision signature.Decision) *plugins.PluginSourceStatus {
-	text, _ := json.Marshal(p.Spec.Source) // the source was decoded from JSON
+	text, _ := json.Marshal(p.Spec.Source) // it came as JSON
 	sum := sha256.Sum256(append(text, decision.Fingerprint()...))
 	if fingerprint := hex.EncodeToString(sum[:16]); p.Status.Source == nil || p.Status.Source.Fingerprint != fingerprint {
 		p.Status.Source = &plugins.PluginSourceStatus{Fingerprint: fingerprint}
@@ -83,7 +86,7 @@ func sourceStatus(p *plugins.ReflectionPlugin, decision signature.Decision) *plu
 	return p.Status.Source
 }
 
-// untilNextTry returns the remaining delay after a failure. ConfigMaps are watched, and read each time.
+// untilNextTry returns how long to wait after a failure. ConfigMaps are watched, and read each time.
 func (c *Controller) untilNextTry(p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus) time.Duration {
 	if known.NextTry == nil || p.Spec.Source.ConfigMap != nil {
 		return 0
@@ -91,9 +94,10 @@ func (c *Controller) untilNextTry(p *plugins.ReflectionPlugin, known *plugins.Pl
 	return known.NextTry.Sub(c.options.Clock.Now())
 }
 
-// obtain returns the module that the source has now, verified; before is what it had, without a digest if that is not known.
-func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, before *module, decision signature.Decision) (*module, error) {
-	m, err := c.fetch(ctx, p, before)
+// obtain returns the module that the source has now, verified. before is the module that it had, without a digest if that is not known. obtain calls
+// acquire before it fetches a module from a server.
+func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, before *module, decision signature.Decision, acquire func(context.Context) error) (*module, error) {
+	m, err := c.fetch(ctx, p, before, acquire)
 	if err != nil {
 		return nil, &stepError{plugins.FetchedCondition, err}
 	}
@@ -114,7 +118,7 @@ func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, be
 	return m, nil
 }
 
-// stepError is the error of a step, which the condition of the step reports.
+// stepError is an error of a step, whose condition reports it.
 type stepError struct {
 	condition string
 	err       error
@@ -124,7 +128,7 @@ func (e *stepError) Error() string { return e.err.Error() }
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// refusal is an error that retries do not resolve.
+// refusal is an error that trying again does not end.
 type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
@@ -133,8 +137,7 @@ func refusef(reason, format string, args ...any) error {
 	return &refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// stop reports why a plugin's step failed, and returns the delay before a retry. It returns an error if the API server
-// or this machine is the cause.
+// stop reports why a plugin gets no further, and returns when to try again. An error is one of the API server, or of this machine.
 func (c *Controller) stop(p *plugins.ReflectionPlugin, err error) (again time.Duration, _ error) {
 	var (
 		step    *stepError
@@ -177,8 +180,7 @@ func (c *Controller) retryLater(p *plugins.ReflectionPlugin) time.Duration {
 	return delay
 }
 
-// setUnreached sets the conditions of the steps after a failed one to Unknown, unless they apply to the previous module
-// of the source.
+// setUnreached sets the conditions of the steps behind a failed one to Unknown, unless they are about a module that the source had before.
 func (c *Controller) setUnreached(p *plugins.ReflectionPlugin, failed string) {
 	isOfSource := apimeta.FindStatusCondition(p.Status.Conditions, failed).Reason != invalidPolicyReason
 	if isOfSource && p.Status.Source != nil && p.Status.Source.SHA256 != "" {
@@ -193,12 +195,12 @@ func (c *Controller) setUnreached(p *plugins.ReflectionPlugin, failed string) {
 	}
 }
 
-// setPassed sets the condition of a step that has succeeded.
+// setPassed sets a condition whose step was passed.
 func (c *Controller) setPassed(p *plugins.ReflectionPlugin, kind string, status metav1.ConditionStatus, reason, message string) {
 	setCondition(p, kind, status, reason, message)
 }
 
-// setFailed sets a condition, and reports it with an Event if it has changed.
+// setFailed sets a condition, and reports it with an Event when it is another one than before.
 func (c *Controller) setFailed(p *plugins.ReflectionPlugin, kind string, status metav1.ConditionStatus, reason, message string) {
 	before := apimeta.FindStatusCondition(p.Status.Conditions, kind)
 	if before == nil || before.Status != status || before.Reason != reason || before.ObservedGeneration != p.Generation {
@@ -211,7 +213,7 @@ func (c *Controller) setFailed(p *plugins.ReflectionPlugin, kind string, status 
 // actions are those of the Events about a condition.
 var actions = map[string]string{plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept", plugins.ReadyCondition: "Promote"}
 
-// untilResolved returns the delay before the next reconciliation: the resolution of a tag, or Recheck.
+// untilResolved returns after which time to look again: at the next resolution of a tag, or to recheck.
 func (c *Controller) untilResolved(p *plugins.ReflectionPlugin) time.Duration {
 	last, ok := c.resolved.Load(p.Name)
 	interval := intervalOf(p)
@@ -221,7 +223,7 @@ func (c *Controller) untilResolved(p *plugins.ReflectionPlugin) time.Duration {
 	return min(max(interval-c.options.Clock.Since(last.(time.Time)), time.Millisecond), c.options.Recheck)
 }
 
-// intervalOf returns the interval at which a tag is resolved; 0 means never again.
+// intervalOf returns the interval at which a tag is resolved; 0 is never again.
 func intervalOf(p *plugins.ReflectionPlugin) time.Duration {
 	if oci := p.Spec.Source.OCI; oci != nil && oci.Interval != nil {
 		return oci.Interval.Duration

@@ -19,8 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource/signature"
 )
 
-// promote determines the active revision, and sets the condition Ready. It is the only function that sets the active
-// revision.
+// promote decides which revision is active, and sets the condition Ready. Nothing else sets the active revision.
 func (c *Controller) promote(ctx context.Context, p *plugins.ReflectionPlugin, isAccepted bool) error {
 	next, reason, message := p.Status.ActiveRevision, "", ""
 	switch candidate := p.Status.CandidateRevision; {
@@ -58,7 +57,7 @@ func isApproved(p *plugins.ReflectionPlugin, revision string) bool {
 	return rehearsal != nil && rehearsal.Approved == revision
 }
 
-// activate makes a revision of the plugin the active one. A NotFound error means that the revision does not exist.
+// activate makes a revision of the plugin the active one, if there is one of that name and the policy of signatures allows it.
 func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, name string) error {
 	revision := &plugins.PluginRevision{}
 	err := c.live.Get(ctx, client.ObjectKey{Name: name}, revision)
@@ -105,7 +104,7 @@ func (c *Controller) checkTrust(revision *plugins.PluginRevision) error {
 		"Choose another revision, sign the module again, or list the key (plugins.trust)", revision.Name, revision.Spec.Signer, revision.Spec.PolicyName)
 }
 
-// setReady sets the condition Ready. An active revision is not Ready before virtual kubelets have reported it.
+// setReady sets the condition Ready. What is active cannot be True before virtual kubelets have reported it.
 func setReady(p *plugins.ReflectionPlugin, reason, message string) {
 	status := metav1.ConditionUnknown
 	active := p.Status.ActiveRevision

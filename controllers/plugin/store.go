@@ -25,67 +25,45 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// maxPartBytes limits the part of a module in a PluginModule: in base64 and with its metadata it stays below etcd's
-// limit of 1.5 MiB.
+// maxPartBytes of a PluginModule: in base64 and with its metadata it stays below the 1.5 MiB that etcd takes.
 const maxPartBytes = 900_000
 
-<<<<<<< HEAD
-// revisionSpec returns the spec of the plugin's revision for a module.
-func revisionSpec(p *plugins.ReflectionPlugin, digest string) plugins.PluginRevisionSpec {
-=======
 // revisionSpec returns what a revision of the plugin is of that module, without what follows from the module.
 func revisionSpec(p *plugins.ReflectionPlugin, m *module) (plugins.PluginRevisionSpec, error) {
 	name, err := sourceName(p.Spec.Source)
->>>>>>> fe
 	return plugins.PluginRevisionSpec{
 		Plugin: p.Name, SHA256: m.digest, PolicyName: name, Signer: m.signer, Config: p.Spec.Config, Writes: p.Spec.Writes, Capabilities: p.Spec.Capabilities, Limits: p.Spec.Limits,
 	}, err
 }
 
-<<<<<<< HEAD
-// contentOf returns a hash of the properties that identify a revision: the module and its settings. Different encodings
-// of the same configuration are equal.
-=======
 // contentOf returns what identifies a revision: the module, what the policy of signatures goes by, and the settings that it was loaded with. Two texts
 // of the same configuration are equal, and so is what the API server stores in the same way, such as an empty list of capabilities and none.
->>>>>>> fe
 func contentOf(spec *plugins.PluginRevisionSpec) string {
 	config, err := decodeConfig(spec.Config)
 	if err != nil {
-		config = map[string]any{"": string(spec.Config.Raw)} // it is refused later
+		config = map[string]any{"": string(spec.Config.Raw)} // it is refused
 	}
-<<<<<<< HEAD
-	// All values were decoded from JSON.
-	text, _ := json.Marshal([]any{spec.SHA256, config, spec.Writes, spec.Capabilities, spec.Limits})
-=======
 	stored := plugins.PluginRevisionSpec{
 		SHA256: spec.SHA256, PolicyName: spec.PolicyName, Signer: spec.Signer, Writes: spec.Writes, Capabilities: spec.Capabilities, Limits: spec.Limits,
 	}
 	text, _ := json.Marshal([]any{config, stored}) // they came as JSON
->>>>>>> fe
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// revisionNameDigits is the number of digits of the content hash in the name of a revision.
+// revisionNameDigits of the content are in the name of a revision.
 const revisionNameDigits = 8
 
 func revisionName(spec *plugins.PluginRevisionSpec) string {
 	return spec.Plugin + "-" + contentOf(spec)[:revisionNameDigits]
 }
 
-<<<<<<< HEAD
-// existingRevision returns the revision of a module with the settings of the plugin, or nil if it does not exist.
-func (c *Controller) existingRevision(ctx context.Context, p *plugins.ReflectionPlugin, digest string) (*plugins.PluginRevision, error) {
-	spec := revisionSpec(p, digest)
-=======
 // existingRevision returns the revision of a module with the settings of the plugin, nil if there is none.
 func (c *Controller) existingRevision(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
 	spec, err := revisionSpec(p, m)
 	if err != nil {
 		return nil, err
 	}
->>>>>>> fe
 	revision := &plugins.PluginRevision{}
 	name := revisionName(&spec)
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, revision); err != nil {
@@ -134,10 +112,6 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 	return revision, nil
 }
 
-<<<<<<< HEAD
-// nextNumber returns the number of the next revision of a plugin. It reads uncached, because the cache may not have the
-// latest revision.
-=======
 // lastFetched returns the module with the digest if it was fetched, and neither stored nor refused yet; nil otherwise.
 func (c *Controller) lastFetched(p *plugins.ReflectionPlugin, digest string) []byte {
 	if last, ok := c.fetched.Load(p.Name); ok && last.(*module).digest == digest {
@@ -187,7 +161,6 @@ func (c *Controller) isStored(ctx context.Context, revision *plugins.PluginRevis
 }
 
 // nextNumber returns the number of the next revision of a plugin. It reads past the cache, which may not have the last one.
->>>>>>> fe
 func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin) (int64, error) {
 	all := &plugins.PluginRevisionList{}
 	if err := c.live.List(ctx, all); err != nil {
@@ -202,8 +175,7 @@ func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin
 	return next, nil
 }
 
-// storeModule creates the parts of a module, and returns their number. Existing parts are kept if they contain the same
-// module.
+// storeModule creates the parts of a module, and returns their number. Parts that are there already are kept if the module they make is this one.
 func (c *Controller) storeModule(ctx context.Context, digest string, wasm []byte) (parts int, err error) {
 	if _, err := c.readModule(ctx, digest); err == nil {
 		first := &plugins.PluginModule{}
@@ -225,7 +197,7 @@ func (c *Controller) storeModule(ctx context.Context, digest string, wasm []byte
 	return len(chunks), nil
 }
 
-// replaceModule creates a part, in place of a damaged one if necessary.
+// replaceModule creates a part in the place of one that is damaged.
 func (c *Controller) replaceModule(ctx context.Context, module *plugins.PluginModule) error {
 	err := c.client.Create(ctx, module)
 	if apierrors.IsAlreadyExists(err) {
@@ -240,7 +212,7 @@ func (c *Controller) replaceModule(ctx context.Context, module *plugins.PluginMo
 	return nil
 }
 
-// readModule returns a stored module. It returns errNotStored if the module is incomplete or does not have the digest.
+// readModule returns a stored module, or errNotStored if it is not there as a whole, or not the one of that digest.
 func (c *Controller) readModule(ctx context.Context, digest string) ([]byte, error) {
 	var packed bytes.Buffer
 	for part, parts := 0, 1; part < parts; part++ {

@@ -84,7 +84,7 @@ func (i images) push(t *testing.T, image string, wasm []byte) name.Digest {
 	return reference.Context().Digest(digest.String())
 }
 
-// sign stores a signature in the format of cosign 2.
+// sign stores a signature as cosign 2 does.
 func sign(t *testing.T, image name.Digest, key *ecdsa.PrivateKey) {
 	t.Helper()
 	payload := fmt.Appendf(nil, `{"critical":{"type":"cosign container image signature","image":{"docker-manifest-digest":%q}}}`, image.DigestStr())
@@ -108,8 +108,7 @@ func newKey(t *testing.T) (*ecdsa.PrivateKey, string) {
 	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// An image is accepted according to the policy of the installation, which may change. A tag is resolved again at its
-// interval.
+// An image is accepted as the policy of the installation says, which may change; a tag is resolved again at its interval.
 func TestImagesAndTheirSignatures(t *testing.T) {
 	i := newImages(t)
 	key, public := newKey(t)
@@ -148,7 +147,7 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		{"warned/unsigned:1", metav1.ConditionFalse, "Unsigned", true},
 		{"warned/wrong:1", metav1.ConditionFalse, "WronglySigned", true},
 		{"off/unsigned:1", metav1.ConditionUnknown, "NotRequired", true},
-		{"other/signed:1", metav1.ConditionFalse, "Unsigned", false}, // a signature is required, and no key is accepted
+		{"other/signed:1", metav1.ConditionFalse, "Unsigned", false}, // required, and nobody's key is good for it
 	} {
 		t.Run(c.image, func(t *testing.T) {
 			p := await(t, from(c.image), plugins.VerifiedCondition, c.status, c.reason)
@@ -260,14 +259,14 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		})
 		assert.EqualValues(t, 3, revision.Spec.Parts)
 		assert.Equal(t, 3, modulesOf(t, revision.Spec.SHA256))
-		// Other settings of the module need no registry: the stored module is read and validated.
+		// Other settings of it need no registry: the stored module is read, and checked.
 		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"limits":{"fuel":%d}}}`, 12345))
 		now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 		assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
 	})
 }
 
-// A stored module that does not have the digest in its name is not used. It is fetched again and replaced.
+// A stored module that is not the one in its name is not used, but fetched again, and replaced.
 func TestADamagedModuleIsReplaced(t *testing.T) {
 	i := newImages(t)
 	start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.host} })
@@ -295,7 +294,7 @@ func TestADamagedModuleIsReplaced(t *testing.T) {
 	cluster.Get(t, mended, "", key.Name)
 	assert.Equal(t, whole, mended.Spec.Data)
 	damage()
-	// Without the source nothing is accepted, and the active revision stays.
+	// Without the source nothing is accepted, and what is active stays.
 	cluster.Patch(t, now, `{"spec":{"config":{"size":2},"source":{"oci":{"image":"`+i.host+`/plugins/absent:1"}}}}`)
 	last := await(t, now, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
 	assert.Equal(t, now.Status.ActiveRevision, last.Status.ActiveRevision)

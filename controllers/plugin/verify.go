@@ -27,10 +27,6 @@ func (c *Controller) decide(p *plugins.ReflectionPlugin) (signature.Decision, er
 	return policy.For(name), nil
 }
 
-<<<<<<< HEAD
-// verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, if any. An
-// error means that the module is not accepted.
-=======
 // readPolicy returns the policy of signatures as it is now.
 func (c *Controller) readPolicy() (*signature.Policy, error) {
 	policy, err := signature.ReadPolicy(c.options.TrustPolicy)
@@ -41,7 +37,6 @@ func (c *Controller) readPolicy() (*signature.Policy, error) {
 }
 
 // verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, if any. An error means that the module is not accepted.
->>>>>>> fe
 func (c *Controller) verify(ctx context.Context, p *plugins.ReflectionPlugin, m *module, decision signature.Decision) (signer string, err error) {
 	result, err := c.check(ctx, m, decision)
 	switch {
@@ -54,7 +49,7 @@ func (c *Controller) verify(ctx context.Context, p *plugins.ReflectionPlugin, m 
 	}
 	var refused *refusal
 	switch isRefusal := errors.As(err, &refused); {
-	// Signatures that could not be read are read again later, even in mode Warn.
+	// Signatures that could not be read are read again later, also under Warn.
 	case !isRefusal, decision.Mode == signature.Require, refused.reason == notVerifiableReason:
 		return "", err
 	case refused.reason == notSignableReason:
@@ -65,7 +60,7 @@ func (c *Controller) verify(ctx context.Context, p *plugins.ReflectionPlugin, m 
 	return "", nil
 }
 
-// check looks for a valid signature. A missing signature is an error, except in mode Off.
+// check looks for a signature. A module without one is an error, except under Off.
 func (c *Controller) check(ctx context.Context, m *module, decision signature.Decision) (signature.Result, error) {
 	switch {
 	case decision.Mode == signature.Off:

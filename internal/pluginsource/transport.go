@@ -28,15 +28,9 @@ const (
 	maxSignatureManifestBytes = 256 << 10
 	// maxArchiveBytes limits a layer, which may be a little larger than the module in it.
 	maxArchiveBytes = MaxModuleBytes + 1<<20
-<<<<<<< HEAD
-	// fetchTimeout limits a fetch with all its requests.
-	fetchTimeout = 5 * time.Minute
-	// defaultStallTimeout is shorter than the timeout of common proxies.
-=======
 	// defaultBudget is enough for the largest module at 1 Mbit/s.
 	defaultBudget = 5 * time.Minute
 	// defaultStallTimeout is shorter than what proxies wait.
->>>>>>> fd
 	defaultStallTimeout = 30 * time.Second
 	// minBytesPerSecond of a server, on average over a StallTimeout.
 	minBytesPerSecond = 32 << 10
@@ -46,11 +40,7 @@ const (
 type Options struct {
 	// InsecureRegistries are the registries, as host or host:port, that may be accessed with HTTP without TLS.
 	InsecureRegistries []string
-<<<<<<< HEAD
 	// StallTimeout limits how long a server may send nothing. The default is 30 s.
-=======
-	// StallTimeout is how long a server may take to respond, and over which it must send 32 KiB a second on average; 0 is 30 s.
->>>>>>> fd
 	StallTimeout time.Duration
 	// Budget is how long all requests for a module and its signatures may take together; 0 is 5 minutes.
 	Budget time.Duration
@@ -119,13 +109,8 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-<<<<<<< HEAD
-// blobKey marks the context of requests for a module, independent of their path.
-type blobKey struct{}
-=======
 // limitKey has the maximum size of responses in the context of their requests.
 type limitKey struct{}
->>>>>>> fd
 
 func withLimit(ctx context.Context, most int64) context.Context {
 	return context.WithValue(ctx, limitKey{}, most)
@@ -146,11 +131,7 @@ func tooLarge(request *http.Request, most int64) error {
 	return Errorf(TooLarge, "the response of %s has more than %d bytes, the maximum", request.URL.Host, most)
 }
 
-<<<<<<< HEAD
 // limitedBody returns an error when the body is too large, and when no bytes arrive for a while.
-=======
-// limitedBody ends with an error when it is too large, and when too little comes for a while.
->>>>>>> fd
 type limitedBody struct {
 	io.ReadCloser
 	request *http.Request
@@ -204,12 +185,6 @@ func (b *limitedBody) Close() error {
 	return err
 }
 
-<<<<<<< HEAD
-// readAll reads r, and returns an error if it has more than most bytes. The error names the content with what.
-func readAll(r io.Reader, most int64, what string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err != nil {
-=======
 // limitedReader returns an error if the content, which what names, has more than most bytes.
 type limitedReader struct {
 	io.Reader
@@ -234,7 +209,6 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 func readAll(r io.Reader, size, most int64, what string) ([]byte, error) {
 	data := bytes.NewBuffer(make([]byte, 0, min(max(size, 0), most)+bytes.MinRead))
 	if _, err := data.ReadFrom(limit(r, most, what)); err != nil {
->>>>>>> fd
 		return nil, fmt.Errorf("reading %s, %w", what, err)
 	}
 	return data.Bytes(), nil

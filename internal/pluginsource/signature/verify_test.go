@@ -102,13 +102,8 @@ func TestSignaturesOfCosign(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, c.signer, result.Signer)
 			assert.Equal(t, c.found, result.Signatures)
-<<<<<<< HEAD
-			// The same signatures are not valid for another image.
-			result, err = Verify("sha256:"+strings.Repeat("0", 64), attachments, c.keys)
-=======
 			// The same signatures for another image.
 			result, err = Verify(t.Context(), "sha256:"+strings.Repeat("0", 64), attachments, c.keys)
->>>>>>> fd
 			require.NoError(t, err)
 			assert.Empty(t, result.Signer)
 		})
