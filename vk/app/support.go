@@ -91,8 +91,7 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 		log.FromContext(ctx).Info("Offloaded pods get tokens but no address of this cluster's API server: set --home-api-server-host and --home-api-server-port")
 	}
 	if a.APIServerSupport && namesLeadElsewhere(server.Host, server.Port) {
-		log.FromContext(ctx).Info("Offloaded pods reach this cluster's API server only by the variables KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT. "+
-			"Names such as kubernetes.default lead to port 443 of --home-api-server-host: let the API server, or a load balancer in front of it, listen on 443",
+		log.FromContext(ctx).Info("Names such as kubernetes.default lead offloaded pods to port 443 of --home-api-server-host, where this cluster's API server does not listen: let it, or a load balancer, listen there, or have clients use KUBERNETES_SERVICE_PORT",
 			"host", server.Host, "port", server.Port)
 	}
 	if a.APIServerSupport {
