@@ -358,7 +358,7 @@ func TestALostModuleIsStoredAgain(t *testing.T) {
 	})
 	fromConfigMap := declare(t, inConfigMap, nil)
 	for wasm, p := range map[string]*plugins.ReflectionPlugin{string(inImage): fromImage, string(inConfigMap): fromConfigMap} {
-		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
 		lost := &plugins.PluginModule{}
 		cluster.Get(t, lost, "", plugins.PluginModuleName(pluginsource.Digest([]byte(wasm)), 0))
 		cluster.Delete(t, lost)
