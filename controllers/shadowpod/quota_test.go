@@ -232,13 +232,7 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 			awaitPhase(t, shadow, corev1.PodRunning)
 			provider.Patch(t, shadow, sizes("90m", "b")) // the pod then has a later generation than the first
 			awaitPodWith(t, pod, "90m", "b")
-			controllertest.Eventually(t, "the hash of the spec", func() error {
-				provider.Get(t, shadow, namespace, "web")
-				if hash, _, _ := unstructured.NestedString(shadow.Object, "status", "podSpecHash"); hash == "" {
-					return fmt.Errorf("there is none")
-				}
-				return nil
-			})
+			before := awaitSpecHash(t, shadow, "")
 			closed(t, q)
 
 			for what, change := range map[string]string{"larger": sizes("2", "b"), "another one": sizes("80m", "c")} {
@@ -251,6 +245,7 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 			provider.Patch(t, shadow, sizes("80m", "b"))
 			awaitPodWith(t, pod, "80m", "b")
 			awaitAdmitted(t, shadow, "smaller")
+			awaitSpecHash(t, shadow, before)
 
 			// A lost pod is recreated unchanged, and not with other content.
 			provider.Delete(t, pod)
@@ -262,6 +257,19 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 			awaitRefusal(t, shadow, map[string]string{"cordoned": "cordoned", "nonexistent": "has no Quota"}[name])
 		})
 	}
+}
+
+// awaitSpecHash waits until the ShadowPod records a hash of the running pod's spec other than before, and returns it.
+func awaitSpecHash(t *testing.T, shadow *unstructured.Unstructured, before string) (hash string) {
+	t.Helper()
+	controllertest.Eventually(t, "a new hash of the spec", func() error {
+		provider.Get(t, shadow, shadow.GetNamespace(), shadow.GetName())
+		if hash, _, _ = unstructured.NestedString(shadow.Object, "status", "podSpecHash"); hash == before {
+			return fmt.Errorf("it is %q", hash)
+		}
+		return nil
+	})
+	return hash
 }
 
 func awaitPodWith(t *testing.T, pod *corev1.Pod, cpu, image string) {
