@@ -111,7 +111,7 @@ type PluginRevisionSpec struct {
 	Limits *PluginLimits `json:"limits,omitempty"`
 }
 
-// PluginManifest is what a module declares about itself.
+// PluginManifest is the self-description of a module.
 type PluginManifest struct {
 	// Name of the module.
 	//
@@ -141,7 +141,7 @@ type PluginManifest struct {
 	// +optional
 	Writes []string `json:"writes,omitempty"`
 
-	// Capabilities that it asks for.
+	// Capabilities that the module requests.
 	//
 	// +listType=atomic
 	// +optional

@@ -109,7 +109,7 @@ type ReflectionPluginSpec struct {
 	// +optional
 	Limits *PluginLimits `json:"limits,omitempty"`
 
-	// FailurePolicy says what happens to an object if the plugin fails: Fail leaves its copy unchanged, Ignore continues without this plugin.
+	// FailurePolicy determines the effect of a failure of the plugin on the object: Fail leaves its copy unchanged, Ignore continues without this plugin.
 	//
 	// +kubebuilder:default=Fail
 	// +optional
@@ -146,7 +146,7 @@ type ReflectionPluginSpec struct {
 // +kubebuilder:validation:Enum=skip
 type PluginCapability string
 
-// PluginFailurePolicy says what happens to an object if a plugin fails.
+// PluginFailurePolicy determines the effect of a failure of a plugin on an object.
 //
 // +kubebuilder:validation:Enum=Fail;Ignore
 type PluginFailurePolicy string
@@ -319,7 +319,7 @@ type PluginLimits struct {
 	Handles int32 `json:"handles,omitempty"`
 }
 
-// RolloutStrategy says when an accepted revision becomes active.
+// RolloutStrategy determines when an accepted revision becomes active.
 //
 // +kubebuilder:validation:Enum=Immediate;Rehearse
 type RolloutStrategy string
@@ -332,7 +332,7 @@ const (
 	RehearseRollout RolloutStrategy = "Rehearse"
 )
 
-// RehearsalApproval says who promotes a revision whose rehearsal stayed within its limits.
+// RehearsalApproval determines who promotes a revision whose rehearsal stayed within its limits.
 //
 // +kubebuilder:validation:Enum=Automatic;Manual
 type RehearsalApproval string
@@ -343,7 +343,7 @@ const (
 	ManualApproval    RehearsalApproval = "Manual"
 )
 
-// PluginRollout says how new revisions become active.
+// PluginRollout determines how new revisions become active.
 //
 // +kubebuilder:validation:XValidation:rule="self.strategy == 'Rehearse' || !has(self.rehearsal)",message="rehearsal is for the strategy Rehearse"
 type PluginRollout struct {
@@ -399,7 +399,7 @@ type PluginRehearsal struct {
 	// +optional
 	MaxRemoved int32 `json:"maxRemoved,omitempty"`
 
-	// Approval says who promotes a revision within the limits.
+	// Approval determines who promotes a revision within the limits.
 	//
 	// +kubebuilder:default=Automatic
 	// +optional
@@ -454,7 +454,7 @@ type ReflectionPluginStatus struct {
 	// +optional
 	Nodes string `json:"nodes,omitempty"`
 
-	// Source is what the source was resolved to.
+	// Source is the result of resolving the source.
 	//
 	// +optional
 	Source *PluginSourceStatus `json:"source,omitempty"`
@@ -467,7 +467,7 @@ type ReflectionPluginStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PluginSourceStatus is what a source was resolved to.
+// PluginSourceStatus is the result of resolving a source.
 type PluginSourceStatus struct {
 	// Fingerprint of spec.source and of the policy about its signature. If it changes, the source is fetched again.
 	Fingerprint string `json:"fingerprint"`
